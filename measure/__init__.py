@@ -1,1 +1,1 @@
-"""Scripts behind docs/measurements.md; each prints what it measured with the machine and the versions."""
+"""Scripts behind docs/measurements.md; each prints its figures with the machine and the versions."""

@@ -1,8 +1,7 @@
-"""How many drawn tokens stay by `ratio` and by `block`, on the demo pair: `python -m measure.acceptance`.
+"""Compares the acceptance tests `ratio` and `block` on the demo pair: `python -m measure.acceptance`.
 
-Replies are drawn at temperature 1 with `block`. Of every drafted chain it is worked out how many of its tokens stay on
-average by either test, so that both judge the same drafts and no coin makes a difference between them. Whole
-drafts do not end where the model is unsure.
+Replies are sampled at temperature 1 with `block`. The script computes the expected number of accepted tokens of each
+drafted chain by either test, so both see the same drafts without sampling noise. Whole drafts ignore the length policy.
 """
 
 import argparse
@@ -24,7 +23,7 @@ TOKENS = 96
 
 
 class Both:
-    """Judges as `block` does and notes what either test keeps of each draft on average."""
+    """Tests by `block`, and records the expected accepted tokens of both tests."""
 
     def __init__(self) -> None:
         self.ratio: list[float] = []

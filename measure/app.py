@@ -1,9 +1,9 @@
-"""How the app feels: first paint, ready, and key to echo while a reply streams.
+"""Measures the app's latency: first paint, ready, and key to echo while a reply streams.
 
     python -m measure.app [--runs 5]
 
-The real app runs in a pseudo-terminal of 120x36 and decodes plainly, so that the reply lasts long enough to type into;
-times are taken outside of it, from what it writes there.
+The app runs in a pseudo-terminal of 120x36. Plain decoding makes the reply long enough to type into. Times are taken
+outside, from the app's output.
 """
 
 import tempfile

@@ -1,4 +1,4 @@
-"""README's table of what drafts with which backend, written from the code: `python -m measure.backends`."""
+"""Writes README's table of strategies by backend from the code: `python -m measure.backends`."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SENTENCES = {
     "speed: passes run eagerly, on the CPU in float32; a model whose cache cannot be taken back has `plain` alone "
     "([docs/transformers.md](docs/transformers.md)).",
 }
-"""What each backend takes, and what it costs."""
+"""Models and costs of each backend."""
 
 
 def table() -> str:
@@ -33,7 +33,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """README's `text` with the table anew.
+    """README's `text` with a new table.
 
     Raises:
         ValueError: a mark is missing.

@@ -1,7 +1,7 @@
-"""What every strategy brings the demo pair, written into docs/strategies.md: `python -m measure.brought`.
+"""Writes the speedups of the demo pair into docs/strategies.md: `python -m measure.brought`.
 
-Runs `specchat bench --limit 60`, or as its options say, and makes a table of its figures; texts that are not plain's
-end it.
+Runs `specchat bench --limit 60`, or with other options, and formats its figures; a text that differs from plain
+decoding's is an error.
 """
 
 import json
@@ -20,10 +20,10 @@ LIMIT = ["--limit", "60"]
 
 
 def table(command: str, figures: Mapping[str, Any]) -> str:
-    """What `specchat bench --json` wrote, as Markdown; what ran it is told above the table.
+    """Output of `specchat bench --json` as a Markdown table below its `command`.
 
     Raises:
-        ValueError: a strategy wrote another text than plain.
+        ValueError: a strategy's text differs from plain decoding's.
     """
     contenders = {one["contender"]: one for one in figures["contenders"]}
     plain = contenders.pop("plain")["tokens_per_second"]["median"]
@@ -59,13 +59,13 @@ def _row(cells: Any) -> str:
 
 
 def _times(rows: list[dict[str, Any]], name: str) -> str:
-    """How many times as fast as plain a contender is in a category."""
+    """Speedup of a contender in a category."""
     found = next(row["speedup_vs_plain"] for row in rows if row["contender"] == name)
     return f"{found['median']:.2f}"
 
 
 def main(options: list[str]) -> None:
-    """Measure, which takes minutes, and write the page; a measurement that fails leaves it as it is."""
+    """Measure for some minutes and write the page; a failed measurement leaves it unchanged."""
     command = ["specchat", "bench", *(options or LIMIT)]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "figures.json"

@@ -1,9 +1,8 @@
-"""What compiling the kernels of a pair takes, one after the other and many at a time; no GPU is asked.
+"""Measures the compilation of a pair's kernels, serially and in parallel; needs no GPU.
 
     python -m measure.compiling
 
-Layers are narrow and the vocabulary small, which changes numbers in the kernels but neither how many there are nor what
-compiling them takes.
+Layers are narrow and the vocabulary small. That changes constants in the kernels, not their number or compile time.
 """
 
 import os
@@ -57,7 +56,7 @@ def _narrow(config: ModelConfig, quant: Quant) -> DeviceDecoder:
 
 
 def _clocks() -> tuple[float, float]:
-    """Seconds on the wall, and of processors, ptxas included."""
+    """Wall-clock and processor seconds, ptxas included."""
     return perf_counter(), sum(os.times()[:4])
 
 

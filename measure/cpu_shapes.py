@@ -1,9 +1,9 @@
-"""A model of random weights on the processor, in three formats, beside llama.cpp (the extra `gguf`).
+"""Measures random weights on the processor in three formats, beside llama.cpp (the extra `gguf`).
 
     python -m measure.cpu_shapes [--shape 0.2b] [--repeats 12] [--threads 1]
 
-So many threads each, in turns, 100 tokens in the cache: milliseconds of a pass with logits, of a block of a prompt with
-those of its last row, and how many times faster it is here.
+Both take turns with the same number of threads and 100 cached tokens. The table has milliseconds of a pass with logits,
+of a prompt block with logits of the last row, and the speedup over llama.cpp.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from specchat.engine.pair import Quant
 
 
 class Sizes(TypedDict):
-    """What a shape differs in."""
+    """Sizes that differ between shapes."""
 
     hidden: int
     intermediate: int
@@ -44,7 +44,7 @@ SHAPES = {
     "0.6b": Sizes(hidden=1024, intermediate=3072, layers=28, head_dim=128, vocab=151936),
     "1.7b": Sizes(hidden=2048, intermediate=6144, layers=28, head_dim=128, vocab=151936),
 }
-"""All have 16 heads over 8 of keys and values; the larger two are Qwen3's."""
+"""All have 16 heads and 8 KV heads; the larger two are Qwen3's."""
 
 
 def shape_of(name: str) -> ModelConfig:
@@ -55,9 +55,9 @@ def shape_of(name: str) -> ModelConfig:
 def compared(
     ours: CpuDecoder, theirs: llama_cpp.Llama, rows: int, logits: int, repeats: int
 ) -> list[tuple[float, float]]:
-    """Milliseconds of passes, each after a pause in which threads that look for work fall asleep.
+    """Milliseconds of passes, each after a pause in which spinning threads fall asleep.
 
-    `theirs` makes logits of so many rows, too.
+    `theirs` computes logits of the same rows.
     """
     found, tokens = [], list(range(rows))
     for _ in range(repeats):

@@ -1,4 +1,4 @@
-"""Where the time of a step on the processor goes, beside the least it could take: the figures of docs/cpu-step.md."""
+"""Splits the time of a step on the processor, beside its lower bound: the figures of docs/cpu-step.md."""
 
 import argparse
 from collections.abc import Callable
@@ -18,7 +18,7 @@ ROWS = (1, 2, 4, 8, 16)
 
 
 def timed(run: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Median and spread between the quartiles, in microseconds."""
+    """Median and interquartile range, in microseconds."""
     times = []
     for _ in range(repeats):
         started = perf_counter()
@@ -29,19 +29,19 @@ def timed(run: Callable[[], object], repeats: int) -> tuple[float, float]:
 
 
 def read_rate() -> float:
-    """Bytes a second that one core reads of what its caches do not hold."""
+    """Bytes per second that one core reads from memory."""
     numbers = np.ones(64 << 20, np.float32)
     return numbers.nbytes / (timed(numbers.max, 9)[0] * 1e-6)
 
 
 def sum_rate() -> float:
-    """Multiply-adds a second of one core, on matrices that its first cache holds."""
+    """Multiply-adds per second of one core, on matrices in its L1 cache."""
     a, b = torch.ones(64, 96), torch.ones(96, 64)
     return 64 * 96 * 64 / (timed(lambda: torch.mm(a, b), 2000)[0] * 1e-6)
 
 
 def parts(decoder: CpuDecoder, context: int, rows: int, repeats: int) -> list[tuple[float, float]]:
-    """What the columns of the table tell of a step of so many rows after `context` tokens."""
+    """Columns of the table for a step of `rows` after `context` tokens."""
     tokens, every = list(range(5, 5 + rows)), frozenset(range(decoder.config.layers))
     for first in range(0, context, 128):
         decoder.forward([7] * min(128, context - first), first)

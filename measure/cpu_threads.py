@@ -1,9 +1,9 @@
-"""The number of threads that passes learn, beside each fixed number, while other programs come and go.
+"""Compares the adaptive number of threads with each fixed number, while other programs come and go.
 
     python -m measure.cpu_threads [--shape 0.6b] [--passes 400] [--rows 1]
 
-Random weights in float16, 100 tokens in the cache. Busy loops run beside it, as many as a phase says; in each
-phase passes with every fixed number of threads and with the learnt one take turns.
+Random weights in float16, 100 cached tokens. Each phase runs a number of busy loops beside the passes, which take turns
+with every fixed number of threads and with the adaptive one.
 """
 
 import argparse
@@ -24,17 +24,17 @@ from specchat.engine.cpu.threads import choices
 from specchat.engine.model.checkpoint import Checkpoint
 
 LEARNT = 0
-"""Stands for the learnt number among the fixed ones."""
+"""Stands for the adaptive number among the fixed ones."""
 
 
 def busy() -> None:
-    """Keep a processor at work."""
+    """Keep a processor busy."""
     while True:
         pass
 
 
 def timed(decoder: CpuDecoder, rows: int) -> float:
-    """Milliseconds of a pass of so many rows."""
+    """Milliseconds of a pass of `rows`."""
     started = perf_counter()
     decoder.forward([7] * rows, CONTEXT)
     return 1e3 * (perf_counter() - started)
@@ -43,7 +43,7 @@ def timed(decoder: CpuDecoder, rows: int) -> float:
 def phase(
     fixed: CpuDecoder, learning: CpuDecoder, rows: int, passes: int
 ) -> tuple[dict[int, list[float]], Counter[int]]:
-    """Milliseconds of passes with each number of threads, and how often which number was the learnt one."""
+    """Milliseconds of passes by number of threads, and the counts of adaptive numbers."""
     times: dict[int, list[float]] = {}
     taken: Counter[int] = Counter()
     for _ in range(passes):

@@ -1,4 +1,4 @@
-"""What `specchat bench --decide` prints, written into docs/decide.md: `python -m measure.decide`, with its options."""
+"""Writes the output of `specchat bench --decide` into docs/decide.md: `python -m measure.decide`, with its options."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ BEGIN, END = marks("decide")
 
 
 def page(text: str, command: str, printed: str) -> str:
-    """The page `text` with what `command` printed between its marks.
+    """The page `text` with the output of `command` between its marks.
 
     Raises:
         ValueError: a mark is missing.
@@ -20,7 +20,7 @@ def page(text: str, command: str, printed: str) -> str:
 
 
 def main(options: list[str]) -> None:
-    """Measure, which takes minutes, and write the page; a measurement that fails leaves it as it is."""
+    """Measure for some minutes and write the page; a failed measurement leaves it unchanged."""
     command = ["specchat", "bench", "--decide", *options]
     made = subprocess.run([sys.executable, "-m", *command], stdout=subprocess.PIPE, text=True, check=True)
     PAGE.write_text(page(PAGE.read_text("utf-8"), " ".join(command), made.stdout), "utf-8")

@@ -1,7 +1,7 @@
-"""How far all that can draft for the demo pair does, written into docs/demo-model.md: `python -m measure.drafted`.
+"""Writes the acceptance length of every strategy into docs/demo-model.md: `python -m measure.drafted`.
 
-Tokens a step of greedy replies to all held-out prompts, by category. Drafts are as long as a drafter makes them,
-whatever that costs: nothing ends them early, and no clock has a say.
+The figures are tokens per step of greedy replies to all held-out prompts, by category. Drafts have their full length
+whatever it costs: no length policy and no clock affects them.
 """
 
 from collections import defaultdict
@@ -35,14 +35,14 @@ DRAFTED = {
     "draft-tree": (12,),
     "draft": (5, 12),
 }
-"""By strategy; what eagle3 and dflash have learnt is so long."""
+"""Draft length by strategy; eagle3 and dflash were trained for theirs."""
 ALL = "all"
 
 
 def tokens_a_step(
     session: Session, speculation: Speculation, chats: Sequence[tuple[str, tuple[Message, ...]]]
 ) -> dict[str, float]:
-    """By category, and of all. `chats` are categories and messages."""
+    """Tokens per step by category and of all; `chats` are categories and messages."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for category, messages in chats:
         for event in session.generate(Generate(0, messages, Sampling(), Limits(TOKENS), speculation, cold=True)):

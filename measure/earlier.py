@@ -1,9 +1,9 @@
-"""What replies before are worth to what copies from them: the demo pair's chats, one after another.
+"""Measures the cross-chat n-gram cache on the demo pair's chats, one after another.
 
     python -m measure.earlier [--chats 120]
 
-Each strategy answers each chat in turn, greedily, with the replies to all chats before to copy from and none to this
-one. Times are those of the steps.
+Each strategy answers each chat greedily in turn. The cache holds the replies to all earlier chats and none to this one.
+Times are those of the steps.
 """
 
 import argparse
@@ -22,16 +22,16 @@ TOKENS = 200
 
 
 def answer(session: Session, request: Generate) -> list[Step]:
-    """The steps of a reply, which is then forgotten."""
+    """The steps of a reply, which then leaves the cache."""
     steps = [event for event in session.generate(request) if isinstance(event, Step)]
     forget(session, request.chat)
     return steps
 
 
 def forget(session: Session, chat: str) -> None:
-    """Remember nothing of a chat."""
-    session.remembering.forget(Forget(chat))
-    while session.remembering.digest():
+    """Remove a chat from the cache."""
+    session.cross_chat.forget(Forget(chat))
+    while session.cross_chat.digest():
         pass
 
 
@@ -50,7 +50,7 @@ def main() -> None:
             request = Generate(0, chat, Sampling(), Limits(TOKENS), speculation, chat=str(number))
             for step in answer(session, request):
                 tallies[name][number >= half].add(step)
-        for _ in session.generate(request):  # this time it is remembered
+        for _ in session.generate(request):  # this time the reply stays in the cache
             pass
     for part, which in enumerate((f"chats 1 to {half}", f"chats {half + 1} to {len(chats)}")):
         plain = tallies["plain"][part].tokens_per_second

@@ -1,10 +1,10 @@
-"""How the app holds up under a fast engine: event-loop stalls, key to echo while a reply streams, and idle cost.
+"""Measures the app under a fast engine: event-loop stalls, key to echo while a reply streams, and idle cost.
 
     python -m measure.feel [--tokens 8000] [--speed 300] [--idle 10]
 
-The real app runs in a pseudo-terminal over a scripted engine; the reply ends in a 300-line fence and 60 list items.
-Stalls are measured in the app's event loop, echo from outside. `work` is the processor time that the loop used between
-two beats of 10 ms: unlike the clock, it does not count what other programs on the machine took.
+The app runs in a pseudo-terminal over a scripted engine; the reply ends in a 300-line fence and 60 list items. Stalls
+are measured in the app's event loop, echo from outside. `work` is the loop's processor time between two beats of 10 ms,
+which unlike the clock excludes other programs.
 """
 
 import json
@@ -29,7 +29,7 @@ CTRL_T, CTRL_B = "\x14", "\x02"
 class Scenario:
     name: str
     keys: str = ""
-    """Typed before the prompt is."""
+    """Typed before the prompt."""
     messages: int = 0
     strategy: str = "draft"
 
@@ -45,7 +45,7 @@ SCENARIOS = (
 
 @dataclass(frozen=True)
 class Feel:
-    """Milliseconds; `idle` and `busy` as shares of one processor core."""
+    """Milliseconds; `idle` and `busy` are shares of one core."""
 
     opening: float
     stall: float
@@ -60,7 +60,7 @@ def measure(scenario: Scenario, tokens: int = 8000, speed: float = 300.0, idle: 
     """Run one scenario.
 
     Raises:
-        TimeoutError: the app did not show what it should.
+        TimeoutError: the app did not show the expected text.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -103,7 +103,7 @@ def _wait_for(report: Path, terminal: Terminal, seconds: float) -> None:
 
 
 def _echoes(terminal: Terminal, seconds: float) -> list[float]:
-    """Type a letter now and then; times until each shows."""
+    """Type letters at intervals; milliseconds until each shows."""
     found: list[float] = []
     end = perf_counter() + seconds
     for number in range(1 << 20):

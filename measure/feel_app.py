@@ -1,8 +1,8 @@
-"""The app over a scripted engine, watched from inside: how long its event loop stalls, and what it costs when idle.
+"""Runs the app over a scripted engine, and measures stalls of its event loop and its idle cost from inside.
 
     python -m measure.feel_app '{"report": "report.json", ...}'
 
-The fields are those of `Plan`. The report is written when the app has been idle for `idle` seconds after a reply.
+The fields are those of `Plan`. The report is written after the app was idle for `idle` seconds behind a reply.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from specchat.tui.widgets.sidebar import Sidebar
 
 BEAT_S = 0.01
 SETTLED_S = 3.0
-"""Seconds after the reply that still count as its end."""
+"""Seconds that still count as the end of the reply."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Plan:
     """Tokens per second."""
     strategy: str = "draft"
     messages: int = 0
-    """Messages of the chat that is opened at the start."""
+    """Messages of the chat opened at the start."""
     idle: float = 10.0
     """Seconds."""
 
 
 @dataclass
 class Phase:
-    """Between two beats of the event loop, in milliseconds: time beyond what was asked for, and processor time."""
+    """Delay and processor time between two beats of the event loop, in milliseconds."""
 
     stalls: list[float] = field(default_factory=list)
     worked: list[float] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Phase:
 
 
 def long_reply(tokens: int) -> str:
-    """Prose that ends in a 300-line fence and a list of 60 items, about `tokens` in all."""
+    """Prose of about `tokens` that ends in a 300-line fence and a list of 60 items."""
     fence = "".join(f"    light = lamp({i}, 'fox')  # {i}\n" for i in range(300))
     end = f"\n```python\ndef river():\n{fence}```\n\n" + "".join(
         f"- item {i}: a **fox** with a `lamp` by the river\n" for i in range(60)
@@ -79,7 +79,7 @@ def events(text: str, strategy: str) -> Sequence[Started | Finished]:
 
 
 def fill(store: Store, messages: int) -> str:
-    """Put a chat of that many messages into the store; gives its key."""
+    """Store a chat of `messages` messages, and return its key."""
     words = "A fox, a lamp and a river were there before anybody asked. " * 4
     listed: list[MessageRow] = []
     for number in range(messages):
@@ -92,7 +92,7 @@ def fill(store: Store, messages: int) -> str:
 
 
 class Watch:
-    """Beats in the app's loop."""
+    """Measures beats in the app's event loop."""
 
     def __init__(self, app: SpecchatApp, plan: Plan) -> None:
         self._app = app
@@ -104,7 +104,7 @@ class Watch:
         while app.session.loaded.info is None:
             await asyncio.sleep(BEAT_S)
         if chat:
-            await asyncio.sleep(1.5)  # until what the app imports behind the first frame is there
+            await asyncio.sleep(1.5)  # until the imports behind the first frame are done
             app.chat.post_message(Sidebar.Chosen(chat, None))
         await self._beat("start", lambda: app.session.reply is not None and app.session.reply.state == "writing")
         await self._beat("stream", lambda: app.session.reply is None)

@@ -1,7 +1,7 @@
-"""What a pass of llama.cpp costs by its number of rows: `python -m measure.gguf_rows`.
+"""Measures llama.cpp's passes by number of rows: `python -m measure.gguf_rows`.
 
-The demo target as GGUF of every kind, without padding: two rows over one is what plain decoding pays where one row goes
-as two, and saves where it goes alone.
+The demo target runs as GGUF of every type, without padding. The ratio of two rows to one is the cost of padding a
+single row for plain decoding, and the saving of running it alone.
 """
 
 from pathlib import Path
@@ -18,18 +18,18 @@ from specchat.engine.model.checkpoint import Checkpoint
 
 ROWS = (1, 2, 4, 6, 8, 12, 16)
 PASSES = 60
-FILLED = 64
-"""Tokens in the cache: a short chat."""
+CACHED_TOKENS = 64
+"""A short chat."""
 
 
 def milliseconds(model: GgufModel) -> dict[int, float]:
-    """The first quartile of passes of each number of rows, taken in turns: other programs only make them longer."""
+    """First quartile of passes by number of rows, in turns: other programs only add time."""
     times: dict[int, list[float]] = {rows: [] for rows in ROWS}
-    model.write(range(FILLED), 0)
+    model.write(range(CACHED_TOKENS), 0)
     for _ in range(PASSES):
         for rows, seen in times.items():
             started = perf_counter()
-            model.forward(range(rows), FILLED)
+            model.forward(range(rows), CACHED_TOKENS)
             seen.append(1e3 * (perf_counter() - started))
     return {rows: quantiles(seen)[0] for rows, seen in times.items()}
 

@@ -1,14 +1,13 @@
-"""Shown multipliers and F4's advice on a machine whose load changes while replies run.
+"""Tests shown speedups and F4's advice on a machine whose load changes during replies.
 
     python -m measure.load [--rounds 10] [--seconds 20] [--json FILE]
 
-Two busy loops, each on a core of its own, begin and end in turn, whatever is written at the time. Each strategy and
-plain decoding answer a prompt alternately, from empty caches. Each multiplier that a reply showed is held against the
-truth of its turn: the time that plain decoding took over the time that the strategy took, of all replies of those
-seconds, for that of one reply would be chance. Times are the processor's, without what was waited for it; beside them
-stands what the clock says of all turns of a prompt. Pairs between which the load changed are left out, and nothing is
-held against a truth that is itself uncertain by more than 5 % (95 %, bootstrap over replies). What F4 advises is
-measured at once against what it is advised over, alternately too.
+Two busy loops, each on its own core, start and stop in turn. Each strategy and plain decoding answer a prompt
+alternately from empty caches. The speedup that a reply showed is compared with the truth of its turn: the time of plain
+decoding over that of the strategy, over all replies of the turn, because one reply alone is chance. Times are processor
+times without waiting; the clock's ratio over all turns of a prompt stands beside them. Pairs with a change of load
+between them are left out, and so are truths uncertain by more than 5 % (95 %, bootstrap over replies). F4's advice is
+measured at once against its alternative, alternately too.
 """
 
 import argparse
@@ -39,21 +38,21 @@ from specchat.tui.insight.ledger import Ledger
 STRATEGIES = ("draft", "lookup", "suffix", "early-exit", "auto")
 LOOPS = 2
 BUSY = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])])\nwhile True: pass"
-"""A program that keeps a core busy. Bound to it: else the loops share one now and then, and the truth needs longer."""
+"""A program that keeps one core busy. It is pinned, because loops that share a core make the truth noisier."""
 ALTERNATIONS = 16
-"""Replies of the strategy in a turn, and of plain decoding."""
+"""Replies per turn of the strategy, and as many of plain decoding."""
 ENOUGH = 6
-"""Pairs of replies that tell a truth."""
+"""Pairs of replies needed for a truth."""
 RESAMPLED, UNSURE = 200, 0.05
-"""Bootstrap samples, and the half interval above which a truth is none."""
+"""Bootstrap samples, and the largest half interval of a truth."""
 CANDIDATES, PROMPTS, TOKENS = 40, 3, 384
-"""Of so many prompts those with the longest replies are asked: of a short one no multiplier is shown."""
+"""Candidate prompts, of which those with the longest replies run: short replies show no speedup."""
 AT_ODDS, WORSE = 0.15, 0.05
-"""How far a shown multiplier may be from the truth, and how much slower what is advised."""
+"""Largest deviation of a shown speedup from the truth, and largest loss by advice."""
 
 
 class Load:
-    """Busy loops that begin and end in turn until it is closed."""
+    """Busy loops that start and stop in turn until closed."""
 
     def __init__(self, seconds: float) -> None:
         self._ended = Signal()
@@ -81,7 +80,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Pair:
-    """A reply and the one beside it that it is compared with: milliseconds a token, by the clock and of a processor."""
+    """Milliseconds per token of a reply and of its neighbour, by clock and by processor time."""
 
     ms: float
     beside_ms: float
@@ -103,14 +102,14 @@ class Pair:
 
 @dataclass(frozen=True)
 class Truth:
-    """Times that one was as fast as the other, and half of the interval that it lies in, as a share."""
+    """A measured speedup, and the relative half width of its interval."""
 
     times: float
     half: float
 
     @classmethod
     def of(cls, pairs: Sequence[Pair], by_clock: bool = False) -> "Truth":
-        """Of few pairs it is not known at all."""
+        """Estimate from `pairs`; too few give an unknown truth."""
         found = _times(pairs, by_clock)
         if len(pairs) < ENOUGH:
             return cls(found, 1.0)
@@ -132,7 +131,7 @@ def _times(pairs: Sequence[Pair], by_clock: bool) -> float:
 
 @dataclass
 class Block:
-    """A turn: a strategy and plain decoding on a prompt under a load, alternately."""
+    """A turn of a strategy and plain decoding on a prompt, under one load."""
 
     strategy: str
     prompt: str
@@ -142,7 +141,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Advised:
-    """`times` what was advised is as fast as what it was advised over."""
+    """Speedup `times` of an advised strategy over its alternative."""
 
     over: str
     words: str
@@ -157,7 +156,7 @@ class Bench:
         self._ids = iter(range(1, 1 << 30))
 
     def reply(self, turn: Turn, speculation: Speculation) -> Reply:
-        """A reply as the app has it."""
+        """A reply with the app's figures."""
         messages = (Message("user", turn.content),)
         request = Generate(next(self._ids), messages, Sampling(seed=0), Limits(TOKENS), speculation, cold=True)
         reply = Reply(request.id, self.session.info.name, request.sampling, speculation, turn=turn)
@@ -172,7 +171,7 @@ class Bench:
         return reply
 
     def against(self, turn: Turn, one: Speculation, other: Speculation) -> Truth:
-        """Times that `one` is as fast as `other`."""
+        """Speedup of `one` over `other`."""
         pairs = []
         for _ in range(ALTERNATIONS):
             beside = self.reply(turn, other)
@@ -181,7 +180,7 @@ class Bench:
 
 
 def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[Advised]]:
-    """All strategies in turn, until the load has changed so often."""
+    """Run all strategies in turn until the load has changed `changes` times."""
     plain, ledger = Speculation(), Ledger()
     candidates = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), CANDIDATES)
     turns = [(prompt.id, Turn(prompt.messages[-1].content)) for prompt in candidates if len(prompt.messages) == 1]
@@ -197,7 +196,7 @@ def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[A
             block, changes_before = here["busy" if load.busy else "none"], load.changes
             beside, reply = bench.reply(turn, plain), bench.reply(turn, speculation)
             ledger.add(reply)
-            if load.changes == changes_before:  # else the two did not meet the same load
+            if load.changes == changes_before:  # both ran under the same load
                 block.pairs.append(Pair.of(reply, beside))
         blocks += (block for block in here.values() if block.pairs)
         advice = Advisor(ledger).diagnose(reply, bench.session.info, speculation, {}).advice
@@ -209,11 +208,11 @@ def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[A
 
 @dataclass
 class Held:
-    """Shown multipliers over their truth, where that is known."""
+    """Shown speedups over known truths."""
 
     off: list[float] = field(default_factory=list)
     inside: int = 0
-    """Of them, those whose interval holds the truth."""
+    """Number whose interval contains the truth."""
     unjudged: int = 0
 
     def hold(self, pairs: Sequence[Pair], truth: Truth) -> None:
@@ -230,7 +229,7 @@ class Held:
 
 
 def held(blocks: Iterable[Block], by_clock: bool) -> Held:
-    """Against the truth of each turn; `by_clock` against that of all turns of a prompt."""
+    """Compare with the truth of each turn, or `by_clock` with that of all turns of a prompt."""
     together: dict[object, list[Pair]] = {}
     for number, block in enumerate(blocks):
         together.setdefault(block.prompt if by_clock else number, []).extend(block.pairs)
@@ -241,7 +240,7 @@ def held(blocks: Iterable[Block], by_clock: bool) -> Held:
 
 
 def table(blocks: Sequence[Block]) -> str:
-    """A row a strategy and load: how far what was shown is from the truth."""
+    """A row per strategy and load: deviation of the shown speedups from the truth."""
     rows = [
         "| strategy | load | truth | shown / truth: median | least | most | beyond 15 % | in its interval "
         "| truth unsure | shown | beyond, by the clock |",

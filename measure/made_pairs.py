@@ -1,7 +1,7 @@
-"""Write the random pairs on which `auto` is measured where nothing pays: `python -m measure.made_pairs FOLDER`.
+"""Writes random pairs for which no strategy pays, to measure `auto`: `python -m measure.made_pairs FOLDER`.
 
-`dear` is a small Llama whose draft costs as much as it, `dear-draft` that draft; `slow` is a larger one without a
-draft. Their weights are random, so that no text of theirs is like one that anything was tuned for.
+`dear` is a small Llama with a draft as expensive as itself, `dear-draft`; `slow` is a larger one without a draft. Their
+weights are random, so that their texts resemble none that anything was tuned for.
 """
 
 import json
@@ -15,13 +15,13 @@ from safetensors.torch import save_file
 from specchat.config.paths import demo_model
 
 VOCAB, SPECIAL = 3072, 16
-"""Tokens of the demo's tokenizer, the first of which are special."""
+"""Tokens of the demo's tokenizer, and the special ones at their start."""
 DISAGREEMENT = 0.1
 """Noise on the draft's matrices, in standard deviations of their weights."""
 
 
 def llama(folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: int, noise: float = 0.0) -> None:
-    """Write a random Llama, untied, with the demo's tokenizer; `noise` makes it another one that often agrees."""
+    """Write an untied random Llama with the demo's tokenizer; `noise` makes a variant that often agrees."""
     made = torch.Generator().manual_seed(seed)
     other = torch.Generator().manual_seed(seed + 1)
 
@@ -41,7 +41,7 @@ def llama(folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: 
             tensors[f"{prefix}mlp.{name}_proj.weight"] = matrix(outputs, inputs, 1.6 / inputs**0.5)
         tensors |= {f"{prefix}{name}_layernorm.weight": norm() for name in ("input", "post_attention")}
     head = matrix(VOCAB, hidden, 1.6 / hidden**0.5)
-    head[:SPECIAL] = 0.0  # never the likeliest: a reply ends at its limit
+    head[:SPECIAL] = 0.0  # never the likeliest, so that replies end at their limit
     tensors["lm_head.weight"] = head
     settings = {
         "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,

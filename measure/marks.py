@@ -1,10 +1,10 @@
-"""What a script writes into a page, between marks that name it."""
+"""Marks in a page, between which a script writes its part."""
 
 from pathlib import Path
 
 
 def marks(script: str) -> tuple[str, str]:
-    """The lines before and after what `python -m measure.SCRIPT` writes."""
+    """The marks around the output of `python -m measure.SCRIPT`."""
     return f"<!-- below: python -m measure.{script} -->\n", f"<!-- above: python -m measure.{script} -->\n"
 
 

@@ -1,4 +1,4 @@
-"""Models whose tokenizers are others than that of the embedded target, for `measure.tokenizers` and tests."""
+"""Draft models with other tokenizers than the embedded target's, for `measure.tokenizers` and tests."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from training.tokenizer import PAD, SPECIAL, token_id
 from training.train import Lessons, Recipe, train
 
 SHIFT = 7
-"""Places that the ordinary tokens of a permuted draft are moved on by."""
+"""Shift of the ordinary token ids of a permuted draft."""
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 DIALOGUES = 20_000
 ROW = 512
 
 
 def permuted(folder: Path, base: Path) -> Path:
-    """The model of `base` with other ids for its ordinary tokens: rows are moved, the tokenizer's words renumbered."""
+    """Copy the model of `base` with permuted ids of ordinary tokens, in embeddings and tokenizer."""
     words, special = _words(base)
     ordinary = sorted(set(words.values()) - special)
     moved = dict(zip(ordinary, ordinary[SHIFT:] + ordinary[:SHIFT], strict=True))
@@ -36,7 +36,7 @@ def permuted(folder: Path, base: Path) -> Path:
 
 
 def cut(folder: Path, base: Path, entries: int) -> Path:
-    """The model of `base` with the first `entries` of its tokens alone: it spells longer words in several."""
+    """Copy the model of `base` with only the first `entries` of its tokens, which spell longer words in several."""
     words, _ = _words(base)
     return _changed(folder, base, {word: token for word, token in words.items() if token < entries}, range(entries))
 
@@ -48,7 +48,7 @@ def _words(base: Path) -> tuple[dict[str, int], set[int]]:
 
 
 def _changed(folder: Path, base: Path, words: dict[str, int], rows: Sequence[int]) -> Path:
-    """A copy of `base` with these words, whose embeddings are these rows of it."""
+    """Copy `base` with these words and these rows of its embeddings."""
     copytree(base, folder, dirs_exist_ok=True)
     tokenizer = json.loads((base / "tokenizer.json").read_text("utf-8"))
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in tokenizer["model"]["merges"]]
@@ -65,9 +65,9 @@ def _changed(folder: Path, base: Path, words: dict[str, int], rows: Sequence[int
 
 
 def trained(folder: Path, vocabulary: int | None, steps: int) -> Path:
-    """A draft trained on the corpus, with a byte-level tokenizer of so many entries that splits as GPT-2 does.
+    """Train a draft on the corpus, with a byte-level tokenizer of `vocabulary` entries and GPT-2's pre-tokenizer.
 
-    With None it has the target's tokenizer, so that it shows what others cost.
+    None keeps the target's tokenizer, as the baseline.
     """
     own = demo_model("target") / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(own)) if vocabulary is None else _tokenizer(vocabulary)

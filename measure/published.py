@@ -1,4 +1,4 @@
-"""What the cost model makes of published acceptance lengths and costs: `python -m measure.published`.
+"""Compares the cost model with published speedups: `python -m measure.published`.
 
 Writes the tables of docs/cost-model.md from docs/cost-model.toml.
 """
@@ -13,13 +13,12 @@ from specchat.bench.cost_model import speed_up, step_cost
 DOCS = Path(__file__).parents[1] / "docs"
 DATA, PAGE = DOCS / "cost-model.toml", DOCS / "cost-model.md"
 MARK = "<!-- below: python -m measure.published -->\n"
-NEAR = 0.15
-"""What an error may be at most."""
+MAX_ERROR = 0.15
 
 
 @dataclass(frozen=True)
 class Row:
-    """A published row; speed-ups are over plain decoding. `predicted` is None where the row told the costs itself."""
+    """A published row; speedups are over plain decoding. `predicted` is None if the row provided the costs."""
 
     what: str
     tokens: float
@@ -29,7 +28,7 @@ class Row:
 
     @property
     def error(self) -> float | None:
-        """Of the prediction, as a share of what was published."""
+        """Relative error of the prediction."""
         return None if self.predicted is None else self.predicted / self.published - 1
 
 
@@ -45,20 +44,20 @@ class Table:
 
 
 def tables() -> list[Table]:
-    """All that can be predicted."""
+    """All tables with predictions."""
     return [_table(entry) for entry in _read()["table"]]
 
 
 def page() -> str:
-    """The whole page, its tables made anew."""
+    """The page with new tables."""
     words, mark, _ = PAGE.read_text().partition(MARK)
     assert mark, f"{PAGE} lacks its mark"
     found = tables()
     rows = [row for table in found for row in table.rows if row.error is not None]
     errors = sorted(abs(row.error or 0.0) for row in rows)
-    near = sum(error <= NEAR for error in errors)
+    near = sum(error <= MAX_ERROR for error in errors)
     lines = [
-        f"{near} of {len(rows)} predictions are within {NEAR:.0%} of what was published; the median error is "
+        f"{near} of {len(rows)} predictions are within {MAX_ERROR:.0%} of what was published; the median error is "
         f"{errors[len(errors) // 2]:.1%}, the largest {errors[-1]:.1%}.",
         "",
         "| source | costs | tokens a step: predicted / published, error |",
@@ -104,13 +103,13 @@ def _published(row: dict[str, Any], milliseconds: bool) -> float:
 
 
 def _costs(entry: dict[str, Any], published: list[float]) -> tuple[float, float]:
-    """Of a drafted token, and of the rest of a step."""
-    told = [
+    """Costs of a draft token and of the rest of a step."""
+    given = [
         (row.get("length", 0), row["tokens"] / times)
         for row, times in zip(entry["row"], published, strict=True)
         if row.get("calibrates")
     ]
-    match told:
+    match given:
         case []:
             return entry["draft"], entry["check"]
         case [(length, step)] if "check" in entry:

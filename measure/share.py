@@ -1,9 +1,9 @@
-"""What the app costs the engine: the same reply drawn by the app and read without it, in turns, by one engine process.
+"""Measures the app's cost for the engine: the same reply shown by the app or only read, in turns, from one process.
 
     python -m measure.share [--pairs 20] [--strategy plain]
 
-The real app runs in a pseudo-terminal of 120x36. `tokens/s` are the engine's own figures; `processor` is the engine's
-processor time, which does not count what other programs on the machine took.
+The app runs in a pseudo-terminal of 120x36. `tokens/s` are the engine's own figures; `processor` is the engine's
+processor time, which excludes other programs.
 """
 
 import json
@@ -20,10 +20,10 @@ from specchat.bench.machine import describe
 
 
 def measure(pairs: int, strategy: str) -> dict[str, list[dict[str, float]]]:
-    """The replies "drawn" and "read", with their figures, in the order they were made.
+    """Figures of the "drawn" and "read" replies, in order.
 
     Raises:
-        ClickException: the app ended before it was through.
+        ClickException: the app ended early.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
@@ -41,7 +41,7 @@ def measure(pairs: int, strategy: str) -> dict[str, list[dict[str, float]]]:
 
 
 def _shown(name: str, values: list[float], digits: int) -> str:
-    """Median, quartiles, and between which order statistics the true median lies with 95 % confidence."""
+    """Median, quartiles, and the order statistics around the true median at 95 % confidence."""
     ordered, spread = sorted(values), 0.98 * sqrt(len(values))
     least = ordered[max(int(len(values) / 2 - spread), 0)]
     most = ordered[min(int(len(values) / 2 + spread), len(values) - 1)]

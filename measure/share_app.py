@@ -1,4 +1,4 @@
-"""The app over a real engine that answers one prompt again and again, for the screen and for nobody in turns.
+"""Runs the app over an engine that answers one prompt repeatedly, shown on the screen or only read, in turns.
 
 python -m measure.share_app '{"report": "report.json", "pairs": 20, "strategy": "plain"}'
 """
@@ -25,18 +25,18 @@ PROMPT = "Tell me a story about a fox, a lamp and a river."
 GREEDY = Sampling(temperature=0.0)
 """The same reply each time."""
 FIRST_ID = 1 << 20
-"""Of the replies that the app does not see."""
+"""First id of the replies that the app does not see."""
 REST_S = 0.5
 
 
 def engine_seconds(pid: int) -> float:
-    """Processor time of a process."""
+    """Processor seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Turns:
-    """Runs in the app."""
+    """The turns, inside the app."""
 
     def __init__(self, app: SpecchatApp, engine: EngineClient, plan: dict[str, Any]) -> None:
         self._app = app
@@ -48,7 +48,7 @@ class Turns:
         session = self._app.session
         while session.loaded.info is None:
             await asyncio.sleep(0.1)
-        await asyncio.sleep(2.0)  # what the app imports behind the first frame
+        await asyncio.sleep(2.0)  # the imports behind the first frame
         found: dict[str, list[dict[str, float]]] = {"drawn": [], "read": []}
         for number in range(-1, self._plan["pairs"]):
             for kind in sorted(found, reverse=number % 2 == 0):

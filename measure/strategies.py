@@ -1,4 +1,4 @@
-"""README's table of strategies and the sections of docs/strategies.md: `python -m measure.strategies`."""
+"""Writes README's table of strategies and the sections of docs/strategies.md: `python -m measure.strategies`."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,11 +22,11 @@ def sections() -> str:
 
 
 PAGES: dict[Path, Callable[[], str]] = {ROOT / "README.md": table, ROOT / "docs" / "strategies.md": sections}
-"""What stands between the marks of each page."""
+"""Generated part of each page."""
 
 
 def page(path: Path) -> str:
-    """A page with its part anew.
+    """A page with its part generated anew.
 
     Raises:
         ValueError: a mark is missing.

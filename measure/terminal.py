@@ -1,4 +1,4 @@
-"""A program in a pseudo-terminal of 120x36, and what it writes there."""
+"""Runs a program in a pseudo-terminal of 120x36, and reads its output."""
 
 import fcntl
 import os
@@ -17,12 +17,12 @@ ESCAPES = re.compile(rb"\x1b(\[[0-9;?<>=]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\
 
 
 class Terminal:
-    """Runs this Python with `arguments`; `environment` is added to the one here."""
+    """Runs this Python with `arguments`, and `environment` added to its own."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         self.started = perf_counter()
         whole = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **environment}
-        for name in ("COLUMNS", "LINES"):  # would stand above the size that is set here
+        for name in ("COLUMNS", "LINES"):  # would override the size set here
             whole.pop(name, None)
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
@@ -31,7 +31,7 @@ class Terminal:
         self.seen = b""
 
     def read(self, seconds: float) -> bool:
-        """Take what is written within `seconds`, at most until something is; False once the program has ended."""
+        """Read the next output within `seconds`; False once the program has ended."""
         if select.select([self.fd], [], [], seconds)[0]:
             try:
                 self.seen += os.read(self.fd, 1 << 16)
@@ -40,7 +40,7 @@ class Terminal:
         return True
 
     def wait(self, pattern: str, timeout: float = 60.0, *, keep: bool = False) -> re.Match[str]:
-        """Wait until the plain text written since the last wait matches; unless `keep`, that text is then forgotten."""
+        """Wait until the plain text since the last wait matches; unless `keep`, drop that text then."""
         begun = perf_counter()
         while perf_counter() - begun < timeout:
             running = self.read(0.002)
@@ -52,7 +52,7 @@ class Terminal:
         raise TimeoutError(f"{pattern!r} did not show within {timeout} s; last: {self.text()[-500:]!r}")
 
     def watch(self, seconds: float) -> bool:
-        """Let the program run on and forget what it writes; False once it has ended."""
+        """Let the program run and drop its output; False once it has ended."""
         end = perf_counter() + seconds
         while (left := end - perf_counter()) > 0:
             if not self.read(left):
@@ -64,7 +64,7 @@ class Terminal:
         return ESCAPES.sub(b"", self.seen).decode("utf-8", "replace")
 
     def processor_s(self) -> float:
-        """Processor time of the program so far without its children's, in seconds; on Linux only."""
+        """Processor seconds of the program without its children; on Linux only."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,13 +1,12 @@
-"""What a draft costs whose tokens are not the target's, beside plain decoding in the same run.
+"""Measures cross-tokenizer drafting beside plain decoding in the same run.
 
     python -m measure.tokenizers [--prompts 40] [--temperature 0] [--strategy draft] [--entries 1024 8192]
                                  [--steps 700] [--drafts FOLDER] [--length 5]
 
-The target is the demo pair's. Its own draft is measured as it is and with other ids for the same tokens, which is what
-the way to its tokens and back costs. Other tokenizers need drafts of their own: small models are trained on the corpus,
-one with the target's tokenizer and one with each number of `--entries`, all by the same recipe. `--drafts` keeps them
-from run to run. Each is also measured with nothing but the tokens that both have. With `--length`
-all drafts have this length, so that no figure but the times depends on the machine.
+The target is the demo pair's. Its own draft is measured as it is, and with permuted ids, which shows the cost of
+mapping. For other tokenizers small models are trained on the corpus by one recipe: one with the target's tokenizer, and
+one with each number of `--entries`. `--drafts` keeps them from run to run. Each is also measured with shared tokens
+alone. With `--length` all drafts have this length, so that only times depend on the machine.
 """
 
 import argparse
@@ -24,19 +23,19 @@ from specchat.bench.ours import Ours
 from specchat.bench.summary import Spread
 from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.paths import demo_model
+from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core
-from specchat.engine.translation.model import TranslatedModel
 
 TOKENS = 96
 PLAIN, SHIPPED = "plain", "shipped draft"
 
 
 def drafts(folder: Path, entries: Sequence[int], steps: int) -> dict[str, Path]:
-    """Folders of drafts by what to call them; trained where they are not there yet."""
+    """Folders of drafts by name; missing ones are trained."""
     found = {SHIPPED: demo_model("draft"), "its ids moved": permuted(folder / "permuted", demo_model("draft"))}
     for count in (None, *entries):
         name = "trained, the target's" if count is None else f"trained, {count} entries"
@@ -46,7 +45,7 @@ def drafts(folder: Path, entries: Sequence[int], steps: int) -> dict[str, Path]:
 
 
 def session(draft: Path, whole: bool) -> Session:
-    """The demo's target with this draft, whose drafts end at no other place than their limit if `whole`."""
+    """The demo's target with this draft; `whole` drafts end only at their limit."""
     target, small = (ModelSource(path=str(folder), device="cpu") for folder in (demo_model("target"), draft))
     made = load(PairSpec("demo", "Demo", target, small), lambda _: None)
     made.runner.executor.policies.off = whole
@@ -54,18 +53,18 @@ def session(draft: Path, whole: bool) -> Session:
 
 
 def shared_alone(made: Session) -> Session:
-    """A session whose draft proposes only tokens that both have."""
+    """A session whose draft proposes only shared tokens."""
     assert made.runner.draft is not None
     model = made.runner.draft.model
-    assert isinstance(model, TranslatedModel)
-    shared = {token: path for token, path in model.dictionary.said.items() if len(path) == 1}
-    narrow = replace(model.dictionary, said=shared, following={}, whole={})
-    made.runner.draft.model = TranslatedModel(model.model, narrow, model.vocab)
+    assert isinstance(model, CrossTokenizerModel)
+    shared = {token: path for token, path in model.vocabulary_map.to_target.items() if len(path) == 1}
+    narrow = replace(model.vocabulary_map, to_target=shared, continuations={}, spelled={})
+    made.runner.draft.model = CrossTokenizerModel(model.model, narrow, model.vocab)
     return made
 
 
 def run(folders: Mapping[str, Path], prompts: int, strategy: str, temperature: float, length: int | None) -> None:
-    """Answer the prompts by all, in turn, and print a line for each."""
+    """Answer the prompts with all contenders in turn, and print a line for each."""
     sampling = Sampling(0, temperature=temperature)
     drafting, whole = Speculation.of(strategy, length), length is not None
     first = session(folders[SHIPPED], whole)

@@ -1,9 +1,9 @@
-"""A chat of many turns to the full context: each turn by plain and by `auto`, in turns, as many times as asked.
+"""Measures a chat of many turns up to the full context, each turn repeatedly with plain decoding and `auto`.
 
     python -m measure.turns [--repeats 7] [--temperature 0]
 
-The demo pair answers prompts of many kinds until its context is full. A turn's speed is that of its tokens after the
-first step, by the clock; the figure is the median of the ratios of replies made one after the other.
+The demo pair answers prompts of many kinds until its context is full. A turn's speed is by the clock and starts after
+the first step; the figure is the median ratio of consecutive replies.
 """
 
 import argparse
@@ -22,12 +22,12 @@ from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 
 PROMPTS = 40
-"""More than the context has room for."""
+"""More than fit the context."""
 CHAT = "turns"
 
 
 def answer(session: Session, request: Generate) -> tuple[float, str, int]:
-    """Tokens per second after the first step, the reply, and the tokens of the prompt; the reply is then forgotten.
+    """Tokens per second after the first step, the reply, and prompt tokens; the reply leaves the cross-chat cache.
 
     Raises:
         ContextError: the chat is full.

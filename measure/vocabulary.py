@@ -1,12 +1,12 @@
-"""What a draft vocabulary brings, beside the whole one in the same run.
+"""Measures draft vocabularies beside the whole one in the same run.
 
     python -m measure.vocabulary [--prompts 40] [--sizes 2048 1536 1024 768] [--temperature 0]
     python -m measure.vocabulary --shapes qwen2.5-14b [--sizes 65536 32768 16384]
     python -m measure.vocabulary --tokenizer FOLDER --texts CHATS.jsonl
 
-On the demo pair: tokens are counted in the target's replies to every second prompt, and the others are answered by
-`draft` with each size in turn. With `--shapes`: what a drafted token takes the draft of a published pair, of random
-weights, after 256 tokens; the sizes take turns. With `--texts`: what share of texts the sizes cover.
+On the demo pair: tokens are counted in the target's replies to every second prompt, and `draft` answers the others with
+each size in turn. With `--shapes`: the time of a draft token of a published pair with random weights, after 256 tokens;
+the sizes take turns. With `--texts`: the share of texts that each size covers.
 """
 
 import argparse
@@ -48,7 +48,7 @@ WHOLE = "whole"
 
 
 def on_the_demo_pair(prompts: int, sizes: Sequence[int], temperature: float) -> None:
-    """Count on one half of the prompts, answer the other half."""
+    """Count on one half of the prompts, and answer the other half."""
     sampling = Sampling(0, temperature=temperature)
     spec = load_catalog(None).find("demo").spec
     session = load(spec, lambda _: None)
@@ -82,14 +82,14 @@ def on_the_demo_pair(prompts: int, sizes: Sequence[int], temperature: float) -> 
         drafted = sum(run.stats.num_spec_steps for run in of_size if run.stats)
         accepted = sum(run.stats.num_accepted_draft_tokens for run in of_size if run.stats)
         print(
-            f"{name:>6}: {shares[name]:.1%} of tokens, a drafted token {_told(cheaper)} of the time, "
-            f"{1 + accepted / drafted:.2f} tokens a step, tokens/s {_told(faster)}, same text {same}",
+            f"{name:>6}: {shares[name]:.1%} of tokens, a drafted token {_spread(cheaper)} of the time, "
+            f"{1 + accepted / drafted:.2f} tokens a step, tokens/s {_spread(faster)}, same text {same}",
             flush=True,
         )
 
 
 def at_shapes(name: str, sizes: Sequence[int]) -> None:
-    """The draft of a published pair."""
+    """Measure the draft of a published pair."""
     leave_one_core()
     config = PUBLISHED[name].draft
     with TemporaryDirectory(prefix="specchat-random-") as folder:
@@ -106,12 +106,13 @@ def at_shapes(name: str, sizes: Sequence[int]) -> None:
         for label, (_, *times) in taken.items():
             ratios = [ms / of_whole for ms, of_whole in zip(times, taken[WHOLE][1:], strict=True)]
             print(
-                f"temperature {temperature}, {label:>6}: {median(times):.1f}, {_told(ratios)} of the whole", flush=True
+                f"temperature {temperature}, {label:>6}: {median(times):.1f}, {_spread(ratios)} of the whole",
+                flush=True,
             )
 
 
 def _after_a_prompt(opened: Checkpoint) -> HostLoops:
-    """What drafts by a model whose cache holds a prompt but for its last token."""
+    """Drafting loops of a model whose cache holds a prompt without its last token."""
     cached = CachedModel(host_model(opened, 2 * PROMPT))
     cached.begin([0] * PROMPT)
     policies = LengthPolicies(StepCosts())
@@ -120,7 +121,7 @@ def _after_a_prompt(opened: Checkpoint) -> HostLoops:
 
 
 def _drafting_ms(drafts: HostLoops, temperature: float) -> float:
-    """Milliseconds a drafted token, of a chain of DRAFTED."""
+    """Milliseconds per draft token of a chain of DRAFTED."""
     drafts.begin(Sampling(0, temperature=temperature), [0] * PROMPT)
     started = perf_counter()
     drafts.make(Chain("draft", "draft", DRAFTED))
@@ -128,7 +129,7 @@ def _drafting_ms(drafts: HostLoops, temperature: float) -> float:
 
 
 def of_texts(tokenizer: Path, texts: Path, sizes: Sequence[int]) -> None:
-    """The share of the assistant's words in a file of chats that sizes have, counted on the other half of them."""
+    """Share of the assistant's tokens in a file of chats that each size covers, counted on the other half."""
     known = Tokenizer.read(tokenizer)
     chats = [json.loads(line)["messages"] for line in texts.read_text(encoding="utf-8").splitlines()]
     said = dict.fromkeys(turn["content"] for chat in chats for turn in chat if turn["role"] == "assistant")
@@ -143,12 +144,12 @@ def _speed(run: Run) -> float:
 
 
 def _draft_ms(run: Run) -> float:
-    """Of a token, over all steps."""
+    """Milliseconds per draft token over all steps."""
     stats = run.stats
     return stats.draft_ms / stats.num_draft_tokens if stats and stats.num_draft_tokens else 1.0
 
 
-def _told(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float]) -> str:
     found = Spread.of(values)
     return f"{found.median:.3f} ({found.low:.3f}-{found.high:.3f})" if found else "-"
 

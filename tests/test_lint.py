@@ -16,8 +16,8 @@ COMMANDS = {
     "import contracts": ("lint-imports",),
 }
 SEVERAL = {
-    "Block", "Choice", "Counted", "Family", "Growth", "HeadChain", "Kept", "Library", "Model", "Packed", "Plan",
-    "Workspace", "Written", "_Keys", "_Parts",
+    "Block", "Choice", "Counted", "Growth", "HeadChain", "Model", "Plan", "Workspace", "Written",
+    "_Keys", "_Parts",
 }  # fmt: skip
 """Names that stand several times for now, in parts of the engine that are being rewritten."""
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
 from measure.gpu import faults, kernels, sessions, steps
+from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
-from measure.gpu.tables import write
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu

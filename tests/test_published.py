@@ -2,7 +2,7 @@
 
 import pytest
 
-from measure.published import NEAR, PAGE, Table, page, tables
+from measure.published import MAX_ERROR, PAGE, Table, page, tables
 
 
 def test_speed_ups_are_predicted() -> None:
@@ -10,7 +10,7 @@ def test_speed_ups_are_predicted() -> None:
     rows = [row for table in tables() for row in table.rows]
     predicted = [row for row in rows if row.error is not None]
     assert len(predicted) >= 50
-    far = {(row.what, row.outside) for row in predicted if abs(row.error or 0.0) > NEAR}
+    far = {(row.what, row.outside) for row in predicted if abs(row.error or 0.0) > MAX_ERROR}
     assert all(reason for _, reason in far)
     assert len(far) == sum(bool(row.outside) for row in rows) <= 0.05 * len(predicted)
     # What copies needs no row to calibrate costs.

@@ -1,4 +1,4 @@
-"""Writes prompts that the demo's target answers for heads to learn from: none that anything is measured with."""
+"""Writes prompts whose replies train heads on the demo pair; no measurement uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = 77
 
 
 def asked(count: int, seed: int = SEED) -> Iterator[list[Message]]:
-    """Different prompts of `count` dialogues of the training share."""
+    """Distinct prompts from `count` dialogues of the training share."""
     rng = Random(seed)
     seen = set[str]()
     for dialogue in dialogues(seed, count):
@@ -27,10 +27,10 @@ def asked(count: int, seed: int = SEED) -> Iterator[list[Message]]:
 
 
 def main() -> None:
-    """Writes them, one JSON object a line."""
+    """Write the prompts, one JSON object per line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
-    parser.add_argument("--count", type=int, default=6000, help="how many dialogues they are taken from")
+    parser.add_argument("--count", type=int, default=6000, help="number of dialogues to take them from")
     arguments = parser.parse_args()
     lines = (json.dumps({"messages": messages}, ensure_ascii=False) + "\n" for messages in asked(arguments.count))
     arguments.file.write_text("".join(lines), "utf-8")

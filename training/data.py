@@ -19,33 +19,33 @@ from training.corpus.mixture import LONG_SHARE, dialogues
 from training.tokenizer import PAD, encode, token_id
 
 POOL = 128
-PART = 10_000
-"""Dialogues that one process makes from a seed of their own; they differ among themselves."""
-SEEDS = 1000
-"""What is between the seeds of two parts."""
+PART_DIALOGUES = 10_000
+"""Distinct dialogues that one process makes from one seed."""
+SEED_STRIDE = 1000
+"""Distance between the seeds of two parts."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Packed rows: the tokens, and whether each one belongs to a reply."""
+    """Packed rows: tokens, and a mask of the tokens in replies."""
 
     tokens: Tensor
     replies: Tensor
 
     def save(self, path: Path) -> None:
-        """Stores the rows."""
+        """Save the rows."""
         with path.open("wb") as file:
             np.savez_compressed(file, tokens=self.tokens.numpy().astype(np.uint16), replies=self.replies.numpy())
 
     def with_last(self, count: int, others: Rows) -> Rows:
-        """These rows and the last ones of the others."""
+        """These rows, followed by the last `count` of `others`."""
         return Rows(
             torch.cat((self.tokens, others.tokens[-count:])), torch.cat((self.replies, others.replies[-count:]))
         )
 
     @staticmethod
     def load(path: Path) -> Rows:
-        """The rows stored at the path."""
+        """Load rows from `path`."""
         with np.load(path) as stored:
             return Rows(torch.from_numpy(stored["tokens"].astype(np.int64)), torch.from_numpy(stored["replies"]))
 
@@ -53,7 +53,7 @@ class Rows:
 def _rows(
     encoded: Iterator[tuple[list[int], list[bool]]], length: int, pad: int
 ) -> Iterator[tuple[list[int], list[bool]]]:
-    """Rows filled with whole dialogues: the largest of a pool that still fits is taken each time."""
+    """Fill rows with whole dialogues, each time the largest of a pool that fits."""
     pool: list[tuple[list[int], list[bool]]] = []
     row: tuple[list[int], list[bool]] = ([], [])
     ended = False
@@ -88,10 +88,10 @@ def pack(
     long_share: float = LONG_SHARE,
     processes: int = 1,
 ) -> Rows:
-    """The mixture's dialogues in rows: the same ones however many processes make them, part by part."""
-    starts = range(0, count, PART)
-    seeds = [seed + SEEDS * index for index in range(len(starts))]
-    counts = [min(PART, count - start) for start in starts]
+    """Pack the mixture's dialogues part by part; the rows do not depend on the number of processes."""
+    starts = range(0, count, PART_DIALOGUES)
+    seeds = [seed + SEED_STRIDE * index for index in range(len(starts))]
+    counts = [min(PART_DIALOGUES, count - start) for start in starts]
     pack_one = partial(_pack_part, tokenizer.to_str(), length=length, evaluation=evaluation, long_share=long_share)
     if processes == 1:
         parts = list(map(pack_one, seeds, counts))
@@ -105,7 +105,7 @@ def pack(
 def _pack_part(
     tokenizer_json: str, seed: int, count: int, *, length: int, evaluation: bool, long_share: float
 ) -> tuple[NDArray[np.uint16], NDArray[np.bool_]]:
-    """Tokens and replies of rows of `count` dialogues, as arrays, which go from process to process quickly."""
+    """Tokens and reply masks of `count` dialogues as arrays, which are fast to send between processes."""
     tokenizer = Tokenizer.from_str(tokenizer_json)
     made = dialogues(seed, count, evaluation=evaluation, long_share=long_share)
     encoded = (encode(tokenizer, dialogue.messages) for dialogue in made)
@@ -114,6 +114,6 @@ def _pack_part(
 
 
 def pack_encoded(encoded: Iterator[tuple[list[int], list[bool]]], length: int, pad: int) -> Rows:
-    """Encoded dialogues in rows."""
+    """Pack encoded dialogues into rows."""
     rows = list(_rows(encoded, length, pad))
     return Rows(torch.tensor([tokens for tokens, _ in rows]), torch.tensor([replies for _, replies in rows]))

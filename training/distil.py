@@ -1,4 +1,4 @@
-"""Teaches the draft on the target's own replies, with the target's probabilities as the lesson."""
+"""Distils the target's distribution into the draft, on the target's own replies."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from training.tokenizer import END, PAD, encode, token_id
 from training.train import Loss
 
 HARD_SHARE = 0.2
-SHARPER = 1.6
-"""What the target's logits are multiplied by: its replies are drawn at a low temperature."""
+TEACHER_SHARPNESS = 1.6
+"""Factor on the target's logits, because its replies are sampled at a low temperature."""
 TEMPERATURES = (0.0, 0.0, 0.7, 1.0)
 
 
 def distillation_loss(teacher: Llama) -> Loss:
-    """The divergence of the draft's next token from the teacher's, with a share of plain cross-entropy."""
+    """Divergence of the draft's distribution from the teacher's, with a share of plain cross-entropy."""
 
     def loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
         with torch.no_grad():
             wanted, _ = teacher(tokens[:, :-1])
         logits, _ = model(tokens[:, :-1])
         scores = F.log_softmax(logits.flatten(0, 1).float(), -1)
-        truth = F.softmax(SHARPER * wanted.flatten(0, 1).float(), -1)
+        truth = F.softmax(TEACHER_SHARPNESS * wanted.flatten(0, 1).float(), -1)
         soft = -(truth * scores).sum(-1)
         hard = F.nll_loss(scores, tokens[:, 1:].flatten(), reduction="none")
         mass = weights[:, 1:].flatten()
@@ -47,7 +47,7 @@ def sample_rows(
     batch: int = 48,
     limit: int = 224,
 ) -> Rows:
-    """Rows of training prompts with the target's replies, greedy and sampled."""
+    """Rows of training prompts with greedy and sampled replies of the target."""
     end = token_id(tokenizer, END)
     prompts: list[list[int]] = []
     for dialogue in dialogues(seed, count):

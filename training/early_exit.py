@@ -1,7 +1,8 @@
-"""A loss by which the target goes on learning while its first layers learn to draft.
+"""A loss that trains the target further while its first layers learn to draft.
 
-What the first layers say, read by the last norm and the head, comes to be what all layers say: LayerSkip's early-exit
-loss (Elhoushi et al. 2024, 4.1), taken of the model itself. The text and the heads that point are as in its training.
+It pulls the distribution of the first layers, through the last norm and the head, towards that of all layers:
+LayerSkip's early-exit loss (Elhoushi et al. 2024, 4.1), with the model as its own teacher. Texts and guides are as in
+its training.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from training.heads import Guide, head_loss
 from training.model import Layer, Llama
 from training.train import Loss
 
-EXIT = 2
-"""Layers after which the target can be left."""
-EARLY, SHOWN = 0.15, 0.2
-"""Weights of the early layers' divergence, and of showing heads where to look, beside the text's 1."""
+EXIT_LAYERS = 2
+"""Layers before the early exit."""
+EARLY_WEIGHT, GUIDE_WEIGHT = 0.15, 0.2
+"""Loss weights of the early layers' divergence and of guided heads, beside 1 for the text."""
 
 
 def states(model: Llama, tokens: Tensor) -> list[Tensor]:
@@ -34,16 +35,16 @@ def _layers(model: Llama) -> list[Layer]:
 
 
 def exiting_loss(guide: Guide) -> Loss:
-    """The loss, over the tokens of replies; `guide` says which heads are shown where to look."""
+    """The loss over reply tokens; `guide` selects the guided heads."""
 
     def loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
         asked = weights[:, 1:] == 1.0
         made = states(model, tokens[:, :-1])
-        last, early = (model.logits(model.model.norm(made[place][asked])).float() for place in (-1, EXIT))
+        last, early = (model.logits(model.model.norm(made[place][asked])).float() for place in (-1, EXIT_LAYERS))
         text = F.cross_entropy(last, tokens[:, 1:][asked])
         divergence = -(last.detach().softmax(-1) * early.log_softmax(-1)).sum(-1).mean()
         inputs = {at: layer.input_layernorm(made[at]) for at, layer in enumerate(_layers(model))}
         shown = head_loss(model, guide, inputs, tokens, weights == 1.0)
-        return text + EARLY * divergence + SHOWN * shown
+        return text + EARLY_WEIGHT * divergence + GUIDE_WEIGHT * shown
 
     return loss

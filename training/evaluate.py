@@ -35,7 +35,7 @@ def first_of(found: list[Dialogue], category: str, count: int) -> list[Dialogue]
 
 
 class Evaluation:
-    """The exported pair with what it is measured on."""
+    """The exported pair with its test data."""
 
     def __init__(self, folder: Path, count: int) -> None:
         self.tokenizer = load_tokenizer(folder / "target" / "tokenizer.json")
@@ -82,7 +82,7 @@ class Evaluation:
         return table(["category", "reply tokens", f"draft, length {DRAFT_LENGTH}", "prompt lookup"], rows)
 
     def depth(self) -> str:
-        """How often draft and target agree early and late in long chats."""
+        """Agreement of draft and target early and late in long chats."""
         rows = pack(self.tokenizer, DEPTH_SEED, 150, CONTEXT, evaluation=True, long_share=1.0)
         spans = [(50, 150), (250, 350), (450, 550), (650, 750), (850, 950)]
         found = measure.agreement(self.target, self.draft, rows, spans)
@@ -92,12 +92,12 @@ class Evaluation:
         )
 
     def by_hand(self) -> str:
-        """How many of the prompts written by hand are met."""
+        """Share of handwritten prompts answered correctly."""
         sums = judge.counts(judge.answers(self.target, self.tokenizer))
         return table(["kind", "met", "of"], [[name, str(met), str(count)] for name, (met, count) in sums.items()])
 
     def exactness(self) -> str:
-        """The share of replies that are word for word as asked."""
+        """Share of replies that match word for word."""
         rows = []
         for name in ("copy", "edit", "qa"):
             some = first_of(self.held_out, name, 60)
@@ -105,7 +105,7 @@ class Evaluation:
         return table(["category", "dialogues", "exact first replies"], rows)
 
     def examples(self, count: int = 30) -> str:
-        """Prompts at even distances with the target's unedited greedy replies."""
+        """Evenly spaced prompts with the target's unedited greedy replies."""
         parts = []
         for index in range(0, len(self.prompts), len(self.prompts) // count):
             prompt, one = self.prompts[index], self.replies[index]
@@ -116,20 +116,20 @@ class Evaluation:
 
 
 def _turn(message: Message) -> str:
-    """A turn with its text in a fence that the text does not contain."""
+    """A turn, with its text in a fence that the text does not contain."""
     fence = "````" if "```" in message["content"] else "```"
     return f"**{message['role']}**\n\n{fence}text\n{message['content']}\n{fence}"
 
 
 def document(text: str) -> None:
-    """Puts the measured part between the page's two marks."""
+    """Write the measured part between the page's two marks."""
     page = PAGE.read_text("utf-8")
     before, rest = page.split(BEGIN)
     PAGE.write_text(before + BEGIN + "\n\n" + text + "\n\n" + FINISH + rest.split(FINISH)[1], "utf-8")
 
 
 def main() -> None:
-    """Prints the figures, or writes them into the page."""
+    """Print the figures, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--document", action="store_true", help="write docs/demo-model.md")
     parser.add_argument("--folder", type=Path, default=DEMO)

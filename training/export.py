@@ -64,7 +64,7 @@ def _tokenizer_configuration(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Writes a text file in one move."""
+    """Write a text file atomically."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text, "utf-8")
     new.replace(path)
@@ -75,7 +75,7 @@ def _json(content: dict[str, Any]) -> str:
 
 
 def export(model: Llama, tokenizer: Tokenizer, folder: Path) -> None:
-    """Writes the model's five files, each in one move."""
+    """Write the model's five files, each atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     ids = {"bos_token_id": token_id(tokenizer, BOS), "eos_token_id": token_id(tokenizer, END)}
     weights = {name: value.detach().to("cpu", torch.float16).contiguous() for name, value in model.state_dict().items()}
@@ -91,7 +91,7 @@ def export(model: Llama, tokenizer: Tokenizer, folder: Path) -> None:
 
 
 def load(folder: Path, device: str = "cpu") -> Llama:
-    """The exported model in single precision."""
+    """Load an exported model in float32."""
     stored = json.loads((folder / "config.json").read_text("utf-8"))
     shape = Shape(**{name: stored[name] for name in Shape.__dataclass_fields__})
     model = Llama(shape)

@@ -1,4 +1,4 @@
-"""Goes on with the shipped pair: its target learns on and to be left early, its draft learns more of the target.
+"""Continues training the shipped pair: the target also learns the early exit, the draft distils more of the target.
 
 python -m training.further target --steps 1300
 python -m training.further draft --steps 1500
@@ -25,7 +25,7 @@ DIALOGUES = 40_000
 
 
 def main() -> None:
-    """Trains one of the models from the weights that are shipped, and puts it in their place."""
+    """Train one of the models from the shipped weights, and replace them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", choices=("target", "draft"))
     parser.add_argument("--steps", type=int, required=True, help="steps of 4,096 tokens")

@@ -1,4 +1,4 @@
-"""Batched greedy or sampled generation, used for measuring and for distillation."""
+"""Batched greedy or sampled generation, for measurements and distillation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def generate(
     device: str = "cpu",
     seed: int = 0,
 ) -> list[list[int]]:
-    """Each prompt's reply without its end token; a temperature of 0 takes the most likely token."""
+    """Reply to each prompt without its end token; temperature 0 is greedy."""
     width = max(map(len, prompts))
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
     tokens = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts], device=device)

@@ -1,4 +1,4 @@
-"""Shows some attention heads where to look, so that copying is learnt in a short run instead of by a late discovery."""
+"""Guides some attention heads, so that a short run learns to copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHARE = 1.0
 
 @dataclass(frozen=True)
 class Guide:
-    """How far back the first heads of a layer look, and how many heads of a layer look at followers."""
+    """Offsets that the first heads of a layer attend to, and the number of heads for followers (induction)."""
 
     offsets: dict[int, tuple[int, ...]]
     following: dict[int, int]
@@ -26,12 +26,12 @@ class Guide:
 
 TARGET_GUIDE = Guide({0: (1, 2)}, {2: 2, 4: 2}, {5: 1, 6: 1})
 DRAFT_GUIDE = Guide({0: (1,)}, {1: 1}, {})
-RARE = 3
-"""A token is pointed at where the request holds it at most this often."""
+MAX_OCCURRENCES = 3
+"""A token is a target of attention if the request holds it at most this often."""
 
 
 def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: int) -> Tensor:
-    """Logarithms of the attention of the first heads, [batch, heads, length, length]."""
+    """Log attention of the first heads, [batch, heads, length, length]."""
     batch, length, _ = x.shape
     groups = part.heads // part.kv_heads
     pairs = -(-heads // groups)
@@ -45,7 +45,7 @@ def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: i
 
 
 def followers(tokens: Tensor) -> Tensor:
-    """For each position, the earlier positions that followed the same token and hold the token that comes next."""
+    """For each position, the earlier positions after the same token that hold the next token (induction)."""
     now, following = tokens[:, :-1], tokens[:, 1:]
     same_next = following[:, :, None] == now[:, None, :]
     before = F.pad(now, (1, 0), value=-1)[:, :-1]
@@ -54,10 +54,10 @@ def followers(tokens: Tensor) -> Tensor:
 
 
 def pointed(tokens: Tensor, replies: Tensor) -> Tensor:
-    """For each position before a reply's token, where the request holds that token and copying does not lead to it.
+    """For each position before a reply token, the request's positions of that token that induction does not reach.
 
-    Such are a word that an edit puts in, the next word after it, an answer's first word, and what a story is about.
-    Each row begins with the token that begins a dialogue, and positions of other dialogues are left out.
+    Examples are a word that an edit inserts, the word after it, an answer's first word, and a story's subject. Each row
+    begins with the first token of a dialogue; positions of other dialogues are left out.
     """
     now, following = tokens[:, :-1], tokens[:, 1:]
     dialogue = (tokens == tokens[:, :1]).cumsum(1)
@@ -66,14 +66,13 @@ def pointed(tokens: Tensor, replies: Tensor) -> Tensor:
     before = F.pad(now, (1, 0), value=-1)[:, :-1]
     copied = (held & (now[:, :, None] == before[:, None, :])).any(-1, keepdim=True)
     held = (held & ~copied).tril()
-    return held & (held.sum(-1, keepdim=True) <= RARE)
+    return held & (held.sum(-1, keepdim=True) <= MAX_OCCURRENCES)
 
 
 def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Tensor, replies: Tensor) -> Tensor:
-    """How far the chosen heads are from looking where they should.
+    """Loss of the chosen heads' attention.
 
-    That is at earlier neighbours, at what followed the same token before, and at what a reply takes up next, be it by
-    copying or not.
+    Its targets are earlier neighbours, tokens after the same token, and the request's positions of the next token.
     """
     length = tokens.shape[1] - 1
     rope = model.rope(torch.arange(length, device=tokens.device)[None])
@@ -94,7 +93,7 @@ def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Ten
 
 
 def guided_loss(guide: Guide) -> Loss:
-    """The weighted cross-entropy and a share of the heads' own loss."""
+    """Weighted cross-entropy with a share of the heads' loss."""
 
     def loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
         inputs: dict[int, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Answers the prompts written by hand and checks what can be checked; the rest is for a reader."""
+"""Answers the handwritten prompts, and checks replies where a check exists; the rest is for a reader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROMPTS = Path(__file__).with_name("by_hand.toml")
 
 @dataclass(frozen=True)
 class Judged:
-    """A prompt's conversation with the model's replies, and whether the last reply meets what was asked."""
+    """A conversation with the model's replies, and True if the last one passes the check."""
 
     name: str
     messages: list[Message]
@@ -32,25 +32,25 @@ class Judged:
 
     @property
     def category(self) -> str:
-        """The kind of prompt."""
+        """Category of the prompt."""
         return self.name.partition("-")[0]
 
 
 def prompts() -> list[dict[str, Any]]:
-    """The prompts as they stand in by_hand.toml: id, turns, and what the last reply must be or contain."""
+    """Prompts of by_hand.toml: id, turns, and the check of the last reply."""
     found: list[dict[str, Any]] = tomllib.loads(PROMPTS.read_text("utf-8"))["prompt"]
     return found
 
 
 def meets(reply: str, exact: str | None, has: list[str]) -> bool:
-    """Whether a reply is the exact text, or contains one alternative of each of the wanted parts."""
+    """True if a reply is the exact text, or contains an alternative of each required part."""
     if exact is not None:
         return reply.strip() == exact
     return all(any(part.lower() in reply.lower() for part in wanted.split("|")) for wanted in has)
 
 
 def answers(model: Llama, tokenizer: Tokenizer, temperature: float = 0.0, seed: int = 1) -> list[Judged]:
-    """The model's replies to every turn of every prompt."""
+    """Replies to every turn of every prompt."""
     asked = prompts()
     talks: list[list[Message]] = [[] for _ in asked]
     for turn in range(max(len(one["turns"]) for one in asked)):
@@ -68,7 +68,7 @@ def answers(model: Llama, tokenizer: Tokenizer, temperature: float = 0.0, seed: 
 
 
 def counts(found: list[Judged]) -> dict[str, tuple[int, int]]:
-    """For each category, and for all: how many replies met what was asked, of how many."""
+    """Passed and total replies by category and of all."""
     sums: dict[str, tuple[int, int]] = {}
     for one in found:
         for name in (one.category, "all"):
@@ -78,7 +78,7 @@ def counts(found: list[Judged]) -> dict[str, tuple[int, int]]:
 
 
 def main() -> None:
-    """Prints every conversation with its mark, and the counts."""
+    """Print every conversation with its result, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=DEMO)
     parser.add_argument("--temperature", type=float, default=0.0)

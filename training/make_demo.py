@@ -1,4 +1,4 @@
-"""Builds the demo pair: corpus, tokenizer, target, sample, draft, export. Each stage's result is kept and reused."""
+"""Builds the demo pair: corpus, tokenizer, target, sample, draft, export. Each stage reuses its stored result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STAGES = ("tokenizer", "corpus", "target", "sample", "draft", "export")
 
 @dataclass(frozen=True)
 class Build:
-    """The options of one build and the folder that holds its results."""
+    """Options of one build, and the folder of its results."""
 
     folder: Path
     device: str
@@ -39,7 +39,7 @@ class Build:
     processes: int
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer, trained the first time."""
+        """The tokenizer, trained on first use."""
         path = self.folder / "tokenizer.json"
         if not path.exists():
             tokenizer.train().save(str(path))
@@ -48,7 +48,7 @@ class Build:
     def rows(
         self, name: str, seed: int, count: int, length: int, *, evaluation: bool = False, long_share: float = LONG_SHARE
     ) -> Rows:
-        """Packed rows of so many dialogues, made the first time."""
+        """Packed rows of a number of dialogues, made on first use."""
         path = self.folder / f"{name}.npz"
         if not path.exists():
             pack(
@@ -68,7 +68,7 @@ class Build:
         return tokenizer.token_id(self.tokenizer(), tokenizer.PAD)
 
     def corpus(self) -> tuple[Rows, Rows, Rows]:
-        """Rows of 512 tokens for the constant phase, of 1024 and mostly long chats for the decay, and held-out rows."""
+        """Rows of 512 tokens for the constant phase, of 1024 (mostly long chats) for the decay, and held-out ones."""
         return (
             self.rows("short", 1, self.dialogues, 512),
             self.rows("long", 2, self.dialogues // 6, CONTEXT, long_share=DECAY_LONG_SHARE),
@@ -76,7 +76,7 @@ class Build:
         )
 
     def target(self) -> Llama:
-        """The target, trained as far as the steps say."""
+        """The target, trained for the given steps."""
         short, long, held_out = self.corpus()
         recipe = Recipe(self.steps, self.tokens_a_step)
         guided = guided_loss(TARGET_GUIDE)
@@ -91,7 +91,7 @@ class Build:
         return Rows.load(path)
 
     def draft(self) -> Llama:
-        """The draft: the corpus, then the target's probabilities on its own replies and on more of the corpus."""
+        """The draft, trained on the corpus, then distilled on the target's replies and more of the corpus."""
         short, long, held_out = self.corpus()
         sampled = self.sample()
         answers = sampled.with_last(2 * len(sampled.tokens), long)
@@ -101,14 +101,14 @@ class Build:
         return train(DRAFT, recipe, lessons, self.folder / "draft", self.device, self.pad).eval()
 
     def export(self) -> None:
-        """Writes both models and the held-out prompts to the package."""
+        """Write both models and the held-out prompts to the package."""
         export(self.target(), self.tokenizer(), DEMO / "target")
         export(self.draft(), self.tokenizer(), DEMO / "draft")
         prompts.write(DEMO / "prompts.jsonl")
 
 
 def main() -> None:
-    """Runs the stages up to the one asked for."""
+    """Run the stages up to `--until`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--until", choices=STAGES, default="export", help="the last stage to run")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""The measurements: perplexity, acceptance of drafts and of prompt lookup, exactness, and the cost of a step."""
+"""Measures perplexity, acceptance of drafts and of prompt lookup, exactness, and the cost of a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Reply:
 
 
 def perplexity(model: Llama, tokenizer: Tokenizer, dialogues: list[Dialogue]) -> dict[str, float]:
-    """Perplexity of the replies' tokens, category by category and over all."""
+    """Perplexity of reply tokens by category and of all."""
     nats: dict[str, float] = {}
     counts: dict[str, int] = {}
     for dialogue in dialogues:
@@ -41,7 +41,7 @@ def perplexity(model: Llama, tokenizer: Tokenizer, dialogues: list[Dialogue]) ->
 
 
 def greedy(model: Llama, prompts: list[list[int]], end: int, limit: int = 256, batch: int = 40) -> list[Reply]:
-    """The model's greedy replies, each with its end token when it came to one."""
+    """Greedy replies, with their end tokens if reached."""
     order = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))
     found: dict[int, Reply] = {}
     for start in range(0, len(order), batch):
@@ -53,7 +53,7 @@ def greedy(model: Llama, prompts: list[list[int]], end: int, limit: int = 256, b
 
 
 def draft_guesses(draft: Llama, one: Reply) -> list[int]:
-    """What the draft proposes greedily for each token of the reply, given the true tokens before it."""
+    """The draft's greedy proposal for each token of the reply, given the true tokens before it."""
     tokens = torch.tensor([one.prompt + one.reply])
     with torch.no_grad():
         logits, _ = draft(tokens[:, :-1])
@@ -62,7 +62,7 @@ def draft_guesses(draft: Llama, one: Reply) -> list[int]:
 
 
 def passes_with_draft(draft: Llama, one: Reply, length: int) -> tuple[int, int]:
-    """Tokens of the reply and passes of the target that greedy speculation with the draft needs for them."""
+    """Tokens of the reply, and target passes of greedy speculation with the draft."""
     right = [guess == token for guess, token in zip(draft_guesses(draft, one), one.reply, strict=True)]
     at = passes = 0
     while at < len(right):
@@ -74,7 +74,7 @@ def passes_with_draft(draft: Llama, one: Reply, length: int) -> tuple[int, int]:
 
 
 def lookup(tokens: list[int], longest: int = 10, shortest: int = 2, limit: int = 10) -> list[int]:
-    """What followed the most recent earlier occurrence of the longest suffix."""
+    """Tokens after the most recent earlier occurrence of the longest suffix."""
     for size in range(min(longest, len(tokens) - 1), shortest - 1, -1):
         suffix = tokens[-size:]
         for start in range(len(tokens) - size - 1, -1, -1):
@@ -84,7 +84,7 @@ def lookup(tokens: list[int], longest: int = 10, shortest: int = 2, limit: int =
 
 
 def passes_with_lookup(one: Reply) -> tuple[int, int]:
-    """Tokens of the reply and passes of the target that greedy prompt lookup needs for them."""
+    """Tokens of the reply, and target passes of greedy prompt lookup."""
     at = passes = 0
     while at < len(one.reply):
         proposal = lookup(one.prompt + one.reply[:at])
@@ -97,7 +97,7 @@ def passes_with_lookup(one: Reply) -> tuple[int, int]:
 
 
 def agreement(target: Llama, draft: Llama, rows: Rows, spans: list[tuple[int, int]], batch: int = 8) -> list[float]:
-    """For each span of places in a row, the share of reply tokens where both models hold the same one most likely."""
+    """Share of reply tokens with the same likeliest token in both models, by span of positions in a row."""
     same = torch.zeros(rows.tokens.shape[1] - 1)
     seen = torch.zeros(rows.tokens.shape[1] - 1)
     with torch.no_grad():
@@ -110,7 +110,7 @@ def agreement(target: Llama, draft: Llama, rows: Rows, spans: list[tuple[int, in
 
 
 def exact(model: Llama, tokenizer: Tokenizer, dialogues: list[Dialogue]) -> float:
-    """The share of first replies that the model gives word for word."""
+    """Share of first replies that the model gives word for word."""
     end = token_id(tokenizer, END)
     cut = [next(i for i, m in enumerate(d.messages) if m["role"] == "assistant") for d in dialogues]
     prompts = [encode(tokenizer, d.messages[:at], reply=True)[0] for d, at in zip(dialogues, cut, strict=True)]
@@ -122,7 +122,7 @@ def exact(model: Llama, tokenizer: Tokenizer, dialogues: list[Dialogue]) -> floa
 
 
 def step_cost(model: Llama, context: int = 256, rounds: int = 60) -> float:
-    """The median milliseconds of a step for one token."""
+    """Median milliseconds of a step of one token."""
     times = []
     with torch.no_grad():
         _, past = model(torch.zeros(1, context, dtype=torch.long))

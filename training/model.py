@@ -166,7 +166,7 @@ class Llama(nn.Module):
     def hidden(
         self, tokens: Tensor, past: Cache | None = None, positions: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Cache]:
-        """The last hidden states and the cache after the tokens."""
+        """Last hidden states, and the cache after the tokens."""
         start = past[0][0].shape[2] if past else 0
         if positions is None:
             positions = torch.arange(start, start + tokens.shape[1], device=tokens.device)[None]
@@ -182,7 +182,7 @@ class Llama(nn.Module):
         return self.model.norm(x), kept
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of the next token."""
+        """Logits of the next token."""
         return F.linear(hidden, self.model.embed_tokens.weight)
 
     def forward(

@@ -1,4 +1,4 @@
-"""Writes the held-out prompts that demonstrations and measurements use."""
+"""Writes the held-out prompts for demonstrations and measurements."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SEED = 2024
 
 
 def prompt_of(rng: Random, messages: list[Message]) -> list[Message]:
-    """The dialogue up to one of its user turns, mostly the first."""
+    """A dialogue up to one of its user turns, mostly the first."""
     ends = [index for index, message in enumerate(messages) if message["role"] == "user"]
     return messages[: (rng.choice(ends) if rng.random() < 0.3 else ends[0]) + 1]
 
 
 def held_out_prompts() -> list[dict[str, object]]:
-    """Different prompts of dialogues that training never sees."""
+    """Distinct prompts from dialogues outside the training share."""
     rng = Random(SEED)
     found: list[dict[str, object]] = []
     seen: set[str] = set()
@@ -50,5 +50,5 @@ def held_out_prompts() -> list[dict[str, object]]:
 
 
 def write(path: Path) -> None:
-    """Writes the prompts, one JSON object a line."""
+    """Write the prompts, one JSON object per line."""
     path.write_text("".join(json.dumps(prompt, ensure_ascii=False) + "\n" for prompt in held_out_prompts()), "utf-8")

@@ -27,14 +27,14 @@ TEMPLATE = (
 
 
 def _texts(seed: int, count: int) -> Iterator[str]:
-    """The turns of the training mixture."""
+    """Texts of the training mixture's turns."""
     for dialogue in dialogues(seed, count):
         for message in dialogue.messages:
             yield message["content"]
 
 
 def train(seed: int = 1, count: int = 20_000) -> Tokenizer:
-    """A tokenizer trained on the mixture."""
+    """Train a tokenizer on the mixture."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -51,7 +51,7 @@ def train(seed: int = 1, count: int = 20_000) -> Tokenizer:
 
 
 def token_id(tokenizer: Tokenizer, name: str) -> int:
-    """The number of a special token."""
+    """Id of a special token."""
     found = tokenizer.token_to_id(name)
     if found is None:
         raise ValueError(f"The tokenizer has no {name}.")
@@ -59,12 +59,12 @@ def token_id(tokenizer: Tokenizer, name: str) -> int:
 
 
 def load(path: Path) -> Tokenizer:
-    """The tokenizer stored at the path."""
+    """Load the tokenizer from `path`."""
     return Tokenizer.from_file(str(path))
 
 
 def encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The tokens of plain text, in which special tokens' names are ordinary characters."""
+    """Tokens of plain text, in which names of special tokens are ordinary characters."""
     parts = [text]
     for special in SPECIAL:
         parts = [piece for part in parts for piece in _around(part, special)]
@@ -72,7 +72,7 @@ def encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _around(text: str, special: str) -> list[str]:
-    """The text cut inside each occurrence of a special token's name, so that the name is not recognised."""
+    """Cut the text inside each name of a special token, so that the name is not recognised."""
     pieces = text.split(special)
     found = [pieces[0]]
     for piece in pieces[1:]:
@@ -82,7 +82,7 @@ def _around(text: str, special: str) -> list[str]:
 
 
 def encode(tokenizer: Tokenizer, messages: list[Message], *, reply: bool = False) -> tuple[list[int], list[bool]]:
-    """The tokens of a dialogue, and which of them a reply consists of; with ``reply``, ready for the next reply."""
+    """Tokens of a dialogue and the mask of reply tokens; with ``reply``, they end where the next reply starts."""
     role = {name: token_id(tokenizer, f"<|{name}|>") for name in ("system", "user", "assistant")}
     end = token_id(tokenizer, END)
     tokens, wanted = [token_id(tokenizer, BOS)], [False]

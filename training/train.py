@@ -19,7 +19,7 @@ from training.model import Llama, Shape
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast to train."""
+    """Schedule of a training run."""
 
     steps: int
     tokens_a_step: int = 2048
@@ -32,13 +32,13 @@ class Recipe:
     seed: int = 7
 
     def rate(self, step: int) -> float:
-        """The share of the full learning rate at a step."""
+        """Fraction of the full learning rate at a step."""
         rise = min(1.0, (step + 1) / self.warmup)
         fall = min(1.0, (self.steps - step) / max(1.0, self.steps * self.decay))
         return rise * max(fall, 0.0)
 
     def decaying(self, step: int) -> bool:
-        """Whether the step lies in the decay."""
+        """True in the decay phase."""
         return step >= self.steps * (1 - self.decay)
 
 
@@ -46,7 +46,7 @@ Loss = Callable[[Llama, Tensor, Tensor], Tensor]
 
 
 def weighted_loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
-    """Cross-entropy of the next token, weighted token by token."""
+    """Cross-entropy of the next token, weighted by token."""
     logits, _ = model(tokens[:, :-1])
     losses = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
     mass = weights[:, 1:].flatten()
@@ -62,7 +62,7 @@ def optimizers(model: Llama, recipe: Recipe) -> list[torch.optim.Optimizer]:
 
 
 def batch(rows: Rows, step: int, recipe: Recipe, pad: int) -> tuple[Tensor, Tensor]:
-    """The step's rows in a fixed random order, and the weight of each token."""
+    """Rows of a step in a fixed random order, and token weights."""
     count = max(1, recipe.tokens_a_step // rows.tokens.shape[1])
     epoch, at = divmod(step * count, len(rows.tokens) // count * count)
     order = torch.randperm(len(rows.tokens), generator=torch.Generator().manual_seed(recipe.seed + epoch))
@@ -87,7 +87,7 @@ def evaluate(model: Llama, rows: Rows, device: str, count: int = 24) -> float:
 
 @dataclass(frozen=True)
 class Lessons:
-    """What to train on: rows and loss of the constant phase, rows and loss of the decay, and held-out rows."""
+    """Training data: rows and loss of the constant phase and of the decay, and held-out rows."""
 
     constant: Rows
     decay: Rows
@@ -99,7 +99,7 @@ class Lessons:
 def train(
     shape: Shape, recipe: Recipe, lessons: Lessons, folder: Path, device: str, pad: int, first: Llama | None = None
 ) -> Llama:
-    """Trains, from the weights of `first` if given, or goes on from the folder's checkpoint; returns the model."""
+    """Train from the weights of `first`, or resume from the folder's checkpoint; returns the model."""
     torch.manual_seed(recipe.seed)
     model = Llama(shape).to(device)
     if first is not None:

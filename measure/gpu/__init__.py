@@ -1,1 +1,1 @@
-"""The developer's hour on a GPU: tests, sanitizers, sizes to tune, faults. `python -m measure.gpu`."""
+"""The developer's hour on a GPU: tests, sanitizers, sizes to tune and faults. `python -m measure.gpu`."""

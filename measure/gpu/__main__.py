@@ -2,10 +2,10 @@
 
     python -m measure.gpu --out FOLDER [--list] [--part NAME]
 
-Begins with the checks of `specchat doctor --gpu`; then come the tests that a GPU alone runs, sanitizers, sizes to tune,
-and faults. Each part has a process of its own and runs whatever failed before. Run again it goes on with what did not
-pass; a folder holds the results of one commit. FOLDER gets `summary.md`, `summary.json`, and a folder a part with its
-output, tables and profiles.
+It starts with the checks of `specchat doctor --gpu`, followed by tests that need a GPU, sanitizers, sizes to tune, and
+faults. Each part runs in its own process, whatever failed before. A second run repeats the parts that did not pass; a
+folder holds the results of one commit. FOLDER gets `summary.md`, `summary.json`, and a folder per part with its output,
+tables and profiles.
 """
 
 import sys
@@ -26,16 +26,16 @@ from specchat.doctor.versions import commit
 
 
 class Unusable(click.ClickException):
-    """There is no GPU that can be used, or the folder is another commit's."""
+    """No usable GPU, or a folder of another commit."""
 
     exit_code = ExitCode.UNUSABLE
 
 
 def machine() -> dict[str, str]:
-    """The versions and the GPU at hand.
+    """Versions and GPU of this machine.
 
     Raises:
-        Unusable: there is none.
+        Unusable: there is no GPU.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = GpuReport(Path(folder, "environment.zip"))
@@ -71,7 +71,7 @@ def _part(_: click.Context, __: click.Parameter, name: str | None) -> Part | Non
 @click.option("--list", "listing", is_flag=True, help="Show the parts and how they ended.")
 @click.option("--part", callback=_part, metavar="NAME", help="Run this part alone, again if need be.")
 def main(out: Path | None, listing: bool, part: Any) -> None:
-    """Run what is left of the first hour on a GPU."""
+    """Run the remaining parts of the first hour on a GPU."""
     if listing:
         kept: dict[str, Outcome] = _record(out, {}).outcomes if out is not None and out.exists() else {}
         for each in PARTS:

@@ -1,5 +1,6 @@
-"""A module's checks as a command: rows go into a folder, a wrong result is a sentence and code 1."""
+"""A module's checks as a command: rows of figures go into a folder; a wrong result is a sentence and exit code 1."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -7,10 +8,8 @@ from typing import Any
 
 import click
 
-from measure.gpu.tables import write
-
 Check = Callable[[Path], Sequence[dict[str, Any]]]
-"""Gets the folder and returns rows of figures.
+"""Receives the folder and returns rows of figures.
 
 Raises:
     AssertionError: a wrong result.
@@ -30,3 +29,23 @@ def command(checks: Mapping[str, Check]) -> click.Command:
             sys.exit(f"wrong: {error}")
 
     return main
+
+
+def write(out: Path, name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Write `name`.md and `name`.json, and print; a table for each run of rows with the same columns."""
+    lines: list[str] = []
+    columns: list[str] = []
+    for row in rows:
+        if list(row) != columns:
+            columns = list(row)
+            lines += ["", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+        lines.append("| " + " | ".join(_shown(row[column]) for column in columns) + " |")
+    text = "\n".join(lines).lstrip("\n") + "\n"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.md").write_text(text, encoding="utf-8")
+    (out / f"{name}.json").write_text(json.dumps(list(rows), indent=1) + "\n", encoding="utf-8")
+    print(text)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value).replace("|", "\\|").replace("\n", " ")

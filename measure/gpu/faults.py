@@ -1,4 +1,4 @@
-"""What must not be a traceback: a kernel that fails, no compiler, a full GPU, a second engine."""
+"""Faults that must not end in a traceback: a failing kernel, no compiler, a full GPU, a second engine."""
 
 import os
 import subprocess
@@ -13,22 +13,22 @@ from specchat.config.paths import demo_model
 from specchat.engine import fake
 from specchat.engine.api import Count, Counted, Event, Failed, Finished, Generate, Load, Loaded, Stats
 from specchat.engine.client import EngineClient
+from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairInfo, PairSpec
-from specchat.engine.remembering import Remembering
 
 PATIENCE_S = 120.0
-LEFT = 200 << 20
-"""Bytes that a full GPU has left."""
+FREE = 200 << 20
+"""Free memory of a full GPU."""
 
 
 class Faulty:
-    """A session whose every first reply of a process reads where there is no memory; "well" asks for a sound one."""
+    """A session whose first reply reads outside its memory; the prompt "well" gives a sound one."""
 
     def __init__(self, info: PairInfo) -> None:
         self.info = info
-        self.remembering = Remembering(Earlier(), lambda _: ())
+        self.cross_chat = CrossChatIndexer(Earlier(), lambda _: ())
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, 0, self.info.context)
@@ -38,8 +38,8 @@ class Faulty:
 
         table = torch.ones(8, device="cuda")
         place = 0 if request.messages[-1].content == "well" else 1 << 40
-        told = table[torch.tensor([place], device="cuda")].sum().item()
-        yield Finished(request.id, "stop", str(told), (), Stats())
+        value = table[torch.tensor([place], device="cuda")].sum().item()
+        yield Finished(request.id, "stop", str(value), (), Stats())
 
 
 def faulty(pair: PairSpec, _: object, make_room: Callable[[], None]) -> Faulty:
@@ -49,7 +49,7 @@ def faulty(pair: PairSpec, _: object, make_room: Callable[[], None]) -> Faulty:
 
 
 def illegal() -> list[dict[str, Any]]:
-    """A failed kernel is told once, ends the process, and leaves the next one a working GPU."""
+    """A failed kernel is reported once, ends the process, and leaves the next one a working GPU."""
     engine = EngineClient(None, "measure.gpu.faults:faulty")
     pair = PairSpec("p", "P", ModelSource(path="/nowhere"))
     found = []
@@ -62,7 +62,7 @@ def illegal() -> list[dict[str, Any]]:
         ended = next((event for event in engine.events(PATIENCE_S) if isinstance(event, Finished | Failed)), None)
         found.append({"asked": said, "got": str(ended)})
         if said == "wrong":
-            assert isinstance(ended, Failed), f"a failed kernel was not told: {ended}"
+            assert isinstance(ended, Failed), f"a failed kernel was not reported: {ended}"
             assert ended.kind == "died", f"the engine lives on: {ended}"
             assert ended.message.startswith("The GPU failed ("), ended.message
             engine.restart()
@@ -78,7 +78,7 @@ def python(source: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def no_compiler() -> list[dict[str, Any]]:
-    """Nothing compiled and nothing to compile with: a reason in words."""
+    """Without compiled kernels and a compiler, loading gives a reason."""
     with TemporaryDirectory() as empty:
         asked = "from specchat.engine.model.gpu import find_gpu; print(find_gpu())"
         done = python(asked, PATH=empty, CC=f"{empty}/none", TRITON_CACHE_DIR=empty)
@@ -87,25 +87,25 @@ def no_compiler() -> list[dict[str, Any]]:
 
 
 def full() -> list[dict[str, Any]]:
-    """Another program has all but a little of the GPU: the demo pair runs on the CPU and says why."""
+    """On a GPU filled by another program, the demo pair runs on the CPU and gives the reason."""
     source = (
         "import torch; free, _ = torch.cuda.mem_get_info(); "
-        f"ballast = torch.empty(free - {LEFT}, dtype=torch.uint8, device='cuda'); print('full', flush=True); input()"
+        f"ballast = torch.empty(free - {FREE}, dtype=torch.uint8, device='cuda'); print('full', flush=True); input()"
     )
     holder = subprocess.Popen([sys.executable, "-c", source], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout is not None
         assert holder.stdout.readline().strip() == "full", "the GPU could not be filled"
-        told = where_the_demo_runs()
+        place = where_the_demo_runs()
     finally:
         holder.kill()
         holder.wait()
-    assert told.startswith("cpu"), f"it did not go to the CPU: {told}"
-    return [{"on a full GPU": told}]
+    assert place.startswith("cpu"), f"it did not go to the CPU: {place}"
+    return [{"on a full GPU": place}]
 
 
 def where_the_demo_runs() -> str:
-    """The device of the demo's target, loaded in a process of its own, and the note on it."""
+    """Device and note of the demo's target, loaded in its own process."""
     source = (
         "from specchat.engine.loading import load; from specchat.engine.pair import ModelSource, PairSpec; "
         f"info = load(PairSpec('p', 'P', ModelSource(path={str(demo_model('target'))!r})), lambda _: None).info; "
@@ -117,7 +117,7 @@ def where_the_demo_runs() -> str:
 
 
 def second() -> list[dict[str, Any]]:
-    """Two engines at a time, each with a context of its own."""
+    """Two engines at once, each with its own CUDA context."""
     command = [
         sys.executable,
         "-m",

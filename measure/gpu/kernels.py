@@ -1,7 +1,7 @@
-"""Products beside bitsandbytes' and cuBLAS' on the same weights, and attention in splits of several lengths, timed.
+"""Times products beside bitsandbytes and cuBLAS on the same weights, and attention with several split lengths.
 
-At Qwen3-8B's shapes. What each kernel takes of a step, `steps trace` tells; whether rows have the bits that they have
-alone, and how many bytes a second the memory gives, the checks of `specchat doctor --gpu`.
+The shapes are Qwen3-8B's. `steps trace` gives each kernel's share of a step; the checks of `specchat doctor --gpu`
+cover row invariance and memory bandwidth.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ ROWS = (1, 2, 4, 8, 16, 32, PASS_ROWS)
 CONTEXTS = (256, 1024, 4096, 8192)
 SPLITS = (SPLIT, 128, 64)
 CYCLED = 1 << 30
-"""Bytes that the copies of what a kernel reads fill together: several times any L2 cache, so each comes from memory."""
+"""Total bytes of the copies of a kernel's input: several times any L2 cache, so that each comes from memory."""
 WARM_UP, RUNS = 10, 50
 FORMATS: Mapping[str, tuple[Quant, bool]] = {
     "nf4 nested": ("nf4", True),
@@ -40,15 +40,15 @@ FORMATS: Mapping[str, tuple[Quant, bool]] = {
     "fp4": ("fp4", False),
     "int8": ("int8", False),
 }
-"""Formats by name; "nested" has its scales quantised too, as specchat quantises while loading."""
+"""Formats by name; "nested" quantises the scales too, as specchat does at load."""
 
 Call = Callable[[int], object]
-"""Launches the work once on copy 0, 1, ... of what it reads."""
+"""Launches the work once on copy 0, 1, ... of its input."""
 Timer = Callable[[Call, int], list[float]]
-"""Takes a call and how many copies there are; microseconds of a call, by run.
+"""Times a call over a number of copies; returns microseconds of a call by run.
 
 Raises:
-    RuntimeError: the work cannot be launched, or not be captured.
+    RuntimeError: the work cannot be launched or captured.
 """
 Rows = list[dict[str, Any]]
 
@@ -77,7 +77,7 @@ def replayed(call: Call, copies: int) -> list[float]:
 
 
 def timed(timer: Timer, call: Call, copies: int, read: int) -> dict[str, Any]:
-    """Median and quartiles of a call that reads so many bytes of weights or cache."""
+    """Median and quartiles of a call that reads `read` bytes of weights or cache."""
     low, median, high = quantiles(timer(call, copies), n=4, method="inclusive")
     return {"us": median, "low": low, "high": high, "GB/s": read / median / 1e3}
 
@@ -93,7 +93,7 @@ def matrices(c: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def products(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int) -> Rows:
-    """Every matrix in every format, then the head unquantised, by the number of rows."""
+    """Every matrix in every format, then the unquantised head, by number of rows."""
     found: Rows = []
     for name, shape in (*matrices(c).items(), ("head", (c.vocab, c.hidden))):
         dense = (torch.randn(shape, device=device) / shape[1] ** 0.5).to(dtype)
@@ -109,7 +109,7 @@ def products(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Ti
 def product(
     what: str, weight: Weight, quant: Quant | None, dtype: torch.dtype, timer: Timer, cycled: int
 ) -> Iterator[dict[str, Any]]:
-    """One matrix by ours, by bitsandbytes where it is quantised, and unquantised by cuBLAS."""
+    """One matrix: ours, bitsandbytes if quantised, and unquantised cuBLAS."""
     outputs, inputs = weight.shape
     size, dense = held(weight), dequantised(weight, dtype)
     device = dense.device
@@ -141,7 +141,7 @@ def launched(launch: Callable[[Any, int], object], of: Sequence[Any], rows: int,
 
 
 def bitsandbytes_call(weight: Weight, quant: Quant, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """x [rows, inputs] -> x @ weight^T, by bitsandbytes on the same memory."""
+    """x [rows, inputs] -> x @ weight^T by bitsandbytes on the same memory."""
     library: Any = import_module("bitsandbytes")
     if isinstance(weight, EightBit):
         state: Any = library.MatmulLtState()
@@ -187,7 +187,7 @@ def held(weight: Any) -> int:
 def attention(
     c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int, contexts: Sequence[int]
 ) -> Rows:
-    """A chain of rows after so many tokens, the combination of splits included; specchat's are of SPLIT."""
+    """A chain of rows after a number of tokens, combination of splits included; specchat uses SPLIT."""
     query = torch.randn(PASS_ROWS, c.heads, c.head_dim, device=device).to(dtype)
     out = torch.empty(PASS_ROWS, c.heads * c.head_dim, device=device, dtype=dtype)
     found: Rows = []

@@ -1,4 +1,4 @@
-"""The parts of the first hour on a GPU, in order: first what must be right, then what is timed."""
+"""The parts of the first hour on a GPU, in order: first correctness, then times."""
 
 from measure.gpu.record import Part
 

@@ -1,6 +1,6 @@
-"""Runs parts one after the other, each in a process of its own, and keeps in a folder how far that is.
+"""Runs parts one after the other, each in its own process, and records the progress in a folder.
 
-A part that passed is not run again. All others are, whatever failed before them.
+A part that passed does not run again; all others do, whatever failed before.
 """
 
 import json
@@ -17,17 +17,17 @@ from specchat.doctor import child
 
 LIMIT_S = 540.0
 """Nine minutes: machines are lent for ten at a time."""
-TAIL = 40
-"""Lines of a part's output that are shown and kept where it fails."""
+TAIL_LINES = 40
+"""Lines of output that are shown and stored if a part fails."""
 State = Literal["passed", "failed", "out of time", "skipped"]
 BAD: tuple[State, ...] = ("failed", "out of time")
 
 
 @dataclass(frozen=True)
 class Part:
-    """A command to run. In it and in `environment` "{out}" is the part's folder and "{root}" that of all parts.
+    """A command to run. In it and in `environment`, "{out}" is the part's folder and "{root}" that of all parts.
 
-    `needs` is a program without which the part is left out. `fresh` is a folder below the root, emptied before.
+    Without the program `needs` the part is skipped. `fresh` is a folder below the root that is emptied before.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a part ended; `tail` are the last lines of its output."""
+    """Result of a part; `tail` has the last lines of its output."""
 
     state: State
     command: str
@@ -50,14 +50,14 @@ class Outcome:
 
 
 class OtherCommit(Exception):
-    """The folder holds results of another commit, which is named."""
+    """The folder holds results of another commit."""
 
 
 class Record:
-    """What was run in `root`, and how it ended."""
+    """Results of the parts in `root`."""
 
     def __init__(self, root: Path, parts: Sequence[Part], versions: Mapping[str, str], commit: str) -> None:
-        """`versions` of this run: programs and hardware by name, told wherever something is wrong.
+        """Open the record; `versions` of programs and hardware accompany every fault.
 
         Raises:
             OtherCommit: the results in `root` are of another `commit`.
@@ -73,7 +73,7 @@ class Record:
             self.outcomes = {name: Outcome(**outcome) for name, outcome in kept["parts"].items()}
 
     def left(self) -> list[Part]:
-        """Parts that are still to pass, in order."""
+        """Parts that have not passed yet, in order."""
         return [part for part in self.parts if self._state(part) != "passed"]
 
     def bad(self) -> list[Part]:
@@ -84,7 +84,7 @@ class Record:
         return self.outcomes[part.name].state if part.name in self.outcomes else None
 
     def run(self, part: Part, limit_s: float = LIMIT_S) -> Outcome:
-        """Run one part, whatever became of it before, and keep how it ended."""
+        """Run one part and record its result."""
         out = self.root / part.name
         out.mkdir(exist_ok=True)
         places = {"{out}": str(out), "{root}": str(self.root), "{python}": sys.executable}
@@ -101,7 +101,7 @@ class Record:
         return outcome
 
     def trouble(self, part: Part) -> str:
-        """All that is needed to mend a part: the command, the end of its output, versions."""
+        """Report of a failed part: command, last output, versions."""
         outcome = self.outcomes[part.name]
         ended = f"ended with exit code {outcome.code}" if outcome.state == "failed" else f"is {outcome.state}"
         versions = "\n".join(f"  {name}: {value}" for name, value in self.versions.items())
@@ -122,7 +122,7 @@ class Record:
         (self.root / "summary.md").write_text(self.table(), encoding="utf-8")
 
     def table(self) -> str:
-        """Versions and parts in Markdown, with the tables that parts left in their folders."""
+        """Versions, parts and their tables as Markdown."""
         about = {"commit": self.commit, **self.versions}
         lines = ["# The developer's hour on a GPU", "", *(f"- {name}: {value}" for name, value in about.items()), ""]
         lines += ["| part | | s | |", "|---|---|---|---|"]
@@ -136,12 +136,14 @@ class Record:
         return "\n".join(lines) + "\n"
 
 
-def run_all(record: Record, say: Callable[[str], None], limit_s: float = LIMIT_S) -> None:
-    """Run what is left, whatever does not pass."""
+def run_all(record: Record, report: Callable[[str], None], limit_s: float = LIMIT_S) -> None:
+    """Run all remaining parts, whatever fails."""
     for part in record.left():
-        say(f"{part.name}: {part.about}")
+        report(f"{part.name}: {part.about}")
         outcome = record.run(part, limit_s)
-        say(f"  {outcome.state}, {outcome.seconds:.0f} s" + (f": {outcome.tail}" if outcome.state == "skipped" else ""))
+        report(
+            f"  {outcome.state}, {outcome.seconds:.0f} s" + (f": {outcome.tail}" if outcome.state == "skipped" else "")
+        )
 
 
 def _filled(word: str, places: Mapping[str, str]) -> str:
@@ -151,11 +153,11 @@ def _filled(word: str, places: Mapping[str, str]) -> str:
 
 
 def _ran(command: list[str], environment: Mapping[str, str], log: Path, limit_s: float) -> Outcome:
-    told = shlex.join(command)
+    shown = shlex.join(command)
     try:
         ended = child.run(command, environment, log, limit_s)
     except OSError as error:
-        return Outcome("failed", told, tail=str(error))
+        return Outcome("failed", shown, tail=str(error))
     state: State = "out of time" if ended.code is None else "failed" if ended.code else "passed"
-    tail = "\n".join(ended.output.splitlines()[-TAIL:])
-    return Outcome(state, told, ended.seconds, ended.code, tail if state != "passed" else "")
+    tail = "\n".join(ended.output.splitlines()[-TAIL_LINES:])
+    return Outcome(state, shown, ended.seconds, ended.code, tail if state != "passed" else "")

@@ -1,4 +1,4 @@
-"""Replies of the demo pair under what users do to them, and the memory that loading and capturing takes."""
+"""Replies of the demo pair under changes by users, and the memory of loading and capturing."""
 
 import gc
 import random
@@ -21,7 +21,7 @@ ROUNDS = 60
 TOKENS = 300
 LOADS = 5
 SLACK = 8 << 20
-"""Bytes by which the driver's own memory may differ from load to load."""
+"""Bytes by which the driver's memory may vary between loads."""
 
 
 def pair(device: Device) -> PairSpec:
@@ -31,7 +31,7 @@ def pair(device: Device) -> PairSpec:
 
 @dataclass
 class Doings:
-    """Changes of strategy at some steps, and a cancel at one; counted by how often the session asks."""
+    """Changes of strategy and a cancel at given polls of the session."""
 
     changes: dict[int, Speculation]
     cancel: int | None
@@ -50,7 +50,7 @@ def finished(session: Session, request: Generate, doings: Doings) -> Finished:
 
 
 def fuzz(device: Device = "cuda", rounds: int = ROUNDS, tokens: int = TOKENS) -> list[dict[str, Any]]:
-    """Replies with changes, cancels, stop strings and limits drawn at random: each begins like the plain reply."""
+    """Replies with random changes, cancels, stop strings and limits, each of which begins like the plain reply."""
     session, draw = load(pair(device), lambda _: None), random.Random(1)
     names = [status.name for status in session.info.strategies if status.available]
     ended: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Steps in bfloat16 with nested NF4 weights at Qwen3-8B's shapes: caches and texts bit for bit, then a profile."""
+"""Steps in bfloat16 with nested NF4 weights at Qwen3-8B's shapes: caches and texts bit for bit, and a profile."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +19,8 @@ from specchat.engine.runners.runner import Runner
 
 LAYERS = 4
 LENGTHS = (1, 2, 5, 15)
-JUDGED: tuple[tuple[str, Acceptance], ...] = (("draft", "ratio"), ("lookup", "ratio"), ("draft", "block"))
-"""Strategies and how their drafts are judged; `block` differs from `ratio` for what a model drew."""
+TESTED: tuple[tuple[str, Acceptance], ...] = (("draft", "ratio"), ("lookup", "ratio"), ("draft", "block"))
+"""Strategies and acceptance tests; `block` differs from `ratio` for drafts sampled from a model."""
 SAMPLINGS = {
     "greedy": Sampling(),
     "filtered": Sampling(seed=4, temperature=0.8, top_k=50, top_p=0.9),
@@ -30,8 +30,8 @@ SAMPLINGS = {
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a pair runs and how large it is. The draft has the target's own weights, unquantised, so that it is right
-    often and not always."""
+    """Device and size of a pair. The draft has the target's weights, unquantised, so that it is often but not always
+    right."""
 
     device: torch.device
     dtype: torch.dtype
@@ -39,7 +39,7 @@ class Setting:
     shapes: Shapes
     prompt: int = 180
     tokens: int = 400
-    """A text crosses 256 and 512 entries: boundaries of attention's splits."""
+    """A text crosses positions 256 and 512, boundaries of attention's splits."""
 
     @property
     def context(self) -> int:
@@ -53,7 +53,7 @@ class Setting:
     def runner(self, captured: bool) -> Runner:
         vocab = self.shapes.target.vocab
         runner = device_runner(self.decoder(self.quant), self.decoder(None), vocab, self.device, captured)
-        # Random weights are sure of nothing: a draft would end at once.
+        # Random weights are never confident: the length policy would end every draft at once.
         runner.executor.policies.off = True
         return runner
 
@@ -72,12 +72,12 @@ def text(setting: Setting) -> list[int]:
 def reply(
     runner: Runner, setting: Setting, strategy: str, length: int, sampling: Sampling, acceptance: Acceptance
 ) -> list[int]:
-    """The tokens that a strategy writes after the setting's prompt."""
+    """Tokens that a strategy writes after the setting's prompt."""
     return write(runner, strategy, length, sampling, text(setting), setting.tokens, acceptance)
 
 
 def caches(setting: Setting, starts: tuple[int, ...] = (0, 224, 500)) -> list[dict[str, Any]]:
-    """What a cache holds after 64 tokens, written in passes of 64, 1, 16 and 32 rows from several places on."""
+    """Compare caches after 64 tokens, written in passes of 64, 1, 16 and 32 rows from several positions."""
     model, found = setting.decoder(setting.quant), []
     tokens = torch.randint(setting.shapes.target.vocab, (64,), generator=torch.Generator().manual_seed(3))
     fed = tokens.to(setting.device, torch.int32)
@@ -109,10 +109,10 @@ def strategies(setting: Setting) -> list[dict[str, Any]]:
 
 
 def ratio(setting: Setting) -> list[dict[str, Any]]:
-    """Captured graphs against eager launches where drafts are judged by ratio or block: the same program and text."""
+    """Captured graphs against eager launches with the tests ratio and block: the same program and text."""
     eager, captured, found = setting.runner(False), setting.runner(True), []
     for name, sampling in list(SAMPLINGS.items())[1:]:
-        for strategy, judged in JUDGED:
+        for strategy, judged in TESTED:
             one, other = (reply(r, setting, strategy, 5, sampling, judged) for r in (eager, captured))
             found.append({"sampling": name, "strategy": strategy, "acceptance": judged, "same": one == other})
             assert one == other, f"{strategy}, {name}, {judged}: captured graphs write something else than eager ones"
@@ -120,7 +120,7 @@ def ratio(setting: Setting) -> list[dict[str, Any]]:
 
 
 def eager_step(setting: Setting) -> list[dict[str, Any]]:
-    """A few launches of everything, for programs that watch them."""
+    """A few launches of everything, for sanitizers."""
     runner = setting.runner(False)
     short = replace(setting, tokens=4)
     written = [reply(runner, short, strategy, 2, SAMPLINGS["filtered"], "coupled") for strategy in ("plain", "draft")]
@@ -129,7 +129,7 @@ def eager_step(setting: Setting) -> list[dict[str, Any]]:
 
 
 def trace(setting: Setting, out: Path) -> list[dict[str, Any]]:
-    """Device time by kernel over ten captured steps of five drafts, as `profiled` tells it."""
+    """Device time by kernel over ten captured steps of five drafts, from `profiled`."""
     runner, prompt = setting.runner(True), text(setting)
     runner.target.begin(prompt)
     drafter = runner.drafters["draft"]

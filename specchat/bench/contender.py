@@ -1,4 +1,4 @@
-"""A contender: anything that continues a prompt, one reply at a time, and says how long it took."""
+"""A contender: continues prompts one reply at a time, and times them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from specchat.engine.options import Message, Sampling
 from specchat.engine.pair import Quant
 
 Clock = Callable[[], float]
-"""Seconds from some fixed moment on."""
+"""Seconds since some fixed moment."""
 CLOCK: Clock = perf_counter
 
 
 @dataclass(frozen=True)
 class BenchPrompt:
-    """A chat to answer; `tokens` is what the model is given."""
+    """A chat to answer; `tokens` are the model's input."""
 
     id: str
     category: str
@@ -29,11 +29,16 @@ class BenchPrompt:
 class Run:
     """One reply.
 
-    Times are from the moment it was asked for: `first_seconds` to the first delivery, of `first_tokens` tokens,
-    `seconds` to the end. `stats` are the engine's own figures, None of other programs; place i of drafts was judged
-    `tested[i]` times, and a draft stayed there `accepted[i]` times. `drafted[i]` steps drafted more than i tokens, and
-    `kept[i]` of them kept that one, of a tree the i-th likeliest from 0. The first draft, of `first_drafted` tokens,
-    took `first_draft_ms`: a model reads in it what it has not read of the prompt.
+    Attributes:
+        seconds: from the request to the end.
+        first_seconds: from the request to the first delivery, of `first_tokens` tokens.
+        stats: the engine's own figures; None for other programs.
+        tested: [i] how often position i of a draft was verified.
+        accepted: [i] how often it was accepted.
+        drafted: [i] steps that drafted more than i tokens.
+        kept: [i] steps that accepted token i; of a tree, the i-th likeliest.
+        first_drafted: tokens of the first draft.
+        first_draft_ms: its time, in which a draft model reads the rest of the prompt.
     """
 
     tokens: tuple[int, ...]
@@ -50,55 +55,57 @@ class Run:
 
     @property
     def speed(self) -> float | None:
-        """Tokens per second without the reading of the prompt: of ours over the time of all steps, in which a draft
-        model reads what it had not when the target was done; of another program's replies after the first delivery.
-        None where nothing is known."""
+        """Tokens per second without the prompt; None if unknown.
+
+        Our steps are timed, the draft model's share of the prompt included. Other programs are timed from the first
+        delivery on.
+        """
         ms = self.stats.milliseconds if self.stats is not None else 0.0
         return 1e3 * len(self.tokens) / ms if ms else self.later_speed
 
     @property
     def before_ms(self) -> float:
-        """Milliseconds of one of our replies that are no step's: models read the prompt in them."""
+        """Milliseconds of our reply outside its steps, in which models read the prompt."""
         return 1e3 * self.seconds - (self.stats.milliseconds if self.stats is not None else 0.0)
 
     @property
     def later_speed(self) -> float | None:
-        """Tokens per second after the first delivery; None where nothing came after it."""
+        """Tokens per second after the first delivery; None if nothing followed."""
         more, time = len(self.tokens) - self.first_tokens, self.seconds - self.first_seconds
         return more / time if more > 0 and time > 0 else None
 
     @property
     def whole_speed(self) -> float | None:
-        """Tokens per second of the whole reply, with the prompt's time in it; None where no token came."""
+        """Tokens per second of the whole reply, prompt included; None without tokens."""
         return len(self.tokens) / self.seconds if self.tokens and self.seconds > 0 else None
 
 
 class Contender(Protocol):
-    """One way of writing."""
+    """A program or strategy that is measured."""
 
     name: str
     """Unique in a run, and shown."""
     rival: str
-    """Of another program: the strategy of ours that does the same (a key of `strategies.STRATEGIES`); else empty."""
+    """Our strategy (a key of `strategies.STRATEGIES`) that does the same as another program; empty for ours."""
     note: str
-    """A note for those who judge its figures, for example the number of threads; may be empty."""
+    """A remark on its figures, such as the number of threads; may be empty."""
 
     def warm_up(self, prompt: BenchPrompt) -> None:
-        """Do once what only the first reply would pay for, and settle what is to be tried out."""
+        """Do the work that only a first reply pays for, and choose settings by trying them."""
         ...
 
     def run(self, prompt: BenchPrompt, most: int) -> Run:
-        """Continue `prompt` by at most `most` tokens, with nothing of it in a cache."""
+        """Continue `prompt` by at most `most` tokens, from empty caches."""
         ...
 
     def close(self) -> None:
-        """Give memory and threads back."""
+        """Release memory and threads."""
         ...
 
 
 @dataclass(frozen=True)
 class Material:
-    """The options by which another program writes the text that ours writes."""
+    """Options with which another program writes the same text as ours."""
 
     target: Path
     draft: Path | None

@@ -1,4 +1,4 @@
-"""Who should draft here, and how far: what steps cost, what drafts keep, and what the cost model makes of both.
+"""Chooses a strategy and draft length by the cost model, from measured step costs and acceptance.
 
 Costs are in plain steps of the pair on the measured prompts, so that v(1) + o of plain decoding is 1.
 """
@@ -14,21 +14,20 @@ from specchat.bench.interleaved import Sample
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.api import Stats
-from specchat.engine.decoding.costs import CheckCosts
+from specchat.engine.decoding.costs import VerifyCosts
 from specchat.engine.strategies import STRATEGIES
 
 ALL = "all prompts"
 DEARER, CHEAPER, RARER = 2.0, 0.5, 0.8
-"""What would change a decision: times what more rows add to a check, times what drafting takes, times the chance that
-a drafted token stays."""
+"""Factors of the alternatives: cost of further rows, cost of drafting, probability of acceptance."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """`checks[m - 1]` is v(m), `draft` a drafted token and `other` the rest of a step, the last two by contender."""
+    """Costs of a step: `checks[m - 1]` is v(m); `draft` is a drafted token and `other` the rest, by contender."""
 
     plain_ms: float
-    """A plain step, in milliseconds."""
+    """Milliseconds of a plain step."""
     checks: tuple[float, ...]
     draft: dict[str, float]
     other: dict[str, float]
@@ -36,11 +35,13 @@ class Costs:
 
 @dataclass(frozen=True)
 class DraftOutcome:
-    """What a contender's drafts bring on some prompts.
+    """A contender's drafts on some prompts.
 
-    `kept[i]` and `drafted[i]` are the shares of its steps that keep and draft more than i tokens. `reading`, in plain
-    steps a token of the replies, is what a draft model adds to the reading of the prompts; `lost`, a token of the
-    replies, what the last steps would have brought beyond their ends.
+    Attributes:
+        kept: [i] share of steps that accept more than i tokens.
+        drafted: [i] share of steps that draft more than i tokens.
+        reading: the draft model's cost of reading the prompts, in plain steps per token of the replies.
+        lost: accepted tokens beyond the ends of the replies, per token of the replies.
     """
 
     contender: str
@@ -51,18 +52,18 @@ class DraftOutcome:
 
     @property
     def kept_share(self) -> float | None:
-        """The share of the drafted tokens that stayed; None where nothing was drafted."""
+        """Share of draft tokens that were accepted; None without drafts."""
         return sum(self.kept) / sum(self.drafted) if sum(self.drafted) else None
 
     @property
     def mean_draft(self) -> float:
-        """Tokens of a draft, over the steps that had one; 0 where none had."""
+        """Mean draft length over the steps with a draft; 0 without drafts."""
         return sum(self.drafted) / self.drafted[0] if self.drafted else 0.0
 
 
 @dataclass(frozen=True)
 class DraftChoice:
-    """Drafts of at most `length` tokens by `contender`, and the times as fast as plain that they promise."""
+    """Drafts of at most `length` tokens by `contender`, with their expected speedup over plain decoding."""
 
     contender: str
     length: int
@@ -71,9 +72,10 @@ class DraftChoice:
 
 @dataclass(frozen=True)
 class Decision:
-    """A category: what promises most, what else would where costs or texts were others, and what was measured.
+    """The best choice of a category, as measured and in three alternatives.
 
-    `expected` is the chosen contender's at the length at which it ran, None for plain; `measured` has all contenders.
+    `expected` is the speedup of the chosen contender at the length at which it ran, None for plain. `measured` has the
+    speedups of all contenders.
     """
 
     category: str
@@ -88,20 +90,20 @@ class Decision:
 
 @dataclass(frozen=True)
 class Decided:
-    """All decisions, that of all prompts last, with the outcomes over all prompts."""
+    """All decisions, the one over all prompts last, with the outcomes over all prompts."""
 
     costs: Costs
     outcomes: list[DraftOutcome]
     decisions: list[Decision]
 
     def break_even(self, contender: str, length: int) -> float:
-        """The share of `length` drafted tokens that must stay for the contender's draft to pay; over 1 none can."""
+        """Share of `length` draft tokens that must be accepted for the draft to pay; above 1 it cannot."""
         c = self.costs
         return break_even(length, c.draft[contender], c.checks[length], c.other[contender])
 
 
 def decide(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Decided:
-    """Decisions by category. `samples` have plain decoding among them, `verify_cost` one row."""
+    """Decide by category; `samples` must include plain decoding, and `verify_cost` one row."""
     ours = [sample for sample in samples if sample.run.stats is not None]
     costs = costs_of(ours, verify_cost)
     categories: dict[str, list[Sample]] = defaultdict(list)
@@ -112,11 +114,11 @@ def decide(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Deci
 
 
 def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Costs:
-    """Costs over all replies: a check by `verify_cost`, scaled to plain steps, the rest by the steps' own times."""
+    """Costs over all replies: verification by `verify_cost`, scaled to plain steps, the rest by the steps' times."""
     plain = _stats(samples, PLAIN)
     plain_ms = sum(s.ran_ms for s in plain) / sum(s.num_steps for s in plain)
     one_row = sum(s.verify_ms for s in plain) / sum(s.num_steps for s in plain) / plain_ms
-    checks = CheckCosts()
+    checks = VerifyCosts()
     for cost in verify_cost:
         checks.add(cost.rows, cost.ms.median)
     _, first, *more = checks.table()
@@ -129,47 +131,47 @@ def costs_of(samples: Sequence[Sample], verify_cost: Sequence[VerifyCost]) -> Co
 
 
 def outcomes_of(samples: Sequence[Sample], costs: Costs) -> list[DraftOutcome]:
-    """What each contender that drafts in one way brings on the prompts of `samples`."""
+    """Outcome of each contender with a single strategy on the prompts of `samples`."""
     names, beside = dict.fromkeys(sample.contender for sample in samples), _beside_ms(samples)
     return [_outcome(name, samples, costs, beside) for name in names if family_of(name) not in (PLAIN, AUTO)]
 
 
-def promised(outcome: DraftOutcome, costs: Costs, length: int) -> float:
-    """Times as fast as plain with drafts of at most `length` tokens: S, but for what short replies lose."""
+def expected_speedup(outcome: DraftOutcome, costs: Costs, length: int) -> float:
+    """Speedup S of drafts of at most `length` tokens, less the losses of short replies."""
     name = outcome.contender
     step = mean_step_cost(outcome.drafted[:length], costs.draft[name], costs.checks, costs.other[name])
     return 1 / (outcome.reading + (1 + outcome.lost) / speed_up(expected_tokens(outcome.kept[:length]), step))
 
 
 def best(outcomes: Sequence[DraftOutcome], costs: Costs) -> DraftChoice:
-    """What promises most: the shortest such draft, and plain where none promises more."""
+    """The draft with the highest expected speedup, the shortest of equal ones, or plain."""
     found = DraftChoice(PLAIN, 0, 1.0)
     for outcome in outcomes:
         for length in range(1, len(outcome.drafted) + 1):
-            times = promised(outcome, costs, length)
+            times = expected_speedup(outcome, costs, length)
             if times > found.times:
                 found = DraftChoice(outcome.contender, length, times)
     return found
 
 
 def dearer_checks(costs: Costs) -> Costs:
-    """Further rows of a check cost DEARER times as much, as with slow kernels for a few rows."""
+    """Costs with further rows DEARER times as expensive, as with slow kernels for a few rows."""
     one = costs.checks[0]
     return replace(costs, checks=tuple(one + DEARER * (check - one) for check in costs.checks))
 
 
 def cheaper_drafts(costs: Costs) -> Costs:
-    """A drafted token costs CHEAPER times as much, as of a smaller draft model."""
+    """Costs with draft tokens CHEAPER times as expensive, as from a smaller draft model."""
     return replace(costs, draft={name: CHEAPER * cost for name, cost in costs.draft.items()})
 
 
 def sooner_read(outcome: DraftOutcome) -> DraftOutcome:
-    """The prompts are read in CHEAPER times as long, as by a smaller draft model."""
+    """Outcome with prompts read in CHEAPER times as long, as by a smaller draft model."""
     return replace(outcome, reading=CHEAPER * outcome.reading)
 
 
 def fewer_kept(outcome: DraftOutcome) -> DraftOutcome:
-    """Each token stays RARER times as often where those before it do, as at a higher temperature."""
+    """Outcome with each conditional acceptance RARER times as likely, as at a higher temperature."""
     return replace(outcome, kept=tuple(share * RARER**place for place, share in enumerate(outcome.kept, 1)))
 
 
@@ -184,15 +186,15 @@ def _decision(category: str, samples: Sequence[Sample], costs: Costs) -> Decisio
         dearer_checks=best(outcomes, dearer_checks(costs)),
         cheaper_drafts=best([sooner_read(outcome) for outcome in outcomes], cheaper_drafts(costs)),
         fewer_kept=best([fewer_kept(outcome) for outcome in outcomes], costs),
-        expected=promised(ran, costs, len(ran.drafted)) if ran else None,
+        expected=expected_speedup(ran, costs, len(ran.drafted)) if ran else None,
         measured=_measured(samples),
     )
 
 
 def _measured(samples: Sequence[Sample]) -> dict[str, float]:
-    """Times as fast as plain by contender, over prompts, of each the median reply.
+    """Speedup by contender over all prompts, each by its median reply.
 
-    Of all steps, with what a draft model takes to read the prompt.
+    The time is that of all steps, with the draft model's reading of the prompt.
     """
     steps: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
@@ -211,7 +213,7 @@ def _measured(samples: Sequence[Sample]) -> dict[str, float]:
 def _outcome(
     name: str, samples: Sequence[Sample], costs: Costs, beside: Mapping[tuple[str, str], float]
 ) -> DraftOutcome:
-    """`beside` as `_beside_ms` gives it."""
+    """Outcome of one contender; `beside` is from `_beside_ms`."""
     own = [sample for sample in samples if sample.contender == name]
     runs = [sample.run for sample in own]
     stats = _stats(samples, name)
@@ -230,7 +232,7 @@ def _outcome(
 
 
 def _beside_ms(samples: Sequence[Sample]) -> dict[tuple[str, str], float]:
-    """What a draft model adds to the time before the first step, by contender that may use one and prompt: medians."""
+    """Median milliseconds that a draft model adds before the first step, by contender and prompt."""
     before: dict[tuple[str, str], list[float]] = defaultdict(list)
     for sample in samples:
         before[sample.contender, sample.prompt.id].append(sample.run.before_ms)
@@ -242,7 +244,7 @@ def _beside_ms(samples: Sequence[Sample]) -> dict[tuple[str, str], float]:
 
 
 def _draft_ms(samples: Sequence[Sample], name: str) -> float:
-    """Milliseconds of a drafted token, first drafts left out where there are others; 0 where nothing was drafted."""
+    """Milliseconds of a draft token, without first drafts if there are others; 0 without drafts."""
     runs, stats = [s.run for s in samples if s.contender == name], _stats(samples, name)
     drafted, spent = sum(s.num_draft_tokens for s in stats), sum(s.draft_ms for s in stats)
     first = sum(run.first_drafted for run in runs)

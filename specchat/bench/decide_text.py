@@ -1,4 +1,4 @@
-"""What `bench --decide` found, in tables and in words."""
+"""Tables and sentences of `bench --decide`."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.table import aligned
 from specchat.bench.verdict import verdict
 
-LENGTHS = (1, 2, 3, 4, 6, 8, 12, 15)
-"""Draft lengths that break-evens are told of."""
-WORDS_AT = 8
-"""The one that is put into words."""
+TABLE_LENGTHS = (1, 2, 3, 4, 6, 8, 12, 15)
+"""Draft lengths of the break-even table."""
+SENTENCE_LENGTH = 8
+"""Draft length of the sentences."""
 
 
 def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
-    """All that `bench --decide` prints; `head` says what was measured, `notes` what else there is to know."""
+    """The output of `bench --decide`; `head` describes the measurement, `notes` are further remarks."""
     parts = (
         head + "; times are over plain decoding",
         "Who should draft, and how far:\n" + decisions_table(decided),
@@ -30,7 +30,7 @@ def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
 
 
 def decisions_table(decided: Decided) -> str:
-    """A row a category: what promises most, its run, the fastest of all runs, and `auto`."""
+    """A row per category: the best choice, its run, the fastest run, and `auto`."""
     rows: list[tuple[str, ...]] = [
         (
             "",
@@ -56,16 +56,16 @@ def decisions_table(decided: Decided) -> str:
 
 
 def checks_table(decided: Decided) -> str:
-    """v(M), by the tokens that a check has: the drafted ones and the pending one."""
+    """v(M) by tokens verified: the draft and the pending token."""
     checks = decided.costs.checks
-    rows = [m for m in (1, *(length + 1 for length in LENGTHS)) if m <= len(checks)]
+    rows = [m for m in (1, *(length + 1 for length in TABLE_LENGTHS)) if m <= len(checks)]
     return aligned([
         ("tokens checked", *map(str, rows)), ("cost", *(f"{checks[m - 1]:.2f}" for m in rows))
     ])  # fmt: skip
 
 
 def break_even_table(decided: Decided) -> str:
-    """A row a contender: what its tokens cost, what must stay by draft length, what was drafted and what stayed."""
+    """A row per contender: token cost, break-even acceptance by draft length, mean draft and acceptance."""
     lengths = _lengths(decided)
     rows: list[tuple[str, ...]] = [("", "a token", "besides", *map(str, lengths), "mean draft", "stayed")]
     for outcome in decided.outcomes:
@@ -78,7 +78,7 @@ def break_even_table(decided: Decided) -> str:
 
 
 def otherwise_table(decided: Decided) -> str:
-    """A row a category, a column a change."""
+    """A row per category, a column per alternative."""
     rows: list[tuple[str, ...]] = [
         (
             "",
@@ -95,25 +95,29 @@ def otherwise_table(decided: Decided) -> str:
 
 
 def in_words(decided: Decided) -> list[str]:
-    """A sentence or two for each thing to know."""
+    """The findings as sentences."""
     by_choice: dict[str, list[Decision]] = {}
     for d in decided.decisions:
         if d.category != ALL or len(decided.decisions) == 1:
             by_choice.setdefault(_fastest(d)[0], []).append(d)
-    said = [_which(name, of_it) for name, of_it in by_choice.items()]
+    sentences = [_which(name, of_it) for name, of_it in by_choice.items()]
     checks = decided.costs.checks
-    said.append(f"A token more in a check costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step.")
+    sentences.append(
+        f"A token more in a check costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step."
+    )
     for outcome in decided.outcomes:
-        if outcome.contender in by_choice and outcome.kept_share is not None and len(checks) > WORDS_AT:
-            needed = decided.break_even(outcome.contender, WORDS_AT)
+        if outcome.contender in by_choice and outcome.kept_share is not None and len(checks) > SENTENCE_LENGTH:
+            needed = decided.break_even(outcome.contender, SENTENCE_LENGTH)
             pays = "cannot pay" if needed > 1 else f"pays where more than {_share(needed)} of it stay"
             family = family_of(outcome.contender)
-            said.append(f"A draft of {WORDS_AT} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed.")
-    return said
+            sentences.append(
+                f"A draft of {SENTENCE_LENGTH} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed."
+            )
+    return sentences
 
 
 def _which(name: str, decisions: Sequence[Decision]) -> str:
-    """Who was fastest as it ran, and how far it promises most; what was measured goes before what is promised."""
+    """Names the fastest contender and its best draft length; measured figures come before expected ones."""
     if name == PLAIN:
         return f"Nothing was faster than plain decoding: {_listed([d.category for d in decisions])}."
     times = _listed([f"{d.category} {d.measured[name]:.2f}x" for d in decisions])
@@ -125,13 +129,13 @@ def _which(name: str, decisions: Sequence[Decision]) -> str:
 
 
 def _fastest(decision: Decision) -> tuple[str, float]:
-    """The fastest run that was not `auto`'s."""
+    """The fastest run without `auto`."""
     runs = {PLAIN: 1.0} | {name: times for name, times in decision.measured.items() if name != AUTO}
     return max(runs.items(), key=lambda run: run[1])
 
 
 def _lengths(decided: Decided) -> list[int]:
-    return [length for length in LENGTHS if length < len(decided.costs.checks)]
+    return [length for length in TABLE_LENGTHS if length < len(decided.costs.checks)]
 
 
 def _choice(choice: DraftChoice) -> str:

@@ -1,4 +1,4 @@
-"""All contenders on all prompts, in turn, so that whatever slows the machine slows all of them."""
+"""Runs all contenders in turn on all prompts, so that a busy machine slows all of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class BenchProgress:
-    """The next measurement, and the part that is done, in 0..1."""
+    """The next measurement, and the completed fraction, 0 to 1."""
 
     contender: str
     prompt: str
@@ -32,14 +32,13 @@ def measure(
     prompts: Sequence[BenchPrompt],
     repeats: int,
     most: int,
-    told: Callable[[BenchProgress], None],
-    failed: Callable[[Contender, Exception], None],
+    notify: Callable[[BenchProgress], None],
+    report_failure: Callable[[Contender, Exception], None],
 ) -> Iterator[Sample]:
     """Replies of up to `most` tokens, after a warm-up of each contender on the first prompt.
 
-    The order of the contenders is drawn for each reply but the first, always alike: what one leaves in the processor's
-    caches slows or speeds up the next. Another program that fails is told to `failed` and left out from then on; an
-    error of ours is raised.
+    Each round but the first has a random, reproducible order, because a contender's traces in the processor's caches
+    affect the next. Another program that fails goes to `report_failure` and is left out; our own errors are raised.
     """
     running = list(contenders)
 
@@ -49,18 +48,18 @@ def measure(
         except Exception as error:
             if not contender.rival:
                 raise
-            failed(contender, error)
+            report_failure(contender, error)
             running.remove(contender)
             return None
 
     for contender in contenders:
-        told(BenchProgress(contender.name, "warm-up", 0.0))
+        notify(BenchProgress(contender.name, "warm-up", 0.0))
         attempt(contender, partial(contender.warm_up, prompts[0]))
     rounds = [(prompt, repeat) for prompt in prompts for repeat in range(repeats)]
     for done, (prompt, repeat) in enumerate(rounds):
         order = Random(done).sample(running, len(running)) if done else list(running)
         for place, contender in enumerate(order):
-            told(BenchProgress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
+            notify(BenchProgress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
             run = attempt(contender, partial(contender.run, prompt, most))
             if run is not None:
                 yield Sample(contender.name, prompt, repeat, run)

@@ -1,4 +1,4 @@
-"""The machine that was measured on."""
+"""Describes the machine of a measurement."""
 
 import os
 import platform

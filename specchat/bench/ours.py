@@ -11,12 +11,11 @@ from specchat.engine.session import Session
 from specchat.engine.step_tree import ranks
 from specchat.engine.strategies import labelled
 
-WARM_UP = 32
-"""Tokens of the first reply, which does not count."""
+WARM_UP_TOKENS = 32
 
 
 class Ours:
-    """A loaded session with one way of drafting."""
+    """A loaded session with one strategy."""
 
     rival = ""
     note = ""
@@ -24,20 +23,20 @@ class Ours:
     def __init__(
         self, session: Session, speculation: Speculation, sampling: Sampling, clock: Clock = CLOCK, name: str = ""
     ) -> None:
-        """`name` where it is not the strategy's."""
+        """Measure `speculation`; `name` replaces the strategy's."""
         self.speculation = speculation
         self.name = name or labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
         self.free = speculation.acceptance != "coupled" and not sampling.greedy
-        """Whether its text has only the law of plain's."""
+        """True if its text equals plain decoding's only in distribution."""
         self._session = session
         self._sampling = sampling
         self._clock = clock
 
     def warm_up(self, prompt: BenchPrompt) -> None:
-        self.run(prompt, WARM_UP)
+        self.run(prompt, WARM_UP_TOKENS)
 
     def run(self, prompt: BenchPrompt, most: int) -> Run:
-        # From empty caches and nothing learnt: no reply is spared what another one has read or written.
+        # Cold: no reply profits from another one's cache or statistics.
         request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
         steps: list[Step] = []
         started = self._clock()
@@ -73,6 +72,6 @@ class Ours:
 
 
 def _reaching(counts: Iterable[int]) -> tuple[int, ...]:
-    """[i]: how many of `counts` are more than i."""
+    """[i]: number of `counts` above i."""
     seen = list(counts)
     return tuple(sum(count > i for count in seen) for i in range(max(seen, default=0)))

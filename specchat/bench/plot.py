@@ -1,16 +1,16 @@
-"""Speed-up over plain decoding by category, as a picture."""
+"""Plots speedups over plain decoding by category."""
 
 from pathlib import Path
 
 from specchat.bench.summary import ContenderSummary
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
-"""Told apart with any colour vision (Okabe and Ito 2008)."""
+"""Distinguishable with any colour vision (Okabe and Ito 2008)."""
 ENDINGS = (".png", ".svg")
 
 
 def plot(categories: dict[str, list[ContenderSummary]], title: str, note: str, path: Path) -> None:
-    """Write bars of medians with their quartiles to `path`, a group a category, a colour a contender.
+    """Write bars of medians with quartiles to `path`: a group per category, a colour per contender.
 
     Raises:
         ImportError: matplotlib is not installed.

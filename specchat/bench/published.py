@@ -1,4 +1,4 @@
-"""Shapes of published models, from their config.json files on the Hugging Face hub; no weights."""
+"""Shapes of published models, from their config.json files on the Hugging Face hub, without weights."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ class Shapes:
     draft: ModelConfig
 
     def cut(self, layers: int | None) -> "Shapes":
-        """The same with the target's first `layers` layers, and as large a part of the draft's, at least one."""
+        """Keep the target's first `layers` layers, and the same fraction of the draft's, at least one."""
         if layers is None or layers >= self.target.layers:
             return self
         part = max(1, round(self.draft.layers * layers / self.target.layers))
@@ -38,8 +38,7 @@ def shaped(
     theta: float,
     tied: bool,
 ) -> ModelConfig:
-    """A model of a family with these sizes, as its config.json would tell."""
-    # How positions are scaled changes a table, not the time of a step.
+    """A model of a family with these sizes, without rope scaling: it changes a table, not the time of a step."""
     return parse_config(
         Path(),
         {
@@ -60,7 +59,7 @@ def shaped(
 
 
 def described(c: ModelConfig) -> dict[str, Any]:
-    """The config.json that reads back as `c`."""
+    """The config.json that parses to `c`."""
     return {
         "model_type": c.family,
         "hidden_size": c.hidden,
@@ -79,7 +78,7 @@ def described(c: ModelConfig) -> dict[str, Any]:
 
 
 def narrowed(c: ModelConfig, *, hidden: int = 0, intermediate: int = 0, vocab: int = 0) -> ModelConfig:
-    """A model of the same family with other sizes; 0 leaves one as it is."""
+    """A model of the same family with other sizes; 0 keeps one."""
     sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "vocab_size": vocab}
     return parse_config(Path(), described(c) | {key: size for key, size in sizes.items() if size})
 

@@ -1,4 +1,4 @@
-"""A finished, or interrupted, measurement: as text, as JSON, as a picture."""
+"""A finished or interrupted measurement as text, JSON or picture."""
 
 import json
 from collections.abc import Sequence
@@ -27,8 +27,10 @@ GIB = 1 << 30
 class BenchReport:
     """The figures of a pair.
 
-    `others` names the contenders of other programs, `rivals` the one of ours that does the same, where it takes part,
-    `free` those of ours whose text need not be plain's.
+    Attributes:
+        others: contenders of other programs.
+        rivals: for each of them, our contender that does the same, if it takes part.
+        free: our contenders whose text equals plain decoding's only in distribution.
     """
 
     info: PairInfo
@@ -60,7 +62,7 @@ class BenchReport:
 
     @property
     def different(self) -> list[str]:
-        """Contenders of ours whose text was not plain's, and on how many prompts."""
+        """Our contenders whose text differed from plain decoding's, with the number of prompts."""
         return [
             f"{line.contender} on {line.prompts - line.identical} of {line.prompts} prompts"
             for line in self.lines
@@ -69,7 +71,7 @@ class BenchReport:
 
     @property
     def head(self) -> str:
-        """What was measured, and on what."""
+        """Description of the measurement and the machine."""
         i = self.info
         cost = f"; a draft step costs {i.draft_cost:.3f} of a target step" if i.draft_cost else ""
         prompts = len({sample.prompt.id for sample in self.samples})
@@ -80,7 +82,7 @@ class BenchReport:
         )
 
     def text(self) -> str:
-        """All tables, with what they were measured on."""
+        """All tables, below a description of the measurement."""
         lines = self.lines
         if not lines:
             return f"{self.head}\nNothing was measured.\n"
@@ -100,7 +102,7 @@ class BenchReport:
         return "".join(parts).rstrip("\n") + "\n"
 
     def _measured(self, lines: Sequence[ContenderSummary]) -> dict[str, float]:
-        """Times plain of whole replies, by contender of ours."""
+        """Speedup of whole replies by our contenders."""
         return {
             line.contender: line.whole_speedup_vs_plain.median
             for line in lines
@@ -135,12 +137,12 @@ class BenchReport:
 
 
 def write_json(report: BenchReport, path: Path, decided: Decided | None = None) -> None:
-    """Write everything to `path`, with what was decided from it."""
+    """Write everything to `path`, decisions included."""
     more = {} if decided is None else {"decide": asdict(decided)}
     path.write_text(json.dumps(report.as_json() | more, indent=1) + "\n", encoding="utf-8")
 
 
 def write_plot(report: BenchReport, path: Path) -> None:
-    """Draw speed-ups by category to `path`, a .png or .svg."""
+    """Plot speedups by category to `path`, a .png or .svg file."""
     title = f"{report.info.name}: {PLAIN} decoding = 1"
     plot(report.categories, title, report.machine, path)

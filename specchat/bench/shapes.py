@@ -1,8 +1,8 @@
-"""Steps at the shapes of published models with random weights, and what they would give at an assumed acceptance.
+"""Measures steps at published shapes with random weights, and projects speeds at an assumed acceptance.
 
-What a step costs does not depend on what the weights say; how many drafted tokens it keeps does. So costs are measured
-and the acceptance is assumed: a drafted token stays with the same probability wherever it stands, as in Leviathan et
-al. 2023, and a step of n drafted tokens gives (1 - a^(n + 1)) / (1 - a) tokens.
+The cost of a step does not depend on the values of the weights; the number of accepted tokens does. So costs are
+measured and acceptance is assumed: each draft token is accepted with the same probability, as in Leviathan et al.
+2023, and a step of n draft tokens yields (1 - a^(n + 1)) / (1 - a) tokens.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,21 +19,21 @@ from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
 
 LENGTHS = (0, 1, 3, 5, 7, 15)
-"""Draft lengths: with the pending token they fill the widths that a GPU verifies in, and the default is among them."""
-PROMPT = 256
+"""Draft lengths: with the pending token they fill the widths of a GPU's verify passes. The default is among them."""
+PROMPT_TOKENS = 256
 """Tokens in the caches: a short chat."""
 WARM_UP = 2
 STEPS = 4
 ROUNDS = 6
 BUDGET_S = 90.0
-"""No further round is begun after so many seconds."""
-CONTEXT = PROMPT + (WARM_UP + STEPS + 1) * (max(LENGTHS) + 1)
+"""Seconds after which no further round begins."""
+CONTEXT = PROMPT_TOKENS + (WARM_UP + STEPS + 1) * (max(LENGTHS) + 1)
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Milliseconds of a step that drafts `length` tokens, measured; `other` is what the host adds."""
+    """Measured milliseconds of a step that drafts `length` tokens; `other` is the host's share."""
 
     length: int
     draft_ms: Spread
@@ -44,7 +44,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class ProjectedYield:
-    """The yield of steps of a cost if the assumed acceptance held."""
+    """Projected yield of a draft length at the assumed acceptance."""
 
     length: int
     assumed_tokens_a_step: float
@@ -54,7 +54,7 @@ class ProjectedYield:
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Measured costs, the acceptance that is assumed, and what follows from both."""
+    """Measured costs, the assumed acceptance, and the projections from both."""
 
     target: str
     draft: str
@@ -69,7 +69,7 @@ class Synthetic:
 
     @property
     def statement(self) -> str:
-        """The sentences that must stand with every figure."""
+        """The disclaimer that accompanies every figure."""
         words = (
             "SYNTHETIC: random weights at published shapes. That a drafted token is kept with probability "
             f"{self.assumed_acceptance:.2f} is ASSUMED, not measured; speeds that follow from it are projections."
@@ -78,7 +78,7 @@ class Synthetic:
 
 
 def project(costs: Iterable[StepCost], acceptance: float) -> list[ProjectedYield]:
-    """The yield of each draft length; plain decoding, length 0, must be among them."""
+    """Project each draft length; plain decoding, length 0, must be among them."""
     steps = list(costs)
     plain = next(cost.step_ms.median for cost in steps if cost.length == 0)
     projected = []
@@ -90,15 +90,18 @@ def project(costs: Iterable[StepCost], acceptance: float) -> list[ProjectedYield
 
 
 def step_costs(
-    runner: Runner, told: Callable[[float], None], wanted: Callable[[], bool], clock: Callable[[], float] = perf_counter
+    runner: Runner,
+    notify: Callable[[float], None],
+    wanted: Callable[[], bool],
+    clock: Callable[[], float] = perf_counter,
 ) -> list[StepCost]:
-    """Measure steps of every draft length of LENGTHS in turn, after PROMPT tokens. Leaves the cache empty.
+    """Measure steps of every draft length of LENGTHS in turn, after PROMPT_TOKENS tokens. Leaves the cache empty.
 
-    Ends early when it is no longer `wanted`; lengths that were not measured by then are left out.
+    Ends early once it is no longer `wanted`, without the lengths not measured by then.
     """
-    # Random weights are sure of nothing: a draft would end at once.
+    # Random weights are never confident: the length policy would end every draft at once.
     runner.executor.policies.off = True
-    prompt = [0] * PROMPT
+    prompt = [0] * PROMPT_TOKENS
     timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
     runner.target.begin(prompt)
     begun = clock()
@@ -108,14 +111,14 @@ def step_costs(
         for place, length in enumerate(LENGTHS):
             if not wanted():
                 break
-            told((turn * len(LENGTHS) + place) / (ROUNDS * len(LENGTHS)))
+            notify((turn * len(LENGTHS) + place) / (ROUNDS * len(LENGTHS)))
             timed[length] += _steps(runner, prompt, length, clock)
     runner.target.keep(0)
     return [cost for length, steps in timed.items() if (cost := _cost(length, steps)) is not None]
 
 
 def _steps(runner: Runner, prompt: list[int], length: int, clock: Callable[[], float]) -> list[tuple[float, Stepped]]:
-    """Milliseconds and outcome of STEPS steps after the warm-up; the cache is left with the prompt."""
+    """Milliseconds and outcome of STEPS steps after the warm-up; the cache keeps the prompt."""
     drafter = runner.drafters["draft" if length else "plain"]
     drafter.begin(prompt)
     reply = runner.reply(Sampling(), list(prompt), ())
@@ -156,17 +159,17 @@ def synthetic(
 ) -> Synthetic:
     """The report on `shapes`, cut from `published`, measured on `machine`."""
 
-    def told(name: str, layers: int, of: int) -> str:
+    def describe(name: str, layers: int, of: int) -> str:
         return f"{name}, {layers} of {of} layers" if layers < of else f"{name}, {layers} layers"
 
     return Synthetic(
-        target=told(shapes.target_name, shapes.target.layers, published.target.layers),
-        draft=told(shapes.draft_name, shapes.draft.layers, published.draft.layers),
+        target=describe(shapes.target_name, shapes.target.layers, published.target.layers),
+        draft=describe(shapes.draft_name, shapes.draft.layers, published.draft.layers),
         cut=shapes.target.layers < published.target.layers,
         machine=machine,
         quant=quant,
         device=runner.device,
-        prompt=PROMPT,
+        prompt=PROMPT_TOKENS,
         costs=tuple(costs),
         assumed_acceptance=acceptance,
         projections=tuple(project(costs, acceptance)) if any(c.length == 0 for c in costs) else (),
@@ -201,5 +204,5 @@ def text(report: Synthetic) -> str:
 
 
 def as_json(report: Synthetic) -> dict[str, Any]:
-    """All figures; those that rest on the assumption have "assumed" or "projected" in their names."""
+    """All figures; names with "assumed" or "projected" rest on the assumption."""
     return {"schema": SCHEMA, "synthetic": True, "statement": report.statement, **asdict(report)}

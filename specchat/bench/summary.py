@@ -1,4 +1,4 @@
-"""From replies to figures: medians over prompts of ratios within a prompt, with quartiles."""
+"""Summarises replies: medians and quartiles over prompts of ratios within a prompt."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -10,9 +10,9 @@ from specchat.bench.interleaved import Sample
 from specchat.engine.tally import mean_acceptance_length
 
 PLAIN, AUTO = "plain", "auto"
-"""What others are compared with, and what chooses among the others and is measured beside them."""
+"""The baseline, and the strategy that chooses among the others."""
 CONTROL = "plain again"
-"""Plain decoding as a contender of its own: how far it is from itself is how far noise goes."""
+"""Plain decoding a second time: its difference from the first is noise."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread | None":
-        """None where there are no values."""
+        """Summarise `values`; None if there are none."""
         if not values:
             return None
         low, _, high = quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
@@ -37,17 +37,21 @@ class Spread:
 class ContenderSummary:
     """One contender on some prompts.
 
-    A prompt's figure is the median over its repeats; a spread is over prompts. Ratios are of tokens per second within
-    a prompt: `speedup_vs_plain` to our plain decoding; `auto_over` of `auto` to it, where it is another of ours;
-    `ours_over`, of another program, of our same way of drafting to it, both after the first delivery. The `whole_` ones
-    are of the whole time of a reply; the `least_` ones those to plain of the prompt where they are least. Milliseconds
-    are of a step. `by_place[i]`: how often a draft stayed in place i, of the times that place was judged.
+    A prompt's figure is the median over its repeats; a spread is over prompts. Ratios compare tokens per second within
+    a prompt. Names with `whole` use the whole time of a reply; names with `least` give the worst prompt. Milliseconds
+    are per step.
+
+    Attributes:
+        speedup_vs_plain: ratio to our plain decoding.
+        auto_over: ratio of `auto` to this contender, one of ours.
+        ours_over: ratio of our same strategy to this other program, both after the first delivery.
+        by_place: [i] acceptance rate of draft position i, where verified.
     """
 
     contender: str
     prompts: int
     identical: int
-    """Prompts whose text is plain's in every repeat."""
+    """Prompts whose text equals plain decoding's in every repeat."""
     tokens_per_second: Spread | None
     speedup_vs_plain: Spread | None
     whole_speedup_vs_plain: Spread | None
@@ -68,12 +72,12 @@ class ContenderSummary:
 
 
 def family_of(contender: str) -> str:
-    """The strategy of one of ours, whatever its draft length."""
+    """The strategy of one of our contenders, without its draft length."""
     return contender.partition(" ")[0]
 
 
 def summarise(samples: Iterable[Sample], rivals: dict[str, str]) -> list[ContenderSummary]:
-    """A line a contender, ours first; `rivals` has, of another program, the contender of ours that does the same."""
+    """Summarise each contender, ours first; `rivals` maps another program to our contender that does the same."""
     replies: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
         replies[sample.contender][sample.prompt.id].append(sample)

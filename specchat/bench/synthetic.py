@@ -1,4 +1,4 @@
-"""A pair of random weights at given shapes, for measuring steps where no weights can be had."""
+"""A pair of random weights at given shapes, to measure steps without a download."""
 
 import json
 import shutil
@@ -25,10 +25,10 @@ from specchat.engine.threads import CORES
 
 
 def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, free: int | None) -> None:
-    """Pass when the pair fits `free` bytes on `place`; None is not known.
+    """Check that the pair fits `free` bytes on `place`; None if unknown.
 
     Raises:
-        EngineError: "memory": it does not.
+        EngineError: "memory": it does not fit.
     """
     wanted = planned(shapes, quant, context, place)
     if not fits(wanted, {place: free}):
@@ -40,15 +40,15 @@ def check_room(shapes: Shapes, quant: Quant | None, context: int, place: Place, 
 
 
 def planned(shapes: Shapes, quant: Quant | None, context: int, place: Place) -> Plan:
-    """The pair with its target as `quant` says and its draft as a pair in models.toml that says nothing of it."""
+    """The memory plan with the target quantised as `quant`, and the draft by the default of models.toml."""
     threads = 0 if place == "cuda" or compiled.unavailable() else CORES
     target = Model(shapes.target, place, quant, half=True, threads=threads)
     return drafting(plan(target, Model(shapes.draft, place, half=True, threads=threads), context), {})
 
 
 def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.device, dtype: torch.dtype) -> Runner:
-    """The pair in the kernels that run on `device`, as planned; what is not quantised is in `dtype`."""
-    # Only here: Triton is not there on every system.
+    """The pair on a GPU `device`, as planned; unquantised weights are in `dtype`."""
+    # Imported here: Triton does not exist on every system.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import random
     from specchat.engine.runners.device import device_runner
@@ -62,10 +62,10 @@ def on_device(shapes: Shapes, quant: Quant | None, context: int, device: torch.d
 
 
 def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
-    """The pair in the CPU's decoder, read from random checkpoints that are written for it and removed again.
+    """The pair in the CPU's decoder, read from temporary random checkpoints.
 
     Raises:
-        EngineError: "memory": no room on the disk for them.
+        EngineError: "memory": the disk is too full for them.
     """
     with TemporaryDirectory(prefix="specchat-random-") as kept:
         needed, free = 2 * shapes.target.parameters(), shutil.disk_usage(kept).free
@@ -81,13 +81,13 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
 
 
 def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
-    """A checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`."""
+    """Write a checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(described(config)))
     generator = torch.Generator().manual_seed(seed)
     home: dict[str, str] = {}
-    # A file a layer: no more than one is in memory while writing.
-    for part, shapes in enumerate(tensor_shapes(config.recipe)):
+    # A file per layer, so that only one is in memory.
+    for part, shapes in enumerate(_shapes(config.recipe)):
         file = f"model-{part:05}.safetensors"
         save_file({name: _drawn(name, shape, generator) for name, shape in shapes.items()}, folder / file)
         home |= dict.fromkeys(shapes, file)
@@ -101,7 +101,7 @@ def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Ten
     return torch.empty(shape, dtype=torch.float16).normal_(0, shape[1] ** -0.5, generator=generator)
 
 
-def tensor_shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
+def _shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
     """Shapes of the tensors outside the layers, then of those of each layer, by their names."""
 
     def named(matrices: Iterable[Matrix], norms: Iterable[Norm]) -> dict[str, tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Figures as text."""
+"""Formats figures as tables."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from specchat.bench.summary import AUTO, PLAIN, ContenderSummary, Spread, family_of
 from specchat.bench.verify_cost import VerifyCost
 
-HEAD = (
+LINES_HEAD = (
     *("", "tok/s", "x plain", "quartiles", "least", "whole", "least", "AL", "kept", "of judged"),
     *("first ms", "draft ms", "verify ms", "other ms"),
 )
@@ -17,9 +17,9 @@ GAP = "  "
 
 
 def lines_table(lines: Sequence[ContenderSummary], names: dict[str, str]) -> str:
-    """A row a contender. `names` has of other programs the contender of ours that the last column compares with."""
+    """A row per contender; `names` maps other programs to our contender in the last column."""
     rivals = any(line.ours_over for line in lines)
-    rows = [(*HEAD, "same text", *(("ours over it", "quartiles", "whole") if rivals else ()))]
+    rows = [(*LINES_HEAD, "same text", *(("ours over it", "quartiles", "whole") if rivals else ()))]
     for line in lines:
         row = [
             line.contender,
@@ -45,7 +45,7 @@ def lines_table(lines: Sequence[ContenderSummary], names: dict[str, str]) -> str
 
 
 def places_table(lines: Sequence[ContenderSummary]) -> str:
-    """Acceptance by place in the draft, a row a strategy; empty where nothing drafted."""
+    """Acceptance rate per position, a row per strategy; empty without drafts."""
     drafting = [line for line in lines if line.by_place]
     if not drafting:
         return ""
@@ -56,7 +56,7 @@ def places_table(lines: Sequence[ContenderSummary]) -> str:
 
 
 def categories_table(categories: dict[str, list[ContenderSummary]]) -> str:
-    """Speed-up over plain by category, a column a contender; empty without any beside plain."""
+    """Speedup over plain by category, a column per contender; empty if plain is the only one."""
     names = [line.contender for line in next(iter(categories.values()), []) if line.contender != "plain"]
     rows: list[tuple[str, ...]] = [("x plain", *names)]
     for category, lines in categories.items():
@@ -68,10 +68,7 @@ def categories_table(categories: dict[str, list[ContenderSummary]]) -> str:
 def auto_table(
     categories: dict[str, list[ContenderSummary]], everything: Sequence[ContenderSummary], whole: bool = False
 ) -> str:
-    """How many times as fast as each other way of drafting `auto` is, by category; empty without any beside it.
-
-    It is of all steps, or of `whole` replies.
-    """
+    """Speedup of `auto` over each other strategy by category, of all steps or `whole` replies; empty without others."""
     over = attrgetter("whole_auto_over" if whole else "auto_over")
     names = [line.contender for line in everything if over(line) and family_of(line.contender) not in (PLAIN, AUTO)]
     rows: list[tuple[str, ...]] = [("auto over, whole" if whole else "auto over", *names)]
@@ -82,7 +79,7 @@ def auto_table(
 
 
 def cost_table(costs: Sequence[VerifyCost]) -> str:
-    """The cost of a step by the number of tokens that it checks."""
+    """The cost of a step by the number of verified tokens."""
     rows: list[tuple[str, ...]] = [("tokens", "ms", "quartiles", "x one")]
     rows += [(str(c.rows), f"{c.ms.median:.2f}", _quartiles(c.ms), f"{c.ratio:.2f}") for c in costs]
     return aligned(rows)
@@ -101,9 +98,9 @@ def _figure(value: float | None) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows of cells as lines, the first column to the left, the others to the right; short rows are filled up.
+    """Align cells, the first column left and the others right; short rows are padded.
 
-    What is wider than the terminal goes on below, with the first column again.
+    A table wider than the terminal continues below, with the first column repeated.
     """
     columns = max(len(row) for row in rows)
     full = [(*row, *[""] * (columns - len(row))) for row in rows]
@@ -123,5 +120,5 @@ def _line(row: Sequence[str], part: Sequence[int], widths: Sequence[int]) -> str
 
 
 def _room() -> float:
-    """Cells of a line, without bound where nobody reads it in a terminal."""
+    """Cells of a line; unbounded outside a terminal."""
     return get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else inf

@@ -1,19 +1,19 @@
-"""What to do here, in one sentence: the last that `bench` prints."""
+"""The recommendation in one sentence, which `bench` prints last."""
 
 from collections.abc import Mapping
 
 from specchat.bench.summary import AUTO, CONTROL, PLAIN, family_of
 
-NEAR = 0.97
-"""`auto` is as fast as another from this share of its speed on."""
-ALIKE = 1.03
-"""What is not so many times as fast as plain is no faster."""
-SURE = 32
-"""Prompts from which on another one is recommended: with 8 of the demo pair's, two runs contradicted each other."""
+MIN_AUTO_RATIO = 0.97
+"""Share of another contender's speed from which `auto` counts as equal."""
+MIN_SPEEDUP = 1.03
+"""Speedup from which a strategy counts as faster than plain."""
+MIN_PROMPTS = 32
+"""Prompts needed to recommend against `auto`: with 8 of the demo pair's, two runs contradicted each other."""
 
 
 def verdict(measured: Mapping[str, float], prompts: int) -> str:
-    """The sentence, by times plain of contenders as the tables have them, over so many prompts; empty without any."""
+    """Recommend from the contenders' speedups over `prompts` prompts; empty without contenders."""
     others = {name: times for name, times in measured.items() if name not in (PLAIN, CONTROL)}
     auto = next((name for name in others if family_of(name) == AUTO), None)
     fixed = {PLAIN: 1.0} | {name: times for name, times in others.items() if name != auto}
@@ -21,14 +21,14 @@ def verdict(measured: Mapping[str, float], prompts: int) -> str:
     if not others:
         return ""
     if auto is None:
-        if times < ALIKE:
+        if times < MIN_SPEEDUP:
             return "What to do here: choose plain; nothing that was measured is faster."
         return f"What to do here: of these choose {family_of(fastest)}, {times:.2f}x plain; auto was not measured."
     by_auto = f"auto wrote at {others[auto]:.2f}x plain"
     by_other = f"the fastest other, {fastest}, at {times:.2f}x" if fastest != PLAIN else "nothing else beats plain"
-    if others[auto] >= NEAR * times:
+    if others[auto] >= MIN_AUTO_RATIO * times:
         return f"What to do here: leave the strategy at auto; {by_auto}, and {by_other}."
-    if prompts < SURE:
+    if prompts < MIN_PROMPTS:
         few = f"{prompts} prompt{'s do' if prompts != 1 else ' does'} not tell which is faster: --limit takes more"
         return f"What to do here: leave the strategy at auto for now; {by_auto}, and {by_other}, but {few}."
     return f"What to do here: for prompts like these choose {family_of(fastest)}; {by_auto}, and {by_other}."

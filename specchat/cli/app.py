@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared
     from specchat.config.paths import Paths
     from specchat.engine.client import EngineClient
-    from specchat.models.declare import Added, Named
+    from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
     from specchat.tui.launch import Launch
 
@@ -79,7 +79,7 @@ def _places(own: "Sequence[str]") -> "ModelPlaces":
     return usual_places(usual_hub(), own)
 
 
-def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | None") -> "Added":
+def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | None") -> "DeclaredPair":
     """Look at a pair and declare it; imported when the app asks, as the tokenizers are."""
     from specchat.cli.prepare import read_catalog
     from specchat.engine.fetch.source import usual_hub

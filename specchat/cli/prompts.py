@@ -25,10 +25,10 @@ DEMO = "demo"
 
 def shipped_prompts(pair: str, general: bool = False) -> Path:
     """The prompts that come with the program for a pair: in the demo pair's reach, or for real models (`general`)."""
-    from specchat.bench.workloads import GENERAL
+    from specchat.bench import GENERAL_PROMPTS
     from specchat.config.paths import demo_model
 
-    return GENERAL if general or pair != DEMO else demo_model("target").parent / "prompts.jsonl"
+    return GENERAL_PROMPTS if general or pair != DEMO else demo_model("target").parent / "prompts.jsonl"
 
 
 def read_prompts(path: Path) -> list[ChatPrompt]:

@@ -1,4 +1,4 @@
-"""The messages across the process boundary: requests to the engine, events and statistics from it."""
+"""Messages across the process boundary: requests to the engine, and its events and statistics."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,10 +14,10 @@ FinishReason = Literal["stop", "length", "context", "cancelled"]
 
 @dataclass(frozen=True)
 class Load:
-    """Load a pair in the place of the one before, which is kept where files are missing or do not fit together.
+    """Load a pair and release the one before, unless the new one's files are missing or do not match.
 
-    `failed` says how the GPU failed while a worker before loaded the pair: this one is to load it on the CPU, or as it
-    finds right where that is `remembered`.
+    `failed` describes how the GPU failed while an earlier worker loaded the pair. This worker then loads on the CPU, or
+    chooses by its own record of the failure if that is `remembered`.
     """
 
     pair: PairSpec
@@ -27,12 +27,14 @@ class Load:
 
 @dataclass(frozen=True)
 class Generate:
-    """Answer `messages`; `id` comes back in every event of this reply.
+    """Answer `messages`; every event of this reply carries `id`.
 
-    The answer begins with `prefill`, best ended with a word: models expect a space to begin the next one. In its place
-    a reply that was `begun` goes on: from its tokens where these say what its text does, else from the text.
-    A `cold` reply starts with empty caches and drafters that remember nothing, so that two of them compare fairly, and
-    is not remembered itself. Others are, under the key of their `chat`.
+    Attributes:
+        prefill: start of the answer. It should end with a whole word, because models expect a space before the next.
+        begun: a reply to continue instead of `prefill`, from its tokens if they decode to its text, else from the text.
+        cold: start with empty caches and reset drafters, so that replies compare fairly, and do not enter the
+            cross-chat n-gram cache.
+        chat: key of the chat in that cache.
     """
 
     id: int
@@ -47,13 +49,13 @@ class Generate:
 
     @property
     def beginning(self) -> Written:
-        """What the reply begins with."""
+        """Start of the reply."""
         return self.begun if self.begun.text else Written(self.prefill)
 
 
 @dataclass(frozen=True)
 class Change:
-    """From the next step on, draft like this."""
+    """Change how reply `id` is drafted from the next step on."""
 
     id: int
     speculation: Speculation
@@ -61,14 +63,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Stop reply `id` at the next step; its text so far is kept."""
+    """Stop reply `id` at the next step; its text stays."""
 
     id: int
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many tokens would a `Generate` with the same fields take as a prompt, and what would it leave out?"""
+    """Count the prompt tokens of a `Generate` with the same fields, and the messages that it would drop."""
 
     id: int
     messages: tuple[Message, ...]
@@ -78,9 +80,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Remember:
-    """Replies of a saved chat, which drafts may copy from; a chat that something is known of is left as it is.
+    """Add the replies of a saved chat to the cross-chat n-gram cache, unless the chat is in it. No event answers.
 
-    The newest first, and newest chats first: what is too much is left out. Nothing is answered.
+    Send the newest replies and chats first: a full cache takes no more.
     """
 
     chat: str
@@ -89,7 +91,7 @@ class Remember:
 
 @dataclass(frozen=True)
 class Forget:
-    """Copy no more from a chat, or with None from whatever `Remember` told. Nothing is answered."""
+    """Remove a chat from the cross-chat n-gram cache, or with None all remembered ones. No event answers."""
 
     chat: str | None
 
@@ -107,7 +109,7 @@ Request = Load | Generate | Change | Cancel | Count | Remember | Forget | Shutdo
 
 @dataclass(frozen=True)
 class Loading:
-    """The progress of loading; `fraction` in 0..1, None where it cannot be known."""
+    """The progress of loading; `fraction` from 0 to 1, or None if unknown."""
 
     what: str
     fraction: float | None = None
@@ -120,9 +122,9 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of whole graphemes and where its last token came from (one of `strategies.SOURCES`).
+    """A run of whole graphemes, and the source of its last token (one of `strategies.SOURCES`).
 
-    `reasoning` is text that is no part of the answer.
+    `reasoning` marks text that is no part of the answer.
     """
 
     text: str
@@ -132,11 +134,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Started:
-    """The prompt is in the cache: `reused` of its tokens were there already.
+    """The prompt is in the KV cache.
 
-    The reply begins with the text `prefill`, whose tokens count as the prompt's, as those of a reply that was begun do;
-    no step brings it. `dropped` messages of the chat were left out, as the context policy says; reading it took
-    `prompt_ms` milliseconds.
+    Attributes:
+        prompt_tokens: tokens of the prompt, with those of `prefill` or of a reply that continues.
+        reused: prompt tokens that were in the cache before.
+        prefill: start of the reply, which no step repeats.
+        dropped: messages left out by the context policy.
+        prompt_ms: milliseconds of reading the prompt.
     """
 
     id: int
@@ -151,12 +156,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Drafted:
-    """A drafted token: its text alone, and the probability that the drafter gave it, None where it has none to tell.
+    """A draft token.
 
-    Bytes that are no whole character show as U+FFFD, special tokens by their names. The probability is that after the
-    sampling options. `parent` is the draft of the same step that it follows, an index into `Step.drafts`, -1 for the
-    token that was pending when the step began; None for the draft before it, as in a chain. `step_tree.StepTree`
-    resolves it. A `mark` is a token that no text shows: one around reasoning, or a special one.
+    Attributes:
+        text: its own text. Incomplete characters show as U+FFFD, special tokens by name.
+        probability: from the drafter, after the sampling options; None if it has none.
+        parent: index in `Step.drafts` of the draft that it follows, or -1 for the pending token. None means the draft
+            before it, as in a chain. `step_tree.StepTree` resolves it.
+        mark: True for a token that no text shows: a special one, or one around reasoning.
     """
 
     text: str
@@ -167,7 +174,7 @@ class Drafted:
 
 @dataclass(frozen=True)
 class Speedup:
-    """Times as fast as plain decoding, and the bounds between which that lies with a chance of 95 %."""
+    """Speedup over plain decoding, with its 95 % confidence interval."""
 
     times: float
     low: float
@@ -176,16 +183,21 @@ class Speedup:
 
 @dataclass(frozen=True)
 class Step:
-    """One verify step. Times in milliseconds, taken in the engine. `waited_ms` were spent waiting for a processor that
-    other programs had, and are in no other part.
+    """One verify step. Times are milliseconds measured in the engine.
 
-    `drafted` tokens were proposed, in a chain or a tree. `accepted` of them were kept; `tested` places were judged,
-    one more than that where all candidates for the next place were refused. `emitted` tokens were added to the reply.
-    `drafts` are the proposed tokens: the first `accepted` of them are in the reply, in order, the rest are not and
-    stand as they were drafted, parents before children. `again` counts choices that were too close for how
-    their rows are rounded, and were made again. `usual_ms` is what the step takes where the machine is not slow,
-    `plain_ms` what plain decoding takes there for its tokens, of which `plain_error` is unsure; 0 where they are
-    unknown. A step that `turned` the reply found that all of its text before was reasoning, which nothing had opened.
+    Attributes:
+        drafted: tokens proposed, in a chain or a tree.
+        accepted: draft tokens accepted.
+        tested: positions verified: one more than `accepted` if all candidates for the next position were rejected.
+        emitted: tokens added to the reply.
+        drafts: the proposed tokens. The first `accepted` are in the reply, in order; the rest follow as drafted,
+            parents before children.
+        again: choices too close for the rounding of their rows, which were made again.
+        usual_ms: load-corrected time of the step; 0 if unknown.
+        plain_ms: load-corrected time of plain decoding for its tokens; 0 if unknown.
+        plain_error: relative error of `plain_ms`.
+        turned: True if this step revealed that all text before was reasoning, without an opening mark.
+        waited_ms: time waiting for a processor that other programs used; no other time includes it.
     """
 
     id: int
@@ -227,17 +239,18 @@ class Changed:
 
 @dataclass(frozen=True)
 class Stats:
-    """A reply's figures; the names are vLLM's where it has one.
+    """A reply's figures, named as in vLLM where it has them.
 
-    `mean_acceptance_length` is one more than the accepted tokens a step, over all verify steps, with a draft or
-    without: the token that the target adds to a step counts, also where the reply ended before it.
-    `draft_acceptance_rate` is the share of the drafted tokens that were accepted, `tested_acceptance_rate` that of the
-    places that were judged: a draft is up to its first rejection. `acceptance_histogram[j]` counts the steps that
-    accepted exactly j drafted tokens, `num_spec_steps` those that had a draft. `num_choices_again` is the sum of
-    `Step.again`. So many tokens as `num_repeated_tokens` at the beginning are those of an earlier reply, where most of
-    them were copied.
-
-    `speedup_vs_plain` is None while too little is known to tell it. Its 95 % bounds are `speedup_interval`.
+    Attributes:
+        mean_acceptance_length: 1 + accepted tokens per verify step, with or without a draft. The target's own token of
+            each step counts, even if the reply ended before it.
+        draft_acceptance_rate: accepted share of the draft tokens.
+        tested_acceptance_rate: accepted share of the verified positions, which end at the first rejection.
+        acceptance_histogram: [j] steps that accepted exactly j draft tokens.
+        num_spec_steps: steps with a draft.
+        num_choices_again: sum of `Step.again`.
+        num_repeated_tokens: tokens at the start that equal an earlier reply's, if most of them were copied.
+        speedup_vs_plain: None while the measurement is too uncertain; `speedup_interval` has its 95 % bounds.
     """
 
     prompt_tokens: int = 0
@@ -275,15 +288,19 @@ class Stats:
 
     @property
     def milliseconds(self) -> float:
-        """Of all steps: a draft model's reading of the prompt is in it, the target's is not."""
+        """Time of all steps, with the draft model's reading of the prompt but without the target's."""
         return self.ran_ms + self.waited_ms
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A reply is over. `text` is all of it, what it began with too; `token_ids` are the generated tokens alone.
+    """The end of a reply.
 
-    The ranges `reasoning` of the text are no answer; `thinking` says that the last of them was not closed.
+    Attributes:
+        text: the whole reply, with the start that it was given.
+        token_ids: the generated tokens.
+        reasoning: ranges of `text` that are no answer.
+        thinking: True if the last of them was not closed.
     """
 
     id: int
@@ -303,7 +320,7 @@ class Finished:
     def of(
         cls, reply: int, reason: FinishReason, written: Written, token_ids: tuple[int, ...], stats: Stats
     ) -> "Finished":
-        """The end of a reply that says what was `written`; `token_ids` are those generated."""
+        """The end of a reply `written` so far; `token_ids` are the generated tokens."""
         return cls(reply, reason, written.text, token_ids, stats, written.reasoning, written.thinking)
 
     @property
@@ -313,10 +330,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Counted:
-    """The prompt would take `tokens` of the `context`, after `dropped` messages were left out.
-
-    It would be refused where `tokens` reach `context`.
-    """
+    """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`."""
 
     id: int
     tokens: int
@@ -326,10 +340,9 @@ class Counted:
 
 @dataclass(frozen=True)
 class Failed:
-    """A request could not be done; the engine is still usable unless `kind` is "died".
+    """A request failed; the engine stays usable unless `kind` is "died".
 
-    `id` is the reply that failed, None for loading. "died" is made by the client when the worker is gone, or
-    sent by a worker that ends itself.
+    `id` is the reply, None for loading. "died" comes from a worker that exits, or from the client if it is gone.
     """
 
     id: int | None

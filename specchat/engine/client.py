@@ -1,4 +1,4 @@
-"""The engine as the app sees it: a process of its own, never waited for, restarted when it dies."""
+"""The app's side of the engine process: never blocks, and restarts a dead worker."""
 
 import contextlib
 import signal
@@ -18,9 +18,9 @@ from specchat.private import opener
 
 LOADER = "specchat.engine.loading:load"
 GRACE_S = 0.5
-"""How long `close` waits for the worker before it kills it."""
-LOG_BYTES = 1 << 20
-"""A longer log is started anew with the next worker."""
+"""Seconds that `close` waits for the worker before it kills it."""
+MAX_LOG_BYTES = 1 << 20
+"""A longer log is overwritten by the next worker."""
 
 
 class _Gone:
@@ -31,7 +31,7 @@ _GONE = _Gone()
 
 
 class _Process:
-    """One worker process with the two threads that keep its pipes moving."""
+    """A worker process, with a thread for each of its pipes."""
 
     def __init__(self, command: list[str], log: BinaryIO | int) -> None:
         self.popen = subprocess.Popen(
@@ -79,8 +79,7 @@ class _Process:
 class EngineClient:
     """An `EnginePort` over a worker process.
 
-    `log` takes whatever the worker prints; None drops it. `loader` names the "module:function" that loads a pair in
-    the worker.
+    `log` receives the worker's output; None drops it. `loader` is the "module:function" that loads a pair there.
     """
 
     def __init__(self, log: Path | None = None, loader: str = LOADER) -> None:
@@ -91,7 +90,7 @@ class EngineClient:
         self._pair: Load | None = None
         self._replies: list[int] = []
         self._unloaded: list[Request] = []
-        """The loads that are not answered, in order, and all that was sent after the first of them."""
+        """Unanswered loads in order, with all requests after the first of them."""
 
     @property
     def alive(self) -> bool:
@@ -103,9 +102,9 @@ class EngineClient:
         return self._process.popen.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Start the worker if none runs; one that died counts as running until its death was read.
+        """Start the worker if none runs; a dead one counts as running until its death event was read.
 
-        On Linux the worker ends with the thread that called this: see `leash`.
+        On Linux the worker ends with the calling thread; see `leash`.
         """
         if self._process is not None:
             return
@@ -147,10 +146,10 @@ class EngineClient:
                     return
 
     def restart(self) -> None:
-        """Kill what is left of the worker, start a fresh one and load the last pair again; unread events are lost."""
+        """Kill the worker, start a new one and reload the last pair; unread events are lost."""
         if self._process is not None:
             self._process.popen.kill()
-        self._forget()
+        self._reset()
         self.start()
         if self._pair is not None:
             self.send(self._pair)
@@ -158,18 +157,18 @@ class EngineClient:
     def close(self) -> None:
         if self._process is not None:
             self._process.end(GRACE_S)
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._process = None
         self._own = SimpleQueue()
         self._replies.clear()
         self._unloaded.clear()
 
     def _next(self, timeout: float | None) -> Event:
-        """The next event, waited for up to `timeout` seconds while a worker runs; raises Empty.
+        """Wait up to `timeout` seconds for the next event of a running worker; raises Empty.
 
-        Keeps count of the replies under way; the end of the worker's events becomes an event of its own.
+        Tracks unfinished replies; the end of the worker's events becomes a Failed event.
         """
         process = self._process
         if process is None:
@@ -177,11 +176,11 @@ class EngineClient:
         event = process.events.get(timeout=timeout) if timeout != 0 else process.events.get_nowait()
         if isinstance(event, _Gone):
             event = Failed(self._replies[0] if self._replies else None, "died", self._obituary(process))
-            self._forget()
+            self._reset()
         elif isinstance(event, LoadAgain):
-            event = self._loading_again(event)
-        elif isinstance(event, Failed) and event.kind == "died":  # it says why it ends
-            self._forget()
+            event = self._load_again(event)
+        elif isinstance(event, Failed) and event.kind == "died":  # the worker reported why it ends
+            self._reset()
         elif isinstance(event, Loaded) or (isinstance(event, Failed) and event.id is None):
             later = (i for i, request in enumerate(self._unloaded) if i and isinstance(request, Load))
             del self._unloaded[: next(later, len(self._unloaded))]
@@ -189,8 +188,8 @@ class EngineClient:
             self._replies.remove(event.id)
         return event
 
-    def _loading_again(self, lost: LoadAgain) -> Event:
-        """Let a fresh worker load otherwise what this one lost its GPU over, and do all that was asked since."""
+    def _load_again(self, lost: LoadAgain) -> Event:
+        """Let a new worker load the pair differently after a GPU failure, and repeat all requests since."""
         first, *others = self._unloaded
         assert isinstance(first, Load)
         self._process = None
@@ -213,7 +212,7 @@ class EngineClient:
         return f"The engine process {how}" + (f"; see {self._log}." if self._log else ".")
 
     def _command(self, logged: bool) -> list[str]:
-        # The worker finds modules exactly where this process does; -P keeps its current folder out of the search.
+        # The worker imports modules from where this process does; -P keeps its current folder out of the search.
         start = f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.worker import main; main(*sys.argv[1:])"
         log = str(self._log) if logged else "the engine's log, which could not be opened"
         return [sys.executable, "-P", "-c", start, self._loader, log]
@@ -222,7 +221,7 @@ class EngineClient:
         if self._log is None:
             return None
         try:
-            long = self._log.exists() and self._log.stat().st_size > LOG_BYTES
+            long = self._log.exists() and self._log.stat().st_size > MAX_LOG_BYTES
             return open(self._log, "wb" if long else "ab", opener=opener)
         except OSError:
             return None

@@ -1,7 +1,7 @@
-"""How fast steps were beside plain decoding: the one place where a multiplier is worked out.
+"""Speedup over plain decoding, with its confidence interval.
 
-Each step tells what it takes, and what plain decoding takes for its tokens, where the machine is not slow
-(`decoding/yardstick.py`). What slows the machine meanwhile slows both and cancels out.
+Each step reports its load-corrected time, and that of plain decoding for its tokens (`decoding/yardstick.py`). Load on
+the machine slows both and cancels out.
 """
 
 from collections.abc import Iterable
@@ -10,19 +10,19 @@ from math import isfinite, sqrt
 
 from specchat.engine.api import Speedup, Step
 
-STEPS, TOKENS = 4, 48
-"""Enough of both to tell a multiplier,"""
-NARROW = 0.1
-"""or of steps alone where its interval is no wider than this share of it."""
-CLOSE = 0.13
-"""None is told while plain's own time may be further off than this, whatever the steps: then other programs came."""
-DEVIATIONS = 1.96
-"""Half of an interval, in standard deviations: 95 %."""
+MIN_STEPS, MIN_TOKENS = 4, 48
+"""Both are needed for a speedup."""
+MAX_RELATIVE_WIDTH = 0.1
+"""An interval this narrow, relative to the speedup, needs steps alone."""
+MAX_PLAIN_ERROR = 0.13
+"""No speedup is given while plain decoding's relative error exceeds this: other programs interfered."""
+Z_95 = 1.96
+"""Half width of a 95 % interval, in standard deviations."""
 
 
 @dataclass
 class Comparison:
-    """Sums over steps, of which those without a yardstick are left out. Times in milliseconds."""
+    """Sums over steps with known load-corrected times. Times in milliseconds."""
 
     steps: int = 0
     tokens: int = 0
@@ -54,29 +54,29 @@ class Comparison:
         self._error_ms += plain * step.plain_error
 
     def join(self, other: "Comparison") -> None:
-        """Take in what another one summed."""
+        """Add another comparison's sums."""
         for one in fields(self):
             setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     @property
     def estimate(self) -> Speedup | None:
-        """Times plain as far as it is known; None without any step. It is to be shown only as `speedup`."""
+        """The speedup however uncertain; None without steps. Users see `speedup` instead."""
         if not self.steps:
             return None
         times = self.plain_ms / self.own_ms
-        # Of a ratio of sums (Cochran 1977, 6.4), and of the yardstick, which is one for all steps.
+        # Error of a ratio of sums (Cochran 1977, 6.4), and of the yardstick, which all steps share.
         squares = self._plain_squares - 2 * times * self._products + times * times * self._own_squares
         by_steps = sqrt(max(squares, 0.0) * self.steps / max(self.steps - 1, 1)) / self.own_ms
         by_yardstick = self._error_ms / self.own_ms
-        half = DEVIATIONS * sqrt(by_steps * by_steps + by_yardstick * by_yardstick)
+        half = Z_95 * sqrt(by_steps * by_steps + by_yardstick * by_yardstick)
         return Speedup(times, max(times - half, 0.0), times + half)
 
     @property
     def speedup(self) -> Speedup | None:
-        """Times plain; None while too little is known to tell it."""
+        """The speedup; None while it is too uncertain."""
         found = self.estimate
-        if found is None or self.steps < STEPS:
+        if found is None or self.steps < MIN_STEPS:
             return None
-        if self.tokens >= TOKENS:
-            return found if DEVIATIONS * self._error_ms <= CLOSE * self.plain_ms else None
-        return found if found.high - found.low < NARROW * found.times else None
+        if self.tokens >= MIN_TOKENS:
+            return found if Z_95 * self._error_ms <= MAX_PLAIN_ERROR * self.plain_ms else None
+        return found if found.high - found.low < MAX_RELATIVE_WIDTH * found.times else None

@@ -1,4 +1,4 @@
-"""Which messages of a chat that outgrew the context are still sent."""
+"""Selects the messages of a chat that fit the context."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -6,30 +6,32 @@ from dataclasses import dataclass
 
 from specchat.engine.options import Limits, Message
 
-RESERVE = 4
-"""A reply gets at most one in so many tokens of the context kept free for it."""
+RESERVE_DIVISOR = 4
+"""A reply reserves at most this fraction of the context, 1 / 4."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The messages to send, in order, after `dropped` of the chat's were left out."""
+class KeptMessages:
+    """The messages to send, in order, and the number `dropped`."""
 
     messages: tuple[Message, ...]
     dropped: int
 
 
-def fit(messages: Sequence[Message], limits: Limits, context: int, count: Callable[[Sequence[Message]], int]) -> Kept:
-    """As many whole turns of a chat as fit `context` tokens with room for the reply, as `limits.context` says.
+def fit(
+    messages: Sequence[Message], limits: Limits, context: int, count: Callable[[Sequence[Message]], int]
+) -> KeptMessages:
+    """Keep as many whole turns as fit `context` tokens beside the reply, by the policy `limits.context`.
 
-    Where not even the last turn leaves that room, the least there is; it may be longer than the context.
+    If not even the last turn leaves that room, the fewest messages remain; they may exceed the context.
 
     Args:
-        count: tokens of messages as a prompt. It is asked about few more messages than are kept, a logarithmic number
-            of times, and taken to grow with them.
+        count: tokens of messages as a prompt, assumed to grow with them. It is called a logarithmic number of times,
+            with few more messages than are kept.
     """
     chat = tuple(messages)
     begins = [i for i, m in enumerate(chat) if m.role == "user"]
-    # What stands before the first user's message belongs to the first turn.
+    # Messages before the first user's belong to the first turn.
     begins[:1] = [0]
     first = 1 if limits.context == "keep-ends" else 0
     most = 0 if limits.context == "refuse" else max(0, len(begins) - 1 - first)
@@ -45,19 +47,19 @@ def fit(messages: Sequence[Message], limits: Limits, context: int, count: Callab
         return count(without(turns)) <= room
 
     kept = without(_fewest(most, fits))
-    return Kept(kept, len(chat) - len(kept))
+    return KeptMessages(kept, len(chat) - len(kept))
 
 
 def reserve(limits: Limits, context: int) -> int:
-    """Tokens of the context that are kept free for a reply; at least one."""
-    share = context // RESERVE
+    """Tokens of the context reserved for a reply; at least one."""
+    share = context // RESERVE_DIVISOR
     return max(1, share if limits.max_tokens is None else min(limits.max_tokens, share))
 
 
 def _fewest(most: int, fits: Callable[[int], bool]) -> int:
-    """The fewest turns, at most `most`, that must go; `most` too when none of it fits.
+    """The fewest turns, at most `most`, to drop; `most` also if nothing fits.
 
-    Tried from the least that can be kept in doubling steps, so that a long chat is never counted as a whole.
+    The search doubles from the fewest kept turns, so that a long chat is never counted as a whole.
     """
     if most == 0 or not fits(most):
         return most

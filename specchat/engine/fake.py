@@ -1,4 +1,4 @@
-"""An engine that plays prepared replies: for the app's tests, its screenshots and the replay of recorded traces."""
+"""An engine that plays prepared replies, for the app's tests, screenshots and replays of traces."""
 
 import time
 from collections import deque
@@ -53,12 +53,11 @@ ReplyEvent = Started | Step | Changed | Finished | Failed
 
 
 class FakeEngine:
-    """An `EnginePort` that answers with `replies` in turn, over and over.
+    """An `EnginePort` that answers with `replies` in a cycle.
 
-    A reply is a text, with reasoning or without, or the recorded events of one (`trace.replies`). With
-    `tokens_per_second` its steps arrive at that pace by `clock` (seconds); with None all of it arrives with the next
-    poll. `requests` keeps what was sent. While `holds_loads` no load ends. With several `candidates` a place the drafts
-    of texts are trees.
+    A reply is a text, with or without reasoning, or its recorded events (`trace.replies`). With `tokens_per_second`
+    steps arrive at that pace by `clock` (seconds); with None they all arrive at the next poll. `requests` records what
+    was sent. While `holds_loads` is set no load ends. Several `candidates` per position make drafts of texts trees.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class FakeEngine:
         return list(iter(self._next, None))
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        """As the port says, except that an idle engine ends it at once: nothing could arrive."""
+        """As `EnginePort.events`, but it ends at once if the engine is idle."""
         while self._ready or self._timed:
             if (event := self._next()) is None:
                 wait = self._timed[0][0] - self._clock()
@@ -170,7 +169,7 @@ class FakeEngine:
         self._waiting.clear()
 
     def _begin(self) -> None:
-        """Take up what waits: one reply at a time, and counts not before the reply that runs has ended."""
+        """Start the next request: one reply at a time, and counts after the running reply."""
         while self._waiting and self._reply is None:
             match request := self._waiting.popleft():
                 case Generate() if request.id in self._cancelled:
@@ -194,7 +193,7 @@ class FakeEngine:
             self._ready.append(Loaded(replace(self.info, id=request.pair.id, name=request.pair.name)))
 
     def _prompt(self, request: Generate | Count) -> tuple[int, int]:
-        """Tokens of the prompt, and messages left out of it; what is too long all the same is not refused."""
+        """Tokens of the prompt, and messages dropped; a prompt that is still too long is not refused."""
 
         def tokens(messages: Sequence[Message]) -> int:
             return sum(count(message.content) for message in messages) + count(request.prefill)
@@ -235,7 +234,7 @@ class FakeEngine:
             self._timed.append((begin + tokens / pace if pace else begin, event))
 
     def _change(self, request: Change) -> None:
-        """Draft the rest of the running reply as asked for."""
+        """Draft the rest of the running reply by the new speculation."""
         speculation = request.speculation
         waiting = [event for _, event in self._timed]
         text = _written([event for event in waiting if isinstance(event, Step)])

@@ -1,4 +1,4 @@
-"""Verify steps made up for a text, and the figures of a reply that consists of them."""
+"""Invented verify steps for a text, and the figures of a reply of such steps."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,18 +12,18 @@ from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 
 DRAFT_MS, VERIFY_MS, OTHER_MS = 1.0, 10.0, 0.2
-SURE, UNSURE = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
-"""Probabilities of drafted tokens that are kept and refused, over and over."""
+ACCEPTED, REJECTED = (0.97, 0.88, 0.99, 0.93), (0.41, 0.62, 0.35)
+"""Probabilities of accepted and rejected draft tokens, in a cycle."""
 MODEL, COPIER = next(in_group("model")), next(in_group("copied"))
-AUTO = (MODEL, MODEL, COPIER)
-"""The strategies that draft for those that delegate, over and over."""
+DELEGATED = (MODEL, MODEL, COPIER)
+"""Strategies that draft for a delegating one, in a cycle."""
 WRONG = (" or", " so", " the", " then")
-"""The drafted text that is refused."""
+"""Text of rejected draft tokens."""
 _TOKEN = re.compile(r"\s*\w+|\s*[^\w\s]|\s+")
 
 
 def count(text: str) -> int:
-    """Tokens of a text: a word with the space before it is one."""
+    """Number of tokens of a text; a word with the space before it is one."""
     return len(_TOKEN.findall(text))
 
 
@@ -35,11 +35,11 @@ def steps(
     used: int = 0,
     candidates: int = 1,
 ) -> list[Step]:
-    """`text` as verify steps that accept `accepted[0]`, `accepted[1]`, ... drafted tokens, over and over.
+    """Split `text` into verify steps that accept `accepted[0]`, `accepted[1]`, ... draft tokens, in a cycle.
 
-    A token is a word with the space before it; a step's kept ones are one piece, as the engine has them. `used` tokens
-    were in the context before. `plain` accepts nothing. Drafts are of at most `length` tokens, so many `candidates` a
-    place (at most 3), of which one goes on: a chain where there is one, else a tree.
+    A token is a word with the space before it; a step's accepted ones are one piece, as in the engine. `used` tokens
+    were in the context before. `plain` accepts nothing. A draft has at most `length` tokens, with up to 3 `candidates`
+    per position, one of which continues: one candidate makes a chain, several make a tree.
     """
     written = Written(text) if isinstance(text, str) else text
     tokens = [(token, reasoning) for run, reasoning in written.spans for token in _TOKEN.findall(run)]
@@ -47,7 +47,7 @@ def steps(
     places = length // candidates
     counts = cycle([0] if strategy == "plain" else [min(n, places) for n in accepted])
     done = 0
-    families = cycle(AUTO if delegates(strategy) else (strategy,))
+    families = cycle(DELEGATED if delegates(strategy) else (strategy,))
     while done < len(tokens):
         strategy = next(families)
         kept = min(next(counts), len(tokens) - done - 1)
@@ -77,7 +77,7 @@ def steps(
 
 
 def compared(reply: Iterable[Step], plain_tokens_per_second: float) -> list[Step]:
-    """The same steps where plain decoding has so many tokens a second; unknown with 0."""
+    """The steps with times for this speed of plain decoding; 0 means unknown."""
     if not plain_tokens_per_second:
         return [replace(step, usual_ms=0.0, plain_ms=0.0) for step in reply]
     plain_ms = 1e3 / plain_tokens_per_second
@@ -93,7 +93,7 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
 def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:
     """The draft of a step that added `taken`, all but the last token of it drafted; copies have no probabilities."""
     kept = taken[:-1]
-    sure, unsure = cycle(SURE), cycle(UNSURE)
+    sure, unsure = cycle(ACCEPTED), cycle(REJECTED)
     wrong = cycle(word for word in WRONG if word != taken[-1])
     drafts = [(text, next(sure), number - 1) for number, text in enumerate(kept)]
     last = len(kept) - 1

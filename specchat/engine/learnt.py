@@ -1,7 +1,6 @@
-"""What `auto` learnt of a pair on this machine, kept from one load to the next in a small file.
+"""Stores acceptance statistics of `auto` per pair, from one load to the next, in a small file.
 
-It only helps to choose: a file that is missing, damaged or too large is as good as none, and one that cannot be
-written is left.
+They only help to choose, so a file that is missing, damaged, too large or not writable is ignored.
 """
 
 import json
@@ -17,24 +16,23 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from specchat import private
+from specchat.engine.bandit.averages import KINDS
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.drafters.auto import AutoDrafter
-from specchat.engine.drafters.text_kind import KINDS
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
 from specchat.reading import read_whole
 
 VARIABLE = "SPECCHAT_LEARNT_FILE"
-"""Names the file; without it nothing is kept."""
+"""Path of the file; without it nothing is stored."""
 MAX_BYTES = 1 << 18
 MAX_PAIRS = 64
-"""The one that was used last stays longest."""
-SELDOM_S = 10.0
-"""Between two times that it is written."""
+"""The least recently used pair is dropped first."""
+WRITE_INTERVAL_S = 10.0
 
 Number = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Sums = Annotated[list[tuple[Number, Number]], Field(min_length=KINDS + 1, max_length=KINDS + 1)]
-"""Sum and weight, of all texts and then by kind of text."""
+"""Sum and weight over all texts, then by kind of text."""
 
 
 class _ExactModel(BaseModel):
@@ -42,7 +40,7 @@ class _ExactModel(BaseModel):
 
 
 class Known(_ExactModel):
-    """Of a family: of how many drafts, and what its drafts kept and had; of copies, their first and later tokens."""
+    """Statistics of a strategy: number of drafts, accepted and drafted tokens; of copies, first and later tokens."""
 
     drafts: Annotated[int, Field(ge=0, le=1 << 40)]
     kept: Sums
@@ -59,22 +57,22 @@ class _LearntFile(_ExactModel):
 
 
 class Learnt:
-    """Of one pair on one device of this machine."""
+    """The statistics of one pair on one device of this machine."""
 
     def __init__(self, path: Path | None, pair: PairSpec, device: str) -> None:
         self._path = path
         self._key = _digest(_source(pair.target), pair.backend, device, platform.node(), platform.machine())
         self._names = {name: _name(name, pair) for name in STRATEGIES}
-        self._written = -SELDOM_S
+        self._written = -WRITE_INTERVAL_S
 
     @classmethod
     def of(cls, pair: PairSpec, device: str, environ: Mapping[str, str] = os.environ) -> "Learnt":
-        """In the file that the environment names."""
+        """Use the file of the environment."""
         named = environ.get(VARIABLE)
         return cls(Path(named) if named else None, pair, device)
 
     def restore(self, auto: Drafter | None) -> None:
-        """Let `auto` begin with what is known of its families."""
+        """Give `auto` the stored statistics of its strategies."""
         if self._path is None or not isinstance(auto, AutoDrafter):
             return
         pair = _read(self._path).pairs.get(self._key)
@@ -83,9 +81,9 @@ class Learnt:
             auto.take({name: (one.drafts, one.kept, one.had) for name, one in known.items()})
 
     def keep(self, auto: Drafter | None) -> None:
-        """Write what `auto` knows, unless that was done a moment ago."""
+        """Write the statistics of `auto`, at most once in WRITE_INTERVAL_S."""
         now = time.monotonic()
-        if self._path is None or not isinstance(auto, AutoDrafter) or now - self._written < SELDOM_S:
+        if self._path is None or not isinstance(auto, AutoDrafter) or now - self._written < WRITE_INTERVAL_S:
             return
         self._written = now
         families = {
@@ -101,7 +99,7 @@ class Learnt:
 
 
 def _read(path: Path) -> _LearntFile:
-    """What the file holds; nothing where it is no such file."""
+    """Content of the file; empty if it is not valid."""
     try:
         return _LearntFile.model_validate_json(read_whole(path, MAX_BYTES))
     except (OSError, ValueError):
@@ -109,10 +107,10 @@ def _read(path: Path) -> _LearntFile:
 
 
 def _write(path: Path, text: str) -> None:
-    """In the place of what is there, whole or not at all.
+    """Replace the file atomically.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     if len(text) <= MAX_BYTES:
         path.parent.mkdir(mode=private.FOLDER, parents=True, exist_ok=True)
@@ -120,7 +118,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _name(strategy: str, pair: PairSpec) -> str:
-    """A family with the model that drafts for it: another model is another family."""
+    """Key of a strategy with its draft model: another model has other statistics."""
     info = STRATEGIES[strategy]
     if info.head is not None:
         return f"{strategy} {_digest(_source(pair.heads.get(info.head.name)))}"
@@ -130,7 +128,7 @@ def _name(strategy: str, pair: PairSpec) -> str:
 
 
 def _source(source: ModelSource | None) -> str:
-    """A model as it is now: files that were written anew are another one."""
+    """Key of a model, with the times of its files: rewritten files are another model."""
     if source is None or source.path is None:
         return repr(source)
     path = Path(source.path).expanduser()

@@ -1,14 +1,14 @@
 """Quick measurements at load: what a step costs here."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
 from specchat.engine.api import Cancel, Event, Finished, Generate
-from specchat.engine.decoding.draft import Copy, Drafter
+from specchat.engine.bandit.drafter import AutoDrafter
+from specchat.engine.decoding.draft import Copier, Copy, Drafter
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
@@ -43,22 +43,13 @@ REPLY_TOKENS = 16
 """Shorter plain replies say little about speed."""
 
 
-class Repeating:
+class Repeating(Copier):
     """Drafts the last token over and over, as many times as it may."""
 
-    name, ahead = "repeating", False
-
-    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
+    name = "repeating"
 
     def propose(self, text: Sequence[int], limit: int) -> Copy:
-        return Copy([text[-1]] * limit)
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
+        return Copy([text[-1]] * limit, strategy=self.name)
 
 
 class Deadline:

@@ -1,4 +1,4 @@
-"""What is asked of a reply: the chat's messages, how tokens are chosen, where it ends, how it is drafted."""
+"""Options of a reply: messages, sampling, limits and speculation."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from specchat.engine.strategies import STRATEGIES
 Role = Literal["system", "user", "assistant"]
 Acceptance = Literal["coupled", "ratio", "block"]
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
-"""Ways to deal with a chat that does not fit the context. "drop-oldest" leaves out the oldest turns, "keep-ends" those
-after the first; a turn is a user's message and what was answered, and system messages and the last turn always stay."""
+"""Policies for a full context: "drop-oldest" drops the oldest turns, "keep-ends" those after the first.
+A turn is a user's message with its answer; system messages and the last turn always stay."""
 
 GREEDY_BELOW = 1e-5
-"""Logits divided by a temperature under this may be infinite."""
+"""Below this temperature divided logits may be infinite, so decoding is greedy."""
 ACCEPTANCES: tuple[Acceptance, ...] = ("coupled", "ratio", "block")
 CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-ends")
 
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a chat. `reasoning` came before what an assistant's reply answers, `content`."""
+    """A message of a chat; an assistant's `reasoning` precedes its `content`."""
 
     role: Role
     content: str
@@ -29,16 +29,19 @@ class Message:
 
 
 Span = tuple[str, bool]
-"""A run of text, and whether it is reasoning."""
+"""A run of text, and True if it is reasoning."""
 Ranges = tuple[tuple[int, int], ...]
-"""Where in a text something begins and ends, in characters."""
+"""Start and end of runs in a text, in characters."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """A reply's text without marks, of which the ranges `reasoning` are no answer.
+    """A reply's text without marks.
 
-    `thinking` says that the last range was not closed. `token_ids` are what the model wrote, where that is known.
+    Attributes:
+        reasoning: ranges of the text that are no answer.
+        thinking: True if the last range was not closed.
+        token_ids: the model's tokens, if known.
     """
 
     text: str = ""
@@ -48,7 +51,7 @@ class Written:
 
     @classmethod
     def of(cls, spans: Iterable[Span], *, thinking: bool = False, token_ids: tuple[int, ...] = ()) -> "Written":
-        """What spans that follow each other say; `thinking` counts where the last of them is reasoning."""
+        """Join consecutive spans; `thinking` applies only if the last one is reasoning."""
         texts: list[str] = []
         found: list[tuple[int, int]] = []
         at = 0
@@ -62,7 +65,7 @@ class Written:
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """The text in runs, and whether each is reasoning."""
+        """The text as runs of reasoning and answer."""
         edges = (0, *(at for each in self.reasoning for at in each), len(self.text))
         runs = [(self.text[begin:end], bool(n % 2)) for n, (begin, end) in enumerate(pairwise(edges))]
         return tuple((text, reasoning) for text, reasoning in runs if text)
@@ -74,13 +77,13 @@ class Written:
 
     @property
     def answer(self) -> str:
-        """What is no reasoning, without the empty lines around it where there was some."""
+        """The answer alone; beside reasoning, without surrounding empty lines."""
         answer = "".join(text for text, reasoning in self.spans if not reasoning)
         return answer.strip("\n") if self.reasoning else answer
 
     @property
     def message(self) -> Message:
-        """The reply as a chat's next prompt holds it."""
+        """The reply as a message of the next prompt."""
         return Message("assistant", self.answer, self.thoughts.strip("\n"))
 
 
@@ -89,7 +92,7 @@ NOTHING_WRITTEN = Written()
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the target's next token is chosen. Processors apply in the order of the fields after `seed`.
+    """Options for choosing the target's next token. Processors apply in the order of the fields after `seed`.
 
     `repetition_penalty` divides positive and multiplies negative logits of seen tokens (CTRL, Keskar et al. 2019);
     presence and frequency penalties are subtracted from the logits of seen tokens, once and per occurrence.
@@ -108,14 +111,16 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is taken and none is drawn."""
+        """True if the likeliest token is chosen instead of drawing."""
         return self.temperature < GREEDY_BELOW
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Where a reply ends, and what happens when there is no room for it: `max_tokens` None means until the context is
-    full. Stop strings are looked for in what is generated, not in a prefill."""
+    """Limits of a reply, and the policy for a full context.
+
+    `max_tokens` None means up to the context. Stop strings apply to generated text, not to a prefill.
+    """
 
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
@@ -124,7 +129,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Speculation:
-    """How tokens are drafted and judged; every field may change in the middle of a reply."""
+    """Strategy, draft length and acceptance test; each may change during a reply."""
 
     strategy: str = "plain"
     draft_length: int = 0
@@ -132,6 +137,6 @@ class Speculation:
 
     @classmethod
     def of(cls, strategy: str, draft_length: int | None = None, acceptance: Acceptance = "coupled") -> "Speculation":
-        """A speculation with the strategy's own default draft length where none is given."""
+        """A speculation; `draft_length` None means the strategy's default."""
         length = STRATEGIES[strategy].draft_length if draft_length is None else draft_length
         return cls(strategy, 0 if strategy == "plain" else length, acceptance)

@@ -1,4 +1,4 @@
-"""A pair of models: where its files are and how it is to run, and what is known of it once it is loaded."""
+"""A pair of models: its files and settings, and its properties once it is loaded."""
 
 import os
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 
 Quant = Literal["nf4", "fp4", "int8"]
-"""How the matrices of a model's layers are kept. nf4 and fp4 have blocks of 64 with
-double-quantised scales (QLoRA), int8 one scale a row (the weights of LLM.int8, without its activations)."""
+"""Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA). int8 has
+one scale per row (the weights of LLM.int8, without its activations)."""
 Wanted = Quant | Literal["none"]
-"""What may be asked for; "none" takes the weights as they are stored."""
+"""The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda"]
 CacheType = Literal["f32", "f16", "q8_0"]
-"""What llama.cpp keeps an entry of the cache as."""
+"""llama.cpp's type of KV entries."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
-"""Bits of a weight that bitsandbytes quantised, scales included, rounded up."""
+"""Bits of a weight quantised by bitsandbytes, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
 
 
 def is_gguf(name: str) -> bool:
-    """Whether this is the name of a GGUF file."""
+    """True for the name of a GGUF file."""
     return name.lower().endswith(".gguf")
 
 
 @dataclass(frozen=True)
 class GgufOptions:
-    """How llama.cpp runs a model. `gpu_layers` None: all where it can; `threads` None: the fastest of a few numbers."""
+    """llama.cpp's settings. `gpu_layers` None puts all on a GPU if there is one; `threads` None tries a few numbers."""
 
     gpu_layers: int | None = None
     threads: int | None = None
@@ -43,10 +43,10 @@ class GgufOptions:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model's files are, a local folder (`path`) or a Hugging Face repository (`repo`), and how it is to run.
+    """A model's files, in a local folder (`path`) or a Hugging Face repository (`repo`), and its settings.
 
-    A GGUF file is a `path` by itself, or a `file` of a repository. `quant` quantises an unquantised checkpoint while it
-    is loaded. None takes the weights as they are stored, but for a draft on a GPU, for which the plan chooses.
+    A GGUF file is a `path` itself, or a `file` of a repository. `quant` quantises an unquantised checkpoint at load.
+    None keeps the weights as stored, except for a draft on a GPU, for which the memory plan chooses.
     """
 
     path: str | None = None
@@ -63,12 +63,12 @@ class ModelSource:
 
     @property
     def short(self) -> str:
-        """The label, of a path its last two parts: where the place is known."""
+        """A short label: of a path, its last two parts."""
         return str(PurePath(*PurePath(self.path).parts[-2:])) if self.path else self.label
 
     @property
     def is_gguf(self) -> bool:
-        """Whether it is a GGUF file by its name, or by being a file at all: Ollama's have other names."""
+        """True for a GGUF name, and for any file at all, because Ollama's have other names."""
         return is_gguf(self.file or self.path or "") or os.path.isfile(os.path.expanduser(self.path or ""))
 
 
@@ -76,10 +76,11 @@ class ModelSource:
 class PairSpec:
     """A target with an optional draft, as the engine loads it.
 
-    `heads` are trained ones for the target, by family. `draft_vocabulary` is the path of a file with the tokens that
-    the draft may propose (model/draft_vocabulary.py).
-    `exit_layer` is the number of the target's first layers that draft by `early-exit`; None to find it out.
-    With `trust_remote_code` programs that come with the checkpoints are run, by the backend `hf` alone.
+    Attributes:
+        heads: trained heads for the target, by family.
+        draft_vocabulary: path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
+        exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
+        trust_remote_code: let the backend `hf` run code from the checkpoints.
     """
 
     id: str
@@ -95,13 +96,13 @@ class PairSpec:
 
     @property
     def sources(self) -> tuple[ModelSource, ...]:
-        """All that is read: the models and the heads."""
+        """All sources that are loaded: models and heads."""
         return (self.target, *([self.draft] if self.draft else []), *self.heads.values())
 
 
 @dataclass(frozen=True)
 class StrategyStatus:
-    """Whether a strategy works for the loaded pair, and in words why not."""
+    """Availability of a strategy for the loaded pair, with the reason if it is not supported."""
 
     name: str
     available: bool
@@ -113,7 +114,7 @@ NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prom
 
 @dataclass(frozen=True)
 class PairInfo:
-    """The loaded pair. `memory` in bytes; plain speeds were measured at load on this machine."""
+    """The loaded pair. `memory` is in bytes; plain speeds were measured at load."""
 
     id: str
     name: str
@@ -126,34 +127,34 @@ class PairInfo:
     strategies: tuple[StrategyStatus, ...]
     plain_tokens_per_second: float
     draft_cost: float | None
-    """Draft step time over target step time, measured at load."""
+    """Time of a draft step over that of a target step, measured at load."""
     load_seconds: float
     exactness: str
-    """How equality with plain decoding is ensured here, in words."""
+    """The guarantee of equality with plain decoding, as a sentence."""
     note: str
-    """Why a pair is run otherwise than expected, such as on the CPU where there is a GPU, in words; "" if it is not."""
+    """The reason if a pair runs differently than expected, such as on the CPU beside a GPU; else ""."""
     plain_sampled_tokens_per_second: float = 0.0
-    """Plain speed where tokens are drawn, which costs a small model much of a step; 0 where it was not measured."""
+    """Plain speed with sampling, which costs a small model much of a step; 0 if not measured."""
     gpu: str = ""
-    """The UUID of the GPU that the target runs on, as NVML names it; empty on the CPU."""
+    """NVML's UUID of the target's GPU; empty on the CPU."""
     draft_tokens: int | None = None
-    """How many tokens the draft may propose, where a draft vocabulary leaves some out."""
+    """Size of the draft vocabulary, if there is one."""
     warning: str = ""
-    """What the pair asks for and does not get, in sentences; empty otherwise."""
+    """Settings of the pair that do not take effect, as sentences; else empty."""
     template: tuple[tuple[str, str], ...] = ()
-    """The habits of the target's chat template, as names and words."""
+    """Properties of the target's chat template, as names and descriptions."""
     system_role: bool = True
-    """Whether that template takes a system prompt as one; otherwise it goes before the first message."""
+    """False if that template has no system role: a system prompt then precedes the first message."""
     draft_context: int | None = None
-    """Tokens that the draft holds, where the target holds more."""
+    """The draft's context, if the target's is larger."""
 
     def plain_speed(self, sampling: Sampling) -> float:
-        """The plain speed that a reply with these options is compared with, in tokens per second."""
+        """The plain speed with these options, in tokens per second."""
         drawn = self.plain_sampled_tokens_per_second if not sampling.greedy else 0.0
         return drawn or self.plain_tokens_per_second
 
     def undrafted(self, strategy: str, tokens: int) -> str:
-        """That a chat of so many tokens is too long for the draft of a `strategy`, in words; empty where it is not."""
+        """A warning if a chat of `tokens` is too long for the draft of a `strategy`; else ""."""
         drafts = STRATEGIES[strategy].needs_draft or strategy == "auto"
         if not drafts or self.draft_context is None or tokens < self.draft_context:
             return ""

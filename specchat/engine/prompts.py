@@ -1,4 +1,4 @@
-"""Requests to prompts, and what collects the reply that follows."""
+"""Turns requests into prompts, and prepares the collector of the reply."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from specchat.engine.reply_text import ReplyText
 
 @dataclass(frozen=True)
 class PromptTokens:
-    """The tokens of a chat, after `dropped` messages were left out; the last `begun` are those of a reply."""
+    """Tokens of a chat after `dropped` messages were left out; the last `begun` are those of a reply to continue."""
 
     tokens: list[int]
     dropped: int
@@ -21,7 +21,7 @@ class PromptTokens:
 
 
 class Prompts:
-    """Makes prompts for a model whose context holds `context` tokens and whose table has `vocab` rows."""
+    """Builds prompts for a model with a context of `context` tokens and `vocab` embeddings."""
 
     def __init__(self, tokenizer: Tokenizer, context: int, vocab: int) -> None:
         self._tokenizer = tokenizer
@@ -31,12 +31,12 @@ class Prompts:
     def prompt(
         self, messages: Sequence[Message], limits: Limits, prefill: str, begun: Written = NOTHING_WRITTEN
     ) -> PromptTokens:
-        """What fits the context of a chat, and of what its reply begins with.
+        """Tokens of a chat that fit the context, with the start of its reply.
 
         Raises:
             ModelError: the chat template refuses these messages.
         """
-        tokens = begun.token_ids if self._says(begun) else ()
+        tokens = begun.token_ids if self._decodes(begun) else ()
         rest = NOTHING_WRITTEN if tokens else begun
 
         def count(some: Sequence[Message]) -> int:
@@ -46,21 +46,21 @@ class Prompts:
         return PromptTokens([*self._tokenizer.prompt(kept.messages, prefill, rest), *tokens], kept.dropped, tokens)
 
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
-        """What collects the reply to a prompt."""
+        """The collector of the reply to a prompt."""
         before = request.beginning
         part: Begun = "thinking" if before.thinking else "answer" if before.text else ""
-        # What a template writes behind replies ends them where that is no token.
+        # A template's suffix of replies acts as a stop string, unless it is a token.
         own = self._tokenizer.format.stop
         text = ReplyText(self._spans("" if prompt.begun else part), (*request.limits.stop, own))
-        text.go_on(request.begun, prompt.begun)
+        text.resume(request.begun, prompt.begun)
         return text
 
-    def _says(self, begun: Written) -> bool:
-        """Whether the tokens of a reply say what its text does, here: they may be another model's."""
+    def _decodes(self, begun: Written) -> bool:
+        """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""
         if not begun.token_ids or not 0 <= min(begun.token_ids) <= max(begun.token_ids) < self._vocab:
             return False
-        said = Written.of(read(self._spans(""), begun.token_ids))
-        return (said.text, said.reasoning) == (begun.text, begun.reasoning)
+        decoded = Written.of(read(self._spans(""), begun.token_ids))
+        return (decoded.text, decoded.reasoning) == (begun.text, begun.reasoning)
 
     def _spans(self, begun: Begun) -> ReplySpans:
         tokenizer = self._tokenizer
@@ -68,7 +68,7 @@ class Prompts:
 
 
 def written(request: Generate, text: ReplyText) -> Written:
-    """The whole reply: what it began with, but for what became a stop string, and what came after."""
+    """The whole reply: its given start, less the part of a stop string, and the text after it."""
     before = request.beginning.spans
     if text.taken_back:
         last, reasoning = before[-1]

@@ -11,8 +11,8 @@ from typing import Self
 
 import torch
 
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DRAFT, DraftModelDrafter
 from specchat.engine.strategies import STRATEGIES
 

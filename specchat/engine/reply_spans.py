@@ -1,4 +1,4 @@
-"""Tokens of a reply to spans of text: reasoning, or answer. Marks between them are no text."""
+"""Splits a reply's tokens into spans of reasoning and answer, without the marks between them."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -8,23 +8,23 @@ from specchat.engine.model.marks import REASONING_CHANNELS, ReplyMarks
 from specchat.engine.model.tokenizer import TextStream
 from specchat.engine.options import Span
 
-ENDS = "\n.!?…"
-"""Characters after which a mark that closes what nothing opened is one, and no talk about it."""
-LONGEST_HEADER = 200
-"""Characters of a part's header; what is longer is an answer."""
+SENTENCE_ENDS = "\n.!?…"
+"""After these characters a closing mark without an opening one counts as a mark, not as text about one."""
+MAX_HEADER_CHARS = 200
+"""A longer header of a part counts as an answer."""
 
 Begun = Literal["", "thinking", "answer"]
 
 
 class ReplySpans:
-    """Takes tokens one by one and gives the text that is certain.
+    """Receives tokens one by one, and returns the text that is final.
 
-    Reasoning stands at the start of a reply or after other reasoning; marks that are special tokens count anywhere. A
-    mark that is a token of the vocabulary is that token alone, and spelt otherwise it is text.
+    Reasoning stands at the start of a reply or after other reasoning; special tokens are marks anywhere. If a mark is a
+    token of the vocabulary, only that token is the mark, and other spellings are text.
     """
 
     def __init__(self, stream: TextStream, marks: ReplyMarks, chat: ChatFormat, begun: Begun = "") -> None:
-        """`begun` is the part of the reply in which the prompt ends, where that says more than the template does."""
+        """Start in the part `begun`, in which the prompt ends; "" leaves that to the template."""
         self._stream = stream
         self._marks = marks
         self._closings = {pair.opening: pair.closing for pair in marks.marks}
@@ -34,13 +34,13 @@ class ReplySpans:
         self._closing = ""
         self._held = ""
         self._thought = False
-        """Whether the reasoning has any text yet."""
+        """True once the reasoning has text."""
         self._unmarked = not begun and chat.opened is None and marks.channels is None
-        """Whether no mark came yet, so that a closing one makes reasoning of all before it."""
+        """True before the first mark, when a closing one turns all text before it into reasoning."""
         self._last = ""
         """The last character of the answer."""
         self.turned = False
-        """Whether what was an answer turned out to be reasoning, which nothing had opened."""
+        """True once a closing mark turned the text before it into reasoning."""
         if begun == "answer":
             self._state = "answer"
         elif begun == "thinking":
@@ -52,45 +52,44 @@ class ReplySpans:
 
     @property
     def thinking(self) -> bool:
-        """Whether reasoning is being written."""
+        """True while the reply is reasoning."""
         return self._state == "thinking"
 
     def push(self, token: int) -> list[Span]:
-        """The text that `token` completes, in order."""
+        """Spans that `token` completes, in order."""
         mark = self._marks.tokens.get(token)
         if mark is not None and self._means(mark):
-            before = self._said(self._stream.flush())
+            before = self._split(self._stream.flush())
             return [*before, *self._take(mark)]
         text = self._stream.push(token)
-        return self._said(text) if text else []
+        return self._split(text) if text else []
 
     def flush(self, *, complete: bool) -> list[Span]:
-        """What was held back, at the end of the reply.
+        """Spans held back, at the end of the reply.
 
-        Of one that was cut, tokens that end inside a character and the beginning of a mark are left out: what goes on
-        after it brings them.
+        A cut reply keeps incomplete characters and marks back: its continuation brings them.
         """
         if not complete:
             return []
-        spans = self._said(self._stream.flush())
+        spans = self._split(self._stream.flush())
         held, self._held = self._held, ""
         if held.strip():
             spans.append((held, self.thinking))
         return spans
 
     def _means(self, mark: str) -> bool:
-        """Whether a token that is a mark has a meaning where the reply is now."""
+        """True if a mark has a meaning in the reply's current part."""
         channels = self._marks.channels
         if channels is not None and mark in (channels.start, channels.channel, channels.content, channels.end):
             return True
         if self.thinking:
             return mark == self._closing or (mark in self._closings and not self._thought)
         if self._unmarked and mark in self._closings.values():
-            return mark in self._marks.special or self._last in ENDS
+            return mark in self._marks.special or self._last in SENTENCE_ENDS
         return mark in self._closings and (self._state == "start" or mark in self._marks.special)
 
     def _take(self, mark: str) -> list[Span]:
-        """Go on after a mark; what was held back for it."""
+        """Apply a mark, and return the spans held back before it."""
         held, self._held = self._held, ""
         channels = self._marks.channels
         kept = [(held, False)] if held.strip() and self._state != "header" else []
@@ -119,7 +118,7 @@ class ReplySpans:
     def _think(self, closing: str) -> None:
         self._thought, self._state, self._closing = False, "thinking", closing
 
-    def _said(self, text: str) -> list[Span]:
+    def _split(self, text: str) -> list[Span]:
         if not text:
             return []
         text, self._held = self._held + text, ""
@@ -137,7 +136,7 @@ class ReplySpans:
         for pair in self._spelt:
             if begun.startswith(pair.opening):
                 self._think(pair.closing)
-                return self._said(begun.removeprefix(pair.opening))
+                return self._split(begun.removeprefix(pair.opening))
         if not begun or any(pair.opening.startswith(begun) for pair in self._spelt):
             self._held = text
             return []
@@ -150,8 +149,8 @@ class ReplySpans:
         if content and content not in self._marks.tokens.values() and content in text:
             header, _, rest = text.partition(content)
             self._begin_part(header)
-            return self._said(rest)
-        if len(text) > LONGEST_HEADER:
+            return self._split(rest)
+        if len(text) > MAX_HEADER_CHARS:
             self._state = "answer"
             return [(text, False)]
         self._held = text
@@ -163,7 +162,7 @@ class ReplySpans:
             before, found, after = text.partition(closing)
             if found:
                 self._state = "start"
-                return [*self._thoughts(before), *self._said(after)]
+                return [*self._thoughts(before), *self._split(after)]
             end = next((n for n in range(len(closing) - 1, 0, -1) if text.endswith(closing[:n])), 0)
             text, self._held = text[: len(text) - end], text[len(text) - end :]
         return self._thoughts(text)
@@ -174,7 +173,7 @@ class ReplySpans:
 
 
 def read(spans: ReplySpans, tokens: Iterable[int]) -> list[Span]:
-    """The text of a reply's tokens."""
+    """Spans of a reply's tokens."""
     found: list[Span] = []
     for token in tokens:
         before = spans.turned

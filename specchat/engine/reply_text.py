@@ -1,4 +1,4 @@
-"""Tokens of a reply to pieces of text: whole graphemes, each with its source, cut before a stop string."""
+"""Turns a reply's tokens into pieces of whole graphemes with their sources, and cuts at stop strings."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,51 +13,51 @@ _GRAPHEMES = regex.compile(r"\X")
 
 
 Segment = tuple[str, str, bool]
-"""Text, the source of its last token, and whether it is reasoning."""
+"""Text, the source of its last token, and True for reasoning."""
 
 
 class ReplyText:
-    """Collects text and hands it out once nothing that may follow can change it.
+    """Collects text, and releases it once later tokens cannot change it.
 
-    Held back are incomplete characters, a last grapheme that is not ASCII (a mark may still join it), and text that
-    may turn out to begin a stop string, which never lies in reasoning and answer both.
+    It holds back incomplete characters, a last grapheme that is not ASCII (a combining mark may follow), and a possible
+    start of a stop string. A stop string never spans reasoning and answer.
     """
 
     def __init__(self, spans: ReplySpans, stop: tuple[str, ...]) -> None:
         self._spans = spans
         self._stop = tuple(s for s in stop if s)
         self._ready: list[Piece] = []
-        """Pieces that are not held back."""
+        """Pieces to release."""
         self._held: list[Segment] = []
         self._text = ""
-        """All of what is held."""
+        """Text of all held segments."""
         self._known = 0
-        """Characters at the front of what is held that were there before this reply went on."""
+        """Characters at the front of the held text that precede this continuation."""
         self.taken_back = 0
-        """Characters at the end of what was there before that are part of a stop string."""
+        """Characters at the end of the text before that belong to a stop string."""
         self.turned = False
-        """Whether what was handed out as an answer turned out to be reasoning."""
+        """True once released answer text turned out to be reasoning."""
         self._stopped = False
         self._last_source = "plain"
-        self._handed: list[Span] = []
+        self._released: list[Span] = []
 
     @property
     def written(self) -> Written:
-        """Everything handed out so far."""
-        return Written.of(self._handed)
+        """All released text."""
+        return Written.of(self._released)
 
     @property
     def text(self) -> str:
-        """The text of all that was handed out."""
+        """All released text as a string."""
         return self.written.text
 
     @property
     def thinking(self) -> bool:
-        """Whether reasoning is being written."""
+        """True while the reply is reasoning."""
         return self._spans.thinking
 
-    def go_on(self, begun: Written, tokens: Sequence[int]) -> None:
-        """Go on after a reply that says what was `begun`, in `tokens` if they are known."""
+    def resume(self, begun: Written, tokens: Sequence[int]) -> None:
+        """Continue a reply that was `begun`, with its `tokens` if they are known."""
         for token in tokens:
             self._spans.push(token)
         self.turned = self._spans.turned
@@ -67,7 +67,7 @@ class ReplyText:
             self._held = [(self._text, self._last_source, reasoning)] if self._text else []
 
     def push(self, token: int, source: str) -> bool:
-        """Add a token; True when it completes a stop string: the text before it is all there will be."""
+        """Add a token; True if it completes a stop string, which ends the text before it."""
         self._last_source = source
         spans = self._spans.push(token)
         if self._spans.turned and not self.turned:
@@ -76,21 +76,21 @@ class ReplyText:
         return self._add(spans, source)
 
     def take(self) -> tuple[Piece, ...]:
-        """The pieces that can be shown now."""
+        """Release the pieces that are final."""
         held = self._text
         safe = len(held) - self._may_become_stop(held)
         if safe and not held[safe - 1].isascii():
             safe = [match.start() for match in _GRAPHEMES.finditer(held[:safe])][-1]
-        return self._hand_out(safe)
+        return self._release(safe)
 
     def finish(self, *, complete: bool = True) -> tuple[Piece, ...]:
-        """All that is left at the end of the reply; the bytes of a character cut short are left out.
+        """Release the rest at the end of the reply, without incomplete characters.
 
-        `complete` says that the reply was not cut by a limit or by its user.
+        `complete` is False if a limit or the user cut the reply.
         """
         if not self._stopped:
             self._add(self._spans.flush(complete=complete), self._last_source)
-        return self._hand_out(len(self._text))
+        return self._release(len(self._text))
 
     def _add(self, spans: list[Span], source: str) -> bool:
         for text, reasoning in spans:
@@ -108,25 +108,25 @@ class ReplyText:
         return False
 
     def _turn(self) -> None:
-        """Make reasoning of all that came before."""
+        """Turn all text so far into reasoning."""
         self.turned = True
         self._ready = [replace(piece, reasoning=True) for piece in self._ready]
         self._held = [(text, source, True) for text, source, _ in self._held]
-        self._handed = [(text, True) for text, _ in self._handed]
+        self._released = [(text, True) for text, _ in self._released]
 
     def _may_become_stop(self, held: str) -> int:
-        """Length of the longest end of `held` with which a stop string begins."""
+        """Length of the longest end of `held` that begins a stop string."""
         return max(
             (n for s in self._stop for n in range(1, min(len(s), len(held) + 1)) if held.endswith(s[:n])), default=0
         )
 
-    def _hand_out(self, length: int) -> tuple[Piece, ...]:
-        """The pieces that are ready, and the first `length` characters of what is held."""
+    def _release(self, length: int) -> tuple[Piece, ...]:
+        """Release the ready pieces, and the first `length` characters of the held text."""
         ready, self._ready = [*self._ready, *self._pieces(length)], []
         return tuple(ready)
 
     def _pieces(self, length: int) -> tuple[Piece, ...]:
-        """Take the first `length` characters of what is held, which is reasoning or answer as a whole."""
+        """Take the first `length` characters of the held text, which is all reasoning or all answer."""
         held, head = self._text, self._held
         text, self._text = held[:length], held[length:]
         if self._text:
@@ -137,10 +137,10 @@ class ReplyText:
         head, text = _tail(head, known), text[known:]
         reasoning = bool(head) and head[0][2]
         if text:
-            self._handed.append((text, reasoning))
+            self._released.append((text, reasoning))
         if not held.isascii():
             sources = [source for part, source, _ in head for _ in part]
-            # A grapheme that several tokens made counts as the last one's.
+            # A grapheme of several tokens has the source of the last one.
             head = [(m.group(), sources[m.end() - 1], reasoning) for m in _GRAPHEMES.finditer(text)]
         return _merge(head)
 

@@ -19,12 +19,13 @@ from specchat.engine.api import (
     Started,
     Step,
 )
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.control import UNCONTROLLED, Control
+from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding, longest
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.learnt import Learnt
@@ -35,7 +36,6 @@ from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.prompts import Prompts, written
 from specchat.engine.read_ahead import ReadAhead, reader
-from specchat.engine.remembering import Remembering
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
@@ -52,7 +52,7 @@ class Session:
         self.runner = runner
         self.target = runner.target
         self.drafters = runner.drafters
-        self.remembering = Remembering(runner.earlier, tokenizer.encode)
+        self.cross_chat = CrossChatIndexer(runner.earlier, tokenizer.encode)
         runner.fences.know(backquotes(tokenizer.vocabulary))
         self.eos = runner.eos | tokenizer.eos
         self.info = PairInfo(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 MAX_DRAFT_LENGTH = 15
 """Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
@@ -19,8 +19,7 @@ Head = str
 """The name of a family of trained heads."""
 
 
-@dataclass(frozen=True)
-class HeadFamily:
+class HeadFamily(NamedTuple):
     """A family of trained heads, which a pair names in models.toml as `[pair.heads]`.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""What the verify steps of a reply add up to: the one place where they are summed."""
+"""Sums over the verify steps of a reply."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -13,23 +13,23 @@ COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" o
 
 
 def mean_acceptance_length(accepted: int, steps: int) -> float | None:
-    """One more than the accepted tokens a step, over all verify steps; None without any."""
+    """1 + accepted tokens per verify step; None without steps."""
     return 1 + accepted / steps if steps else None
 
 
 @dataclass
 class Tally:
-    """Sums over verify steps, kept current at constant cost a step. Times in milliseconds."""
+    """Sums over verify steps, updated at constant cost per step. Times in milliseconds."""
 
     steps: int = 0
     speculative: int = 0
-    """Of these, the ones that had a draft."""
+    """Steps with a draft."""
     tokens: int = 0
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
     copied: int = 0
-    """Of these, the ones of steps that copied, a model's first tokens before a copy included."""
+    """Accepted tokens of steps that copied, a model's tokens before a copy included."""
     again: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -37,13 +37,13 @@ class Tally:
     waited_ms: float = 0.0
     context_used: int = 0
     per_step: list[int] = field(default_factory=list)
-    """Accepted tokens of each step that had a draft."""
+    """Accepted tokens of each step with a draft."""
     families: Counter[str] = field(default_factory=Counter)
-    """Steps by who drafted."""
+    """Steps by strategy."""
     histogram: list[int] = field(default_factory=list)
-    """`histogram[j]` of the steps that had a draft accepted exactly j."""
+    """[j] steps with a draft that accepted exactly j tokens."""
     compared: Comparison = field(default_factory=Comparison)
-    """With plain decoding."""
+    """Comparison with plain decoding."""
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> "Tally":
@@ -85,7 +85,7 @@ class Tally:
 
     @property
     def waiting_factor(self) -> float:
-        """Times as long as without waiting for a processor; 1 where no time was measured."""
+        """Slowdown by waiting for a processor; 1 without measured time."""
         return self.milliseconds / self.ran_ms if self.ran_ms > 0 else 1.0
 
     @property
@@ -98,12 +98,12 @@ class Tally:
 
     @property
     def acceptance_rate(self) -> float | None:
-        """The share of the drafted tokens that were accepted; None where nothing was drafted."""
+        """Accepted share of the draft tokens; None without drafts."""
         return self.accepted / self.drafted if self.drafted else None
 
     @property
     def plain_tokens_per_second(self) -> float:
-        """What plain decoding would have had in the time of these steps; 0 where that is unknown."""
+        """Estimated tokens per second of plain decoding in the time of these steps; 0 if unknown."""
         known = self.compared.estimate
         return self.tokens_per_second / known.times if known is not None else 0.0
 

@@ -1,4 +1,4 @@
-"""Recorded engine events: one JSON object a line, `{"event": "Step", ...its fields}`."""
+"""Recorded engine events: a JSON object per line, `{"event": "Step", ...its fields}`."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -16,7 +16,7 @@ _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Even
 
 
 class TraceError(ValueError):
-    """A line that holds no event; the message names it."""
+    """A line that is no event; the message shows it."""
 
 
 def dump(event: Event) -> str:
@@ -25,10 +25,10 @@ def dump(event: Event) -> str:
 
 
 def parse(line: str) -> Event:
-    """The event that `dump` wrote.
+    """Parse a line of `dump`.
 
     Raises:
-        TraceError: not the JSON of an event.
+        TraceError: the line is no event.
     """
     try:
         fields = json.loads(line)
@@ -56,7 +56,7 @@ def read(path: Path) -> Iterator[Event]:
 
     Raises:
         OSError: the file cannot be read.
-        TraceError: a line holds no event.
+        TraceError: a line is no event.
     """
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
@@ -67,7 +67,7 @@ def read(path: Path) -> Iterator[Event]:
 
 
 def replies(events: Iterable[Event]) -> list[tuple[Event, ...]]:
-    """The replies in a trace, each from Started to Finished or Failed, as `fake.FakeEngine` plays them."""
+    """Replies of a trace, each from Started to Finished or Failed, for `fake.FakeEngine`."""
     found: list[tuple[Event, ...]] = []
     running: list[Event] = []
     for event in events:

@@ -1,4 +1,4 @@
-"""Messages on a byte stream between the app and its own engine process: a length, then a pickle.
+"""Messages on a byte stream between the app and its engine process: a length, then a pickle.
 
 Both ends are this program on this machine, so the stream is trusted.
 """
@@ -23,7 +23,7 @@ def write(stream: IO[bytes], message: object) -> None:
 
 
 def read(stream: IO[bytes]) -> Iterator[Any]:
-    """Messages until the stream ends, also where it ends in the middle of a message."""
+    """Messages until the stream ends; an incomplete last one is dropped."""
     while len(head := stream.read(_LENGTH.size)) == _LENGTH.size:
         (length,) = _LENGTH.unpack(head)
         data = stream.read(length)

@@ -1,11 +1,10 @@
 """The engine process: takes requests from standard input, runs them one by one, writes events to standard output.
 
-Cancel and Change reach the running reply between steps; everything else waits its turn, so a Count sent during a reply
-is answered after it. What is to be remembered of saved chats is taken in while nothing else is asked for. When the app
-goes away, or says Shutdown, the process ends at once, in the middle of a step if need be: nothing it holds needs
-saving. After an error of the GPU it says so and ends, for a process has no use of a GPU any more that failed it once;
-the next process has. Where that happens while a pair is loaded that may run elsewhere, the client lets the next
-process load it there.
+Cancel and Change reach the running reply between steps. Everything else waits its turn, so a Count during a reply is
+answered after it. Saved chats enter the cross-chat n-gram cache while no request waits. When the app goes away or sends
+Shutdown, the process ends at once, even during a step: it holds nothing to save. A GPU error leaves the process's
+CUDA context unusable, so it reports the error and ends. If that happens while a pair loads that may run elsewhere, the
+client lets a new process load it there.
 """
 
 import contextlib
@@ -45,17 +44,17 @@ from specchat.engine.api import (
 )
 from specchat.engine.control import Control
 from specchat.engine.cpu import compiled
+from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.errors import EngineError, ErrorKind
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.remembering import Remembering
 
 
 class WorkerSession(Protocol):
-    """A loaded pair as the worker sees it; `session.Session` is the real one."""
+    """A loaded pair for the worker, such as `session.Session`."""
 
     info: PairInfo
-    remembering: Remembering
+    cross_chat: CrossChatIndexer
 
     def generate(self, request: Generate, control: Control) -> Iterator[Event]: ...
 
@@ -63,11 +62,11 @@ class WorkerSession(Protocol):
 
 
 Loader = Callable[[PairSpec, Callable[[Loading], None], Callable[[], None]], WorkerSession]
-"""Loads a pair; tells how far it is, and calls the last once files are there, before it takes memory."""
+"""Loads a pair: reports progress to the second argument, and calls the third before it allocates memory."""
 
 
 class Mailbox:
-    """The control messages of replies that wait or run. Filled by the reader thread, emptied by the main thread."""
+    """Control messages of waiting and running replies, from the reader thread to the main thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -78,7 +77,7 @@ class Mailbox:
             self._messages[reply] = deque()
 
     def put(self, message: Cancel | Change) -> None:
-        """Keep a message for its reply; one for a reply that is over is dropped."""
+        """Store a message for its reply; drop it if the reply has ended."""
         with self._lock:
             if message.id in self._messages:
                 self._messages[message.id].append(message)
@@ -109,7 +108,7 @@ class ReplyControl:
 
 
 class Worker:
-    """Runs requests against a session that `loader`, a "module:function", loads. `log` is named in error messages."""
+    """Runs requests on a session from `loader`, a "module:function". Error messages name `log`."""
 
     def __init__(self, requests: BinaryIO, events: BinaryIO, loader: str, log: str) -> None:
         self._requests = requests
@@ -128,18 +127,18 @@ class Worker:
         Thread(target=self._read, name="requests", daemon=True).start()
         self._emit(Loading("importing torch"))
         compiled.share()  # needs no torch
-        with contextlib.suppress(Exception):  # told when something is to be loaded
+        with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
         while True:
             self._handle(self._next())
 
     def _next(self) -> Load | Generate | Count | Remember | Forget:
-        """The next request; until there is one, the session takes in what it is to remember.
+        """Wait for the next request, and meanwhile fill the cross-chat n-gram cache.
 
-        That only helps to draft: after an error it goes on with the rest when a request has been served.
+        The cache only helps to draft: after an error it continues once a request has been served.
         """
         try:
-            while self._inbox.empty() and self._session is not None and self._session.remembering.digest():
+            while self._inbox.empty() and self._session is not None and self._session.cross_chat.digest():
                 pass
         except Exception:
             traceback.print_exc()
@@ -163,7 +162,7 @@ class Worker:
                 self._inbox.put(request)
 
     def _emit(self, event: Event | gpu_failure.LoadAgain) -> None:
-        """Send an event; called by downloading threads too. Without a reader there is nothing left to do."""
+        """Send an event, also from downloading threads; exit if nobody reads."""
         try:
             with self._writing:
                 wire.write(self._events, event)
@@ -196,17 +195,17 @@ class Worker:
             traceback.print_exc()
             sys.stderr.flush()
             if gpu_failure.is_one(error):
-                # A count belongs to no reply, and nobody who asked for one looks out for a death.
+                # A count belongs to no reply, and its sender does not expect a death.
                 written = request.id if isinstance(request, Generate) else None
                 words = gpu_failure.told(error, request, self._log)
                 if GpuRecord.failed(gpu_failure.first_line(error)):
                     words = f"{words} {gpu_failure.AGAIN}"
                 self._emit(Failed(written, "died", words))
                 os._exit(gpu_failure.EXIT_CODE)
-            self._emit(Failed(reply, *self._explained(error, request)))
+            self._emit(Failed(reply, *self._describe(error, request)))
 
     def _load(self, request: Load) -> None:
-        """Load a pair unless it is loaded; the one before is kept where files are missing or do not fit together."""
+        """Load a pair unless it is loaded; missing or mismatched files keep the one before."""
         pair = request.pair
         if self._session is None or pair != self._pair:
             wanted = gpu_failure.without_gpu(pair) if request.failed and not request.remembered else pair
@@ -233,13 +232,13 @@ class Worker:
             self._mailbox.close(request.id)
 
     def _remember(self, request: Remember | Forget) -> None:
-        """Pass on what only helps to draft; where no pair is loaded there is nothing to help."""
+        """Update the cross-chat n-gram cache, if a pair is loaded."""
         if self._session is None:
             return
         if isinstance(request, Remember):
-            self._session.remembering.remember(request)
+            self._session.cross_chat.remember(request)
         else:
-            self._session.remembering.forget(request)
+            self._session.cross_chat.forget(request)
 
     def _loaded(self) -> WorkerSession:
         if self._session is None:
@@ -251,7 +250,7 @@ class Worker:
         loader: Loader = getattr(importlib.import_module(module), function)
         return loader
 
-    def _explained(self, error: Exception, request: Load | Generate | Count) -> tuple[ErrorKind, str]:
+    def _describe(self, error: Exception, request: Load | Generate | Count) -> tuple[ErrorKind, str]:
         if out_of_memory.ran_out(error):
             pair = request.pair if isinstance(request, Load) else self._pair
             loaded = self._session if not isinstance(request, Load) else None
@@ -262,13 +261,13 @@ class Worker:
 
 
 def _leave() -> NoReturn:
-    """End at once, in the middle of what is being done."""
+    """Exit at once."""
     GpuRecord.leave()
     os._exit(0)
 
 
 def main(loader: str, log: str) -> None:
-    """Run the worker on this process's standard streams; what anything prints goes to standard error, the log."""
+    """Run the worker on this process's standard streams; printed output goes to standard error, the log."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     faulthandler.enable()
     requests, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")

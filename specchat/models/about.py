@@ -9,7 +9,7 @@ from pydantic import Field
 
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
-from specchat.engine.fetch.cached import INDEX, weights, whole
+from specchat.engine.fetch.cached import INDEX, is_complete, weights
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
@@ -54,7 +54,7 @@ def about_folder(folder: Path, name: str) -> About:
     path = folder / "config.json"
     if not found(path):
         raise ModelError(f"{folder} has no config.json: it is not a complete checkpoint.")
-    if not whole(folder):
+    if not is_complete(folder):
         what = (
             "not all weights that its index names"
             if found(folder / INDEX)
@@ -119,8 +119,8 @@ def about_gguf(file: Path, name: str = "") -> About:
         parameters=sum(types.values()),
         quant=max(types, key=lambda key: types[key]) if types else "",
         licence=one_line(str(first.values.get("general.license", "")), 40),
-        context=first.whole("context_length") or 0,
-        layers=first.whole("block_count") or 0,
+        context=first.integer("context_length") or 0,
+        layers=first.integer("block_count") or 0,
         tokens=first.tokens,
     )
 

@@ -8,13 +8,13 @@ from specchat.engine.fetch.listing import PART
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
 from specchat.models.check import as_table, checked_pair
-from specchat.models.declare import Added, Named, add_pair, free_id
+from specchat.models.declare import DeclaredPair, Named, add_pair, free_id
 from specchat.models.machine import FreeMemory
 
 
 def add(
     hub: Hub, file: Path, taken: Catalog, target: Named, draft: Named | None, machine: FreeMemory, id_: str = ""
-) -> Added:
+) -> DeclaredPair:
     """Write the pair to `file`. Without `id_` one is made up that none of `taken` has.
 
     Raises:
@@ -25,7 +25,7 @@ def add(
     name = title + (f" + {_title(*draft)}" if draft else "")
     pair, cost = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
     table = as_table(pair, id_ or free_id(title, taken))
-    return Added(table, file, add_pair(file, table), cost)
+    return DeclaredPair(table, file, add_pair(file, table), cost)
 
 
 def _title(source: ModelSource, named: str) -> str:

@@ -25,7 +25,7 @@ Named = tuple[ModelSource, str]
 
 
 @dataclass(frozen=True)
-class Added:
+class DeclaredPair:
     """The `[[pair]]` that was written to `file`, all pairs there are then, and what its draft is worse at."""
 
     table: Table

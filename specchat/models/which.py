@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.cached import cached, ggufs_kept
-from specchat.engine.fetch.listing import PART, first_files, liked_file, look_up, needed, parts_of
+from specchat.engine.fetch.cached import cached, cached_ggufs
+from specchat.engine.fetch.listing import PART, first_files, look_up, needed, parts_of, preferred_file
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource, is_gguf
 
@@ -39,8 +39,8 @@ def chosen(hub: Hub, source: ModelSource, file: str | None = None) -> ModelSourc
 def _of_repo(hub: Hub, source: ModelSource, repo: str, file: str | None) -> ModelSource:
     if file is None and cached(hub, repo, source.revision) is not None:
         return source
-    if file is None and (kept := ggufs_kept(hub, repo, source.revision)):
-        file = liked_file(repo, kept)
+    if file is None and (kept := cached_ggufs(hub, repo, source.revision)):
+        file = preferred_file(repo, kept)
     elif file is None or cached(hub, repo, source.revision, file) is None:
         names = [each.name for each in needed(look_up(hub, repo, source.revision), file)]
         file = file or names[0]

@@ -13,7 +13,7 @@ from specchat.config.themes import Theme
 from specchat.engine.options import Acceptance, Limits, Sampling
 
 if TYPE_CHECKING:  # the app starts sooner without
-    from specchat.models.declare import Added, Named
+    from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
 
 
@@ -69,7 +69,7 @@ class Launch:
     """Keys by action id that replace the action's own, with commas between; "" for none."""
     models: "Callable[[], ModelPlaces] | None" = None
     """Tells where models are and come from; None leaves downloads to the engine."""
-    add: "Callable[[Named, Named | None], Added] | None" = None
+    add: "Callable[[Named, Named | None], DeclaredPair] | None" = None
     """Writes a pair of a target and a draft into the user's models.toml; raises an EngineError where it cannot be."""
     live: WatchedFiles | None = None
     warnings: tuple[str, ...] = ()

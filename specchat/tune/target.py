@@ -6,6 +6,7 @@ from torch import Tensor
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.matrices import read_norm, read_table
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.weights import Weights
 
@@ -41,9 +42,8 @@ class FrozenTarget:
         Raises:
             ModelError: it is missing or damaged.
         """
-        head = self.config.recipe.head
         with Weights(self.checkpoint) as weights:
-            return weights.get(f"{head.names[0]}.weight", *head.outputs, head.inputs)
+            return read_table(weights, self.config.recipe.head).float()
 
     def last_norm(self) -> Tensor:
         """The weights float32 [hidden] of the final norm.
@@ -52,4 +52,4 @@ class FrozenTarget:
             ModelError: they are missing or damaged.
         """
         with Weights(self.checkpoint) as weights:
-            return weights.get(f"{self.config.recipe.norm.name}.weight", self.config.hidden)
+            return read_norm(weights, self.config.recipe.norm)

@@ -16,8 +16,8 @@ from specchat.bench.decide import (
     cheaper_drafts,
     dearer_checks,
     decide,
+    expected_speedup,
     fewer_kept,
-    promised,
     sooner_read,
 )
 from specchat.bench.decide_text import break_even_table, decided_text, decisions_table, in_words
@@ -71,9 +71,9 @@ def test_equal_promises_take_the_shorter_draft() -> None:
 
 def test_short_replies_pay_for_reading_and_for_what_is_beyond_their_ends() -> None:
     outcome = even(DRAFT, 0.9, 5)
-    whole = promised(outcome, FLAT, 5)
-    assert 1 / promised(replace(outcome, reading=0.2), FLAT, 5) == pytest.approx(1 / whole + 0.2)
-    assert promised(replace(outcome, lost=0.25), FLAT, 5) == pytest.approx(whole / 1.25)
+    whole = expected_speedup(outcome, FLAT, 5)
+    assert 1 / expected_speedup(replace(outcome, reading=0.2), FLAT, 5) == pytest.approx(1 / whole + 0.2)
+    assert expected_speedup(replace(outcome, lost=0.25), FLAT, 5) == pytest.approx(whole / 1.25)
     assert best([replace(outcome, reading=1.0)], FLAT).contender == "plain"
 
 

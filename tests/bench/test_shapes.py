@@ -144,7 +144,7 @@ def one_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes_module, "ROUNDS", 1)
     monkeypatch.setattr(shapes_module, "WARM_UP", 1)
     monkeypatch.setattr(shapes_module, "STEPS", 2)
-    monkeypatch.setattr(shapes_module, "PROMPT", 8)
+    monkeypatch.setattr(shapes_module, "PROMPT_TOKENS", 8)
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def hub(tmp_path: Path, repos: dict[str, dict[str, bytes]], monkeypatch: pytest.
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
     no_home(monkeypatch, tmp_path / "user")
-    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     with loopback_hub(repos) as served:
         monkeypatch.setattr(source, "usual_hub", lambda: Hub(served.endpoint, tmp_path / "cache"))
         yield served

@@ -126,7 +126,7 @@ def test_models_have_buffers_of_their_own_and_load_in_turn(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("threads", "head_dim"), [(0, 32), (1, 24)])
-def test_where_nothing_is_compiled_the_plain_decoder_is_planned(threads: int, head_dim: int, tmp_path: Path) -> None:
+def test_where_nothing_is_compiled_the_reference_is_planned(threads: int, head_dim: int, tmp_path: Path) -> None:
     config = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE)).config
     odd = Checkpoint.open(checkpoint(tmp_path / "odd", **SHAPE | {"head_dim": head_dim})).config
     assert need(Model(odd, "cpu", threads=threads), 200) == need(Model(odd, "cpu"), 200)

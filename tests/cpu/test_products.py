@@ -26,6 +26,13 @@ def matrix(seed: int = 0) -> Tensor:
     return torch.randn(OUTPUTS, INPUTS, generator=torch.Generator().manual_seed(seed))
 
 
+def four_bits(block: int, inputs: int = INPUTS) -> FourBit:
+    """Random bytes, of a code whose numbers need all bits of a float32."""
+    made = torch.Generator().manual_seed(6)
+    packed = torch.randint(256, (OUTPUTS, inputs // 2), generator=made, dtype=torch.uint8)
+    return FourBit(packed, torch.rand(OUTPUTS, inputs // block, generator=made), torch.randn(16, generator=made), block)
+
+
 FORMATS: dict[str, Callable[[], Weight]] = {
     "float32": matrix,
     "float16": lambda: matrix().half(),
@@ -34,6 +41,7 @@ FORMATS: dict[str, Callable[[], Weight]] = {
     "int8": lambda: quantise(matrix(), "int8"),
     "nf4": lambda: quantise(matrix(), "nf4"),
     "fp4": lambda: quantise(matrix(), "fp4"),
+    "4 bits in blocks of 32": lambda: four_bits(32),
 }
 
 
@@ -90,9 +98,23 @@ def test_a_row_is_what_it_is_alone(name: str) -> None:
     packed.add(FORMATS[name]())
     x = np.random.default_rng(4).standard_normal((128, INPUTS)).astype(np.float32)
     alone = np.concatenate([product(packed, x[i : i + 1]) for i in range(20)])
-    for rows in (*range(1, 20), 31, 128):
+    for rows in (*range(1, 20), 31, 33, 128):
         np.testing.assert_array_equal(product(packed, x[:rows])[:20], alone[:rows])
     np.testing.assert_array_equal(product(packed, x[1:20]), alone[1:])
+
+
+@pytest.mark.parametrize("block", [32, 64])
+def test_each_weight_of_four_bits_is_its_number_of_the_code(block: int) -> None:
+    """Rows that are zero but for one input, whose root mean square is a power of two: no sum is rounded."""
+    inputs = 256
+    weight = four_bits(block, inputs)
+    packed = Packed()
+    packed.add(weight)
+    octets = weight.packed.numpy()
+    nibbles = np.stack([octets >> 4, octets & 15], axis=2).reshape(OUTPUTS, inputs)
+    dense = weight.code.numpy()[nibbles] * weight.scales.numpy().repeat(block, axis=1)
+    found = product(packed, np.eye(inputs, dtype=np.float32))
+    np.testing.assert_array_equal(found[:, :OUTPUTS], np.sqrt(np.float32(inputs)) * dense.T)
 
 
 def test_parts_that_begin_a_vector_keep_their_outputs() -> None:

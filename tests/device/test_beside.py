@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from measure.other_drafts import permuted
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.device import beside
 from specchat.engine.device.beside import LoopsAhead
@@ -15,8 +17,6 @@ from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 from tests.device.conftest import CONTEXT, DEVICE, Folders, decoder
 from tests.device.test_clock import THERE, FakeEvent
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
@@ -47,8 +47,10 @@ def others(shallow: Folders, tmp_path_factory: pytest.TempPathFactory) -> Runner
     """A draft whose tokens have other numbers."""
     folder = permuted(tmp_path_factory.mktemp("others"), shallow.draft)
     target, draft = Checkpoint.open(shallow.target), Checkpoint.open(folder)
-    dictionary = Dictionary.of(target.tokenizer(), draft.tokenizer())
-    return device_runner(decoder(shallow.target), translated(ReferenceDecoder(draft), dictionary, VOCAB), VOCAB, DEVICE)
+    vocabulary_map = VocabularyMap.of(target.tokenizer(), draft.tokenizer())
+    return device_runner(
+        decoder(shallow.target), wrap_draft(ReferenceDecoder(draft), vocabulary_map, VOCAB), VOCAB, DEVICE
+    )
 
 
 def test_cores_are_free_while_a_device_reads(often: Runner) -> None:

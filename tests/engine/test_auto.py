@@ -6,16 +6,16 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from specchat.engine.bandit.averages import kind
+from specchat.engine.bandit.copies import Copies
+from specchat.engine.bandit.drafter import REVIEW, STALE, UNASKED, WEIGHING, AutoDrafter
+from specchat.engine.bandit.estimates import MARGIN
+from specchat.engine.bandit.exploration import SOONEST
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.length_policy import LengthPolicies
-from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.auto import ASKING, REVIEW, STALE, UNASKED, AutoDrafter
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.promises import MARGIN
-from specchat.engine.drafters.text_kind import kind
-from specchat.engine.drafters.trials import SOONEST
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
@@ -232,8 +232,8 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     auto, model = simulation.auto, simulation.model
     simulation.speed(100)
     auto.forget()
-    promises, record = auto._promises, auto._models["draft"]
-    while not 1 < promises._with_reading(record, promises.outlook("draft", 0).times, simulation.text) < MARGIN:
+    estimates, arm = auto._estimates, auto._arms["draft"]
+    while not 1 < estimates._with_reading(arm, estimates.estimate("draft", 0).times, simulation.text) < MARGIN:
         model.unread += 5
     auto.begin(simulation.text)
     assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True)
@@ -241,9 +241,9 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     assert simulation.step()[0] == "draft"
     model.unread = 400
     auto.begin(simulation.text)
-    (_, dear), _ = promises.most(0, simulation.text), simulation.step()
+    (_, dear), _ = estimates.most(0, simulation.text), simulation.step()
     model.unread = 0
-    assert promises.most(0, simulation.text)[1] > dear
+    assert estimates.most(0, simulation.text)[1] > dear
 
 
 def test_a_model_is_tried_less_often_where_it_must_read_much_for_that() -> None:
@@ -294,11 +294,11 @@ def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied
         return len(times)
 
     assert asked(0.0) == 40
-    assert asked(3.5 * ASKING) == 10
-    assert asked(100 * ASKING) == 40 / (1 + UNASKED)
-    assert asked(100 * ASKING, agrees=0.05) > 35
-    assert asked(100 * ASKING, copies=0.9) == 40
-    assert asked(100 * ASKING, copies=0.01) == 40
+    assert asked(3.5 * WEIGHING) == 10
+    assert asked(100 * WEIGHING) == 40 / (1 + UNASKED)
+    assert asked(100 * WEIGHING, agrees=0.05) > 35
+    assert asked(100 * WEIGHING, copies=0.9) == 40
+    assert asked(100 * WEIGHING, copies=0.01) == 40
 
 
 def test_a_tree_is_taken_where_it_pays() -> None:
@@ -438,7 +438,7 @@ def test_a_model_takes_the_place_of_plain_for_a_clear_gain_and_keeps_it_for_a_sm
     simulation = Simulation(World())
     auto = simulation.auto
     for gain, drafts in ((1.05, False), (1.1, True), (1.05, True), (0.98, False), (1.05, False)):
-        monkeypatch.setattr(auto._promises, "ranked", lambda _, gain=gain: [(gain, "draft")])
+        monkeypatch.setattr(auto._estimates, "ranked", lambda _, gain=gain: [(gain, "draft")])
         auto.begin(simulation.text)
         families = [simulation.step()[0] for _ in range(7)]
         assert (families.count("draft") > 4) == drafts
@@ -521,7 +521,7 @@ def test_a_copy_takes_the_place_of_a_model_for_a_clear_gain_only(monkeypatch: py
         ("", 1.05, "plain"),
         ("", 1.1, "lookup"),
     ):
-        monkeypatch.setattr(simulation.auto._promises, "most", lambda *_, model=model: (model, 1.0))
+        monkeypatch.setattr(simulation.auto._estimates, "most", lambda *_, model=model: (model, 1.0))
         monkeypatch.setattr(Copies, "best", lambda *_, gain=gain: (gain, 4))
         assert simulation.step()[0] == family
 
@@ -555,10 +555,10 @@ def test_two_refusals_in_a_row_end_what_goes_on_unasked() -> None:
     simulation.speed(100)
     left = []
     for agrees in (1.0, 0.0, 1.0, 0.0, 0.0):
-        auto._goes_on = 5
+        auto._reply.goes_on = 5
         simulation.model.world = World(agrees=agrees)
         simulation.step()
-        left.append(auto._goes_on)
+        left.append(auto._reply.goes_on)
     assert left == [4, 4, 4, 4, 0]
 
 
@@ -568,7 +568,7 @@ def test_where_another_strategy_wrote_all_is_weighed_anew(monkeypatch: pytest.Mo
     asked: list[int] = []
     monkeypatch.setattr(simulation.copier, "propose", lambda text, _: asked.append(len(text)) or Copy())
     for grown in (0, 50):
-        simulation.auto._goes_on = 5
+        simulation.auto._reply.goes_on = 5
         simulation.text += [0] * grown
         before = len(simulation.text)
         simulation.step()
@@ -605,7 +605,7 @@ def test_who_drafts_first_has_read_the_prompt_if_that_is_worth_it(
     auto.forget()
     auto.begin(simulation.text)
     ranked = [(promised + 0.2, "draft-tree"), (promised, "draft")]
-    monkeypatch.setattr(auto._promises, "ranked", lambda _: ranked)
+    monkeypatch.setattr(auto._estimates, "ranked", lambda _: ranked)
     monkeypatch.setattr(simulation.model, "unread", 400)
     assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == (family != "plain")
     assert simulation.step()[0] == family
@@ -630,7 +630,7 @@ def test_what_is_not_read_beside_the_target_is_read_where_it_drafts_first(
     auto = simulation.auto
     simulation.speed(100)
     auto.begin(simulation.text)
-    monkeypatch.setattr(auto._promises, "ranked", lambda _: promised)
+    monkeypatch.setattr(auto._estimates, "ranked", lambda _: promised)
     monkeypatch.setattr(simulation.model, "unread", 400)
     reads = auto.prepare(name, simulation.text, MAX_DRAFT_LENGTH, beside=False)
     assert reads == (name == "draft" and family.startswith("draft"))
@@ -641,11 +641,11 @@ def test_what_was_thought_between_replies_no_reply_waits_for(monkeypatch: pytest
     simulation = Simulation(World(agrees=0.8))
     auto = simulation.auto
     simulation.speed(20 * STALE + REVIEW)
-    outlook, asked = auto._promises.outlook, list[str]()
-    monkeypatch.setattr(auto._promises, "outlook", lambda name, of: (asked.append(name), outlook(name, of))[1])
+    estimate, asked = auto._estimates.estimate, list[str]()
+    monkeypatch.setattr(auto._estimates, "estimate", lambda name, of: (asked.append(name), estimate(name, of))[1])
     for thinks in (True, False):
         simulation.speed(STALE)
-        auto._promises.rethink_all()
+        auto._estimates.refresh_all()
         asked.clear()
         if thinks:
             auto.think()
@@ -665,7 +665,7 @@ def test_a_model_that_hardly_pays_is_not_taken_for_being_asked_about(monkeypatch
         (1.1, True, "draft"),
         (1.05, True, "draft"),
     ):
-        monkeypatch.setattr(auto._promises, "ranked", lambda _, gain=gain: [(gain, "draft")])
+        monkeypatch.setattr(auto._estimates, "ranked", lambda _, gain=gain: [(gain, "draft")])
         auto.begin(simulation.text)
         assert auto.prepare("draft", simulation.text, MAX_DRAFT_LENGTH, beside=True) == used
         assert simulation.step()[0] == family

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specchat.config.paths import demo_model
 from specchat.engine.api import Count, Event, Finished, Generate, Started
-from specchat.engine.context_policy import RESERVE, Kept, fit, reserve
+from specchat.engine.context_policy import RESERVE_DIVISOR, KeptMessages, fit, reserve
 from specchat.engine.errors import ContextError
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import CONTEXT_POLICIES, ContextPolicy, Limits, Message, Role
@@ -22,7 +22,7 @@ def chat(turns: str) -> list[Message]:
     return [Message(ROLES[part[0]], part[1:]) for part in turns.split()]
 
 
-def said(kept: Kept) -> str:
+def said(kept: KeptMessages) -> str:
     return " ".join(message.role[0] + message.content for message in kept.messages)
 
 
@@ -98,7 +98,7 @@ def test_no_fewer_and_no_more_than_must_go(
     assert found.dropped == len(messages) - len(kept)
     assert [m for m in messages if m.role == "system"] == [m for m in kept if m.role == "system"]
     assert [m for m in messages if m.role == "user"][-1:] == [m for m in kept if m.role == "user"][-1:]
-    room = context - max(1, min(context // RESERVE, context if most is None else most))
+    room = context - max(1, min(context // RESERVE_DIVISOR, context if most is None else most))
     # Every number of turns that may go, tried one after the other.
     first = 1 if policy == "keep-ends" else 0
     turns: list[list[Message]] = [[]]

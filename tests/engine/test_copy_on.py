@@ -7,16 +7,15 @@ import pytest
 import torch
 
 from specchat.engine.api import Step
+from specchat.engine.bandit.copies import SHORTEST, Copies, CopyOn
+from specchat.engine.bandit.drafter import AutoDrafter
+from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Chain, Copy, Follow
 from specchat.engine.decoding.host import HostExecutor
-from specchat.engine.decoding.pace import Copies
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.auto import AutoDrafter
-from specchat.engine.drafters.copy_on import SHORTEST, CopyOn
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
-from specchat.engine.drafters.promises import Promises
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.session import Session, source
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
@@ -95,9 +94,9 @@ def auto_of(session: Session) -> AutoDrafter:
 @pytest.fixture
 def often_joint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model drafts in every step, and what can be copied after its tokens is."""
-    monkeypatch.setattr("specchat.engine.drafters.copy_on.SHORTEST", 2)
-    monkeypatch.setattr(Promises, "most", lambda *_: ("draft", 1e6))
-    monkeypatch.setattr(CopyOn, "_model_gain", lambda *_: 0.0)
+    monkeypatch.setattr("specchat.engine.bandit.copies.SHORTEST", 2)
+    monkeypatch.setattr(Estimates, "most", lambda *_: ("draft", 1e6))
+    monkeypatch.setattr("specchat.engine.bandit.copies.model_gain", lambda *_: 0.0)
     monkeypatch.setattr(Copies, "gain", lambda _self, longest, *_: (1.0, longest))
 
 
@@ -166,7 +165,7 @@ def test_q_of_such_a_draft(session: Session) -> None:
     assert isinstance(chain, Chain)
     executor.policies.off = True
     try:
-        draft = executor.loops.make(replace(chain, follow=follow)).draft
+        draft = executor.loops.make(chain._replace(follow=follow)).draft
     finally:
         executor.policies.off = False
     assert draft.tokens[2:] == [7, 8]

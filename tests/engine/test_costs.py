@@ -5,14 +5,14 @@ from statistics import fmean
 
 import pytest
 
-from specchat.engine.decoding.costs import STEADY, CheckCosts, StepCosts
+from specchat.engine.decoding.costs import STEADY, StepCosts, VerifyCosts
 from specchat.engine.decoding.means import KEPT, Line, Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 def checks(*measured: tuple[int, float]) -> list[float]:
-    costs = CheckCosts()
+    costs = VerifyCosts()
     for rows, ms in measured:
         costs.add(rows, ms)
     return costs.table()
@@ -59,7 +59,7 @@ def test_a_jump_of_the_clock_moves_a_mean_little() -> None:
 
 
 def test_old_checks_are_told_from_new_ones_however_many_there_were() -> None:
-    costs = CheckCosts()
+    costs = VerifyCosts()
     for _ in range(3000):
         costs.add(1, 9.0)
     for _ in range(200):
@@ -68,7 +68,7 @@ def test_old_checks_are_told_from_new_ones_however_many_there_were() -> None:
 
 
 def test_weights_are_the_same_after_any_number_of_checks() -> None:
-    costs = CheckCosts()
+    costs = VerifyCosts()
     for _ in range(2000):
         costs.add(1, 2.0)
         costs.add(4, 1.0)
@@ -81,7 +81,7 @@ def step(drafted: int, draft_ms: float, verify_ms: float) -> Stepped:
 
 def test_what_was_not_seen_for_very_long_can_still_be_pooled() -> None:
     """More rows took less time, both so long ago that nothing of their weight is left."""
-    costs = CheckCosts()
+    costs = VerifyCosts()
     costs.add(8, 2.0)
     costs.add(9, 1.0)
     for _ in range(40_000):
@@ -97,9 +97,9 @@ def test_a_slow_machine_is_told_by_any_step() -> None:
     for times in (3.0, 1.0):
         for _ in range(60):
             costs.add("draft", step(5, 2.5 * times, 2.0 * times))
-        assert costs.slowness.value == pytest.approx(times, rel=0.1)
-        assert costs.checks()[1] == pytest.approx(1.0 * times, rel=0.1)
-        assert costs.checks()[6] == pytest.approx(2.0 * times, rel=0.05)
+        assert costs.load.value == pytest.approx(times, rel=0.1)
+        assert costs.verify_ms()[1] == pytest.approx(1.0 * times, rel=0.1)
+        assert costs.verify_ms()[6] == pytest.approx(2.0 * times, rel=0.05)
         assert costs.draft("draft") == pytest.approx(0.5 * times, rel=0.1)
 
 
@@ -110,7 +110,7 @@ def test_what_a_check_usually_takes_is_told_at_once() -> None:
         costs.add("draft", step(drafted, 0.5 * drafted, ms))
     costs.add("draft", step(5, 5.0, 6.0))
     assert costs.usual.verify_ms == pytest.approx(2.0)
-    assert costs.slowness.value < 2.0
+    assert costs.load.value < 2.0
 
 
 def test_noise_does_not_make_a_machine_slow() -> None:
@@ -121,7 +121,7 @@ def test_noise_does_not_make_a_machine_slow() -> None:
     found = []
     for _ in range(200):
         costs.add("plain", step(0, 0.0, noise.lognormvariate(0.0, 0.2)))
-        found.append(costs.slowness.value)
+        found.append(costs.load.value)
     assert fmean(found) == pytest.approx(1.0, abs=0.1)
 
 
@@ -131,18 +131,18 @@ def test_rows_between_those_that_are_known_tell_as_well() -> None:
         costs.add("draft", step(drafted, 0.5 * drafted, ms))
     for _ in range(20):
         costs.add("draft", step(4, 2.0 * 2, 2.0 * 2))
-    assert costs.slowness.value == pytest.approx(2.0, rel=0.05)
-    assert costs.checks()[1] == pytest.approx(2.0, rel=0.05)
+    assert costs.load.value == pytest.approx(2.0, rel=0.05)
+    assert costs.verify_ms()[1] == pytest.approx(2.0, rel=0.05)
     for _ in range(20):
         costs.add("draft", step(12, 6.0 * 3, 4.0 * 3))
-    assert costs.slowness.value < 2.7, "of more rows than any only their own first ones tell"
+    assert costs.load.value < 2.7, "of more rows than any only their own first ones tell"
 
 
 def test_rows_that_were_seen_once_do_not_tell_how_slow_a_machine_is() -> None:
     costs = StepCosts(lambda: 0.0)
     for ms in (90.0, 1.0, 1.0):
         costs.add("draft", step(4, 1.0, ms))
-        assert costs.slowness.value == 1.0
+        assert costs.load.value == 1.0
 
 
 def test_a_step_is_taken_apart() -> None:
@@ -154,7 +154,7 @@ def test_a_step_is_taken_apart() -> None:
         costs.add("draft", step(4, 2.0, 5.0))
     assert costs.draft("draft") == pytest.approx(0.5)
     assert costs.draft("swift") == 0.0
-    assert costs.checks()[5] == pytest.approx(5.0)
+    assert costs.verify_ms()[5] == pytest.approx(5.0)
     assert costs.other_ms == pytest.approx(3.0)
 
 
@@ -184,13 +184,15 @@ def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None
 def test_what_is_expected_holds_until_steps_tell_otherwise() -> None:
     costs = StepCosts(lambda: 0.0)
     costs.expect({1: 1.0, 9: 3.0}, {"draft": {1: 0.8, 4: 2.0}, "eagle": {3: 3.0}})
-    assert costs.checks()[1:10:4] == pytest.approx([1.0, 2.0, 3.0])
+    assert costs.verify_ms()[1:10:4] == pytest.approx([1.0, 2.0, 3.0])
     assert (costs.draft("draft"), costs.draft("eagle")) == (0.5, 1.0)
     assert costs.further("draft") == pytest.approx(0.4)
     assert costs.further("eagle") == 1.0, "of one length nothing tells what is fixed"
     costs.add("draft", step(8, 40.0, 30.0))
-    assert costs.checks()[9] / costs.checks()[1] == pytest.approx(3.0, rel=0.05), "one late step slows all rows alike"
-    assert costs.draft("draft") / costs.slowness.value < 3 * 0.5
+    assert costs.verify_ms()[9] / costs.verify_ms()[1] == pytest.approx(3.0, rel=0.05), (
+        "one late step slows all rows alike"
+    )
+    assert costs.draft("draft") / costs.load.value < 3 * 0.5
 
 
 @pytest.mark.parametrize("fixed", [0.0, 0.3, 2.0])
@@ -222,7 +224,7 @@ def test_a_further_token_takes_no_less_than_nothing() -> None:
 
 def test_the_table_is_worked_out_anew_where_it_may_be_another() -> None:
     """After what is expected, after rows that are not known well, and after so many checks of those that are."""
-    costs = CheckCosts()
+    costs = VerifyCosts()
     costs.expect({1: 1.0, 8: 4.0})
     assert costs.table()[8] == 4.0
     costs.expect({1: 1.0, 8: 2.0})

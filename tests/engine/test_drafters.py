@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from specchat.engine.api import Generate
+from specchat.engine.bandit.averages import Average
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.means import Mean
-from specchat.engine.decoding.pace import Average
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.lookup import LookupDrafter
@@ -208,12 +208,12 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     # is up to the machine, and what drafts bring to replies before, so `auto` must not learn it here.
     for learns in (StepCosts, Average, Mean):
         monkeypatch.setattr(learns, "add", lambda *_, **__: None)
-    monkeypatch.setattr(StepCosts, "checks", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
+    monkeypatch.setattr(StepCosts, "verify_ms", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
     monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
-    monkeypatch.setattr(AutoDrafter, "_try", lambda *_: False)
+    monkeypatch.setattr(AutoDrafter, "_explore", lambda *_: False)
     # What was thought over in replies before holds for a while in the next: here all is, at each step.
-    for steps, number in (("REVIEW", 0), ("STALE", 0), ("RETHOUGHT", 1)):
-        monkeypatch.setattr(f"specchat.engine.drafters.auto.{steps}", number)
+    for steps, number in (("REVIEW", 0), ("STALE", 0), ("REFRESHED", 1)):
+        monkeypatch.setattr(f"specchat.engine.bandit.drafter.{steps}", number)
     request = Generate(1, chat, sampling, Limits(3), Speculation(strategy, 2, "ratio"), cold=True)
     branches = Branches(monkeypatch)
     reached: Counter[tuple[int, ...]] = Counter()

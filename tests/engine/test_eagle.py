@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.engine.api import Step
+from specchat.engine.bandit import exploration
+from specchat.engine.bandit.drafter import AutoDrafter
+from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.drafters import trials
-from specchat.engine.drafters.auto import AutoDrafter
-from specchat.engine.drafters.trials import Trials
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.feature import FeatureHead
@@ -401,8 +401,8 @@ def test_greedy_text_is_plain_text_whatever_the_test(strategy: str, acceptance: 
 @pytest.mark.parametrize("draft", [True, False])
 def test_auto_chooses_among_the_heads_too(draft: bool, tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each that might pay is tried as when a pair is loaded; with a head the target need not leave out layers."""
-    monkeypatch.setattr(Trials, "_could_pay", lambda *_: True)
-    monkeypatch.setattr(trials, "ENOUGH", 1 << 30)
+    monkeypatch.setattr(Exploration, "_could_pay", lambda *_: True)
+    monkeypatch.setattr(exploration, "ENOUGH", 1 << 30)
     heads = {head: tiny_pair.heads[head] for head in ("medusa", "eagle", "eagle3", "peagle")}
     session = load(replace(tiny_pair, heads=heads, draft=tiny_pair.draft if draft else None), lambda _: None)
     auto = session.drafters["auto"]

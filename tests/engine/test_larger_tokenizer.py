@@ -77,8 +77,8 @@ def test_a_prompt_with_such_a_token_is_refused_by_its_name(backend: str, tmp_pat
 
 def test_texts_of_earlier_chats_leave_it_out(tmp_path: Path) -> None:
     session = loaded("native", larger(tmp_path / "m", word="zap"))
-    session.remembering.remember(Remember("old", ("azapb" * 40,)))
-    while session.remembering.digest():
+    session.cross_chat.remember(Remember("old", ("azapb" * 40,)))
+    while session.cross_chat.digest():
         pass
     assert VOCAB not in session.tokenizer.encode("azapb")
     assert said(session, "ababab", "ngram").token_ids == said(session, "ababab").token_ids

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from specchat.engine import learnt
+from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.learnt import MAX_PAIRS, Learnt
 from specchat.engine.pair import ModelSource, PairSpec
@@ -36,8 +36,8 @@ def fresh() -> AutoDrafter:
 
 def known(auto: AutoDrafter) -> tuple[float, float]:
     auto.forget()
-    accepted, drafted = auto._models["draft"].lengths(0)
-    return accepted / drafted, auto._models["draft"].known
+    accepted, drafted = auto._arms["draft"].lengths(0)
+    return accepted / drafted, auto._arms["draft"].known
 
 
 def test_what_was_learnt_is_there_at_the_next_load(path: Path) -> None:
@@ -120,7 +120,7 @@ def test_numbers_that_nothing_counted_are_refused(path: Path, value: str) -> Non
 def test_whatever_is_taken_promises_no_more_than_a_draft_can_keep() -> None:
     auto = fresh()
     auto.take({"draft": (9, [(1e6, 0.0)] * 8, [(1e6, 1e6)] * 8), "unknown": (1, [], [])})
-    accepted, drafted = auto._models["draft"].lengths(0)
+    accepted, drafted = auto._arms["draft"].lengths(0)
     assert 0 <= accepted <= MAX_DRAFT_LENGTH
     assert 0 <= drafted <= MAX_DRAFT_LENGTH
 

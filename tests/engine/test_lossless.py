@@ -9,11 +9,11 @@ from itertools import product
 import pytest
 
 from specchat.engine.api import Cancel, Change, Changed, Event, Finished, Generate, Started, Step
+from specchat.engine.bandit import exploration
+from specchat.engine.bandit.drafter import AutoDrafter
+from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.yardstick import Yardstick
-from specchat.engine.drafters import trials
-from specchat.engine.drafters.auto import AutoDrafter
-from specchat.engine.drafters.trials import Trials
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES, delegates
@@ -56,8 +56,8 @@ def finished(events: list[Event]) -> Finished:
 @pytest.fixture(autouse=True)
 def auto_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether that pays or not: models this small seldom do."""
-    monkeypatch.setattr(Trials, "_could_pay", lambda *_: True)
-    monkeypatch.setattr(trials, "ENOUGH", 1 << 30)
+    monkeypatch.setattr(Exploration, "_could_pay", lambda *_: True)
+    monkeypatch.setattr(exploration, "ENOUGH", 1 << 30)
     monkeypatch.setattr(AutoDrafter, "begin", partialmethod(begin_trying, AutoDrafter.begin))
 
 

@@ -15,6 +15,8 @@ from specchat.config.paths import demo_model
 from specchat.engine import check_ratio
 from specchat.engine.api import Finished, Generate, Started, Step
 from specchat.engine.check_ratio import chi_square, exact_law
+from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.loading import load, native
@@ -25,8 +27,6 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import TranslatedModel
 from tests.engine.test_lossless import (
     SAMPLINGS,
     check_all_lengths,
@@ -50,11 +50,11 @@ def loaded(target: Path, draft: Path) -> Session:
     return load(pair(target, draft), lambda _: None)
 
 
-def of(session: Session) -> TranslatedModel:
+def of(session: Session) -> CrossTokenizerModel:
     """Its draft."""
     assert session.runner.draft is not None
     model = session.runner.draft.model
-    assert isinstance(model, TranslatedModel)
+    assert isinstance(model, CrossTokenizerModel)
     return model
 
 
@@ -289,12 +289,12 @@ def test_the_draft_stays_on_the_host_wherever_the_target_is(
 
 
 def test_tokens_that_mean_nothing_to_each_other_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Dictionary.of
+    made = VocabularyMap.of
 
-    def nothing(target: Tokenizer, draft: Tokenizer) -> Dictionary:
-        return replace(made(target, draft), said={})
+    def nothing(target: Tokenizer, draft: Tokenizer) -> VocabularyMap:
+        return replace(made(target, draft), to_target={})
 
-    monkeypatch.setattr(Dictionary, "of", nothing)
+    monkeypatch.setattr(VocabularyMap, "of", nothing)
     folder = checkpoint(tmp_path / "draft", backend=byte_fallback())
     with pytest.raises(ModelError, match="no token of its own says anything"):
         loaded(checkpoint(tmp_path / "target"), folder)

@@ -13,11 +13,11 @@ import torch
 
 from specchat.engine import threads
 from specchat.engine.api import Cancel, Change, Finished, Generate, Message, Started
+from specchat.engine.bandit.drafter import AutoDrafter
+from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.means import Mean
-from specchat.engine.drafters.auto import AutoDrafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.promises import Promises
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Speculation
@@ -195,7 +195,7 @@ def test_only_what_will_be_needed_is_read(
     assert used.isdisjoint({"plain", "lookup", "suffix", "ngram", "swift"})
     monkeypatch.setattr(draft, "_read", Mean())  # however long reading took on a busy machine
     for promise, read in ((0.0, None), (1e9, draft)):
-        monkeypatch.setattr(Promises, "ranked", lambda *_, promise=promise: [(promise, "draft")])
+        monkeypatch.setattr(Estimates, "ranked", lambda *_, promise=promise: [(promise, "draft")])
         session.forget()
         assert reader(drafters, "auto", PROMPT, 15, 1) is read
     monkeypatch.setattr(draft, "ahead", True)

@@ -12,7 +12,7 @@ import pytest
 from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf import library, trial
-from specchat.engine.gguf.file import parts, whole
+from specchat.engine.gguf.file import file_parts, first_part
 from specchat.engine.loading import load
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from tests.gguf.conftest import loaded, pair
@@ -93,7 +93,7 @@ def test_no_damage_to_a_header_ends_the_engine(files: tuple[Path, Path], tmp_pat
             changed[dice.randrange(4, header)] = dice.randrange(256)
         file.write_bytes(changed)
         try:
-            trial.attempt(file)
+            trial.try_file(file)
         except ModelError as error:
             told.add(error.message)
     assert len(told) > 5
@@ -114,18 +114,18 @@ def test_weights_are_taken_as_they_are_stored_where_arranging_them_ends_the_proc
 ) -> None:
     real = trial._survived
     monkeypatch.setattr(trial, "_survived", lambda file, way, within: way != "arranged" and real(file, way, within))
-    assert not trial.attempt(files[0])
+    assert not trial.try_file(files[0])
     assert loaded(files[0], files[1]).info.strategy("draft").available
 
 
 @needs_llama
 def test_all_parts_of_a_split_file_are_asked_for(files: tuple[Path, Path], tmp_path: Path) -> None:
-    first, second = parts(tmp_path / "x-00002-of-00002.gguf")
+    first, second = file_parts(tmp_path / "x-00002-of-00002.gguf")
     assert [first.name, second.name] == ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"]
     second.write_bytes(files[0].read_bytes())
     assert "1 of 2 parts are missing (x-00001-of-00002.gguf)" in refused(second)
     first.write_bytes(files[0].read_bytes())
-    assert whole(second) == first
+    assert first_part(second) == first
 
 
 @needs_llama

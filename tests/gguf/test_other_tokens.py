@@ -9,12 +9,12 @@ import pytest
 
 from measure.other_drafts import cut, permuted
 from specchat.config.paths import demo_model
+from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.gguf.export import export
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import TranslatedModel
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.engine.tiny import checkpoint
 from tests.gguf.conftest import byte_tokenizer, loaded
@@ -38,7 +38,7 @@ def test_drafts_of_other_tokens_change_no_text(demo_files: tuple[Path, Path], tm
         assert "the draft's tokens differ" in session.info.note
         assert session.runner.draft is not None
         model = session.runner.draft.model
-        assert isinstance(model, TranslatedModel)
+        assert isinstance(model, CrossTokenizerModel)
         assert isinstance(model.model, GgufModel) == as_gguf
         accepted = Counter[str]()
         few = dict.fromkeys(session.tokenizer.encode("😀 a"), 30.0)
@@ -56,10 +56,10 @@ def test_a_files_tokens_translate_as_the_checkpoints_do(demo_files: tuple[Path, 
     session = loaded(demo_files[0], written(folder, tmp_path / "b.gguf"))
     assert session.runner.draft is not None
     model = session.runner.draft.model
-    assert isinstance(model, TranslatedModel)
+    assert isinstance(model, CrossTokenizerModel)
     target = Checkpoint.open(demo_model("target")).tokenizer()
-    ours, theirs = Dictionary.of(target, Checkpoint.open(folder).tokenizer()), model.dictionary
-    for name in ("texts", "marks", "said", "following", "whole", "alike", "words"):
+    ours, theirs = VocabularyMap.of(target, Checkpoint.open(folder).tokenizer()), model.vocabulary_map
+    for name in ("texts", "special", "to_target", "continuations", "spelled", "renumbered", "summary"):
         assert getattr(ours, name) == getattr(theirs, name), name
 
 

@@ -172,7 +172,7 @@ def test_one_row_goes_alone_where_that_is_worth_it(model: GgufModel, monkeypatch
         pytest.skip("one row is as several are on this processor")
     assert found.alone
     assert 0 < off <= found.error < 1e-3
-    assert "passes of 2 to 16 rows compared bit for bit; one row goes alone, and choices closer" in found.words
+    assert "passes of 2 to 16 rows compared bit for bit; one row goes alone, and choices closer" in found.exactness
 
 
 def test_one_row_is_padded_where_many_choices_would_be_close(model: GgufModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_rows_that_differ_are_measured_and_said(model: GgufModel, monkeypatch: p
     found = proof.prove(Apart(model, 0.01))  # type: ignore[arg-type]
     assert found.padding == tuple(range(MOST_ROWS + 1))
     assert 0.01 <= found.error / SAFETY <= 0.02 + 1e-3
-    assert found.words.startswith("checked: choices closer than 0.0")
+    assert found.exactness.startswith("checked: choices closer than 0.0")
 
 
 def test_slow_models_are_compared_at_few_counts_and_the_others_padded(

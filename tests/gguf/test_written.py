@@ -16,7 +16,7 @@ from torch import Tensor
 from specchat.cli.root import specchat
 from specchat.config.paths import demo_model
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.export import KINDS, NAMES, Kind, architecture, export, unsupported
+from specchat.engine.gguf.export import KINDS, TENSOR_NAMES, Kind, architecture, export, unsupported
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.recipe import Norm, Recipe
 from tests.engine.tiny import byte_fallback, checkpoint
@@ -50,7 +50,7 @@ def their_name(ours: str) -> str:
     if ours in OUTER:
         return OUTER[ours]
     _, _, index, *_, part, kind = ours.split(".")
-    return f"blk.{index}.{NAMES[part]}.{kind}"
+    return f"blk.{index}.{TENSOR_NAMES[part]}.{kind}"
 
 
 def turned(rows: Tensor, heads: int) -> Tensor:

@@ -26,7 +26,7 @@ ALL, FIRST = slice(None), slice(1)
 PASS_KEEPS = {"offsets": ALL, "whole": ALL}
 """Of `Buffers`: constants, and -inf for tokens outside a draft vocabulary."""
 STEP_KEEPS = {
-    "_flags._flags": ALL,
+    "drafts._flags._flags": ALL,
     "_state.fed": FIRST,
     "_state.length": ALL,
     "_state.reals": ALL,
@@ -46,7 +46,7 @@ STEP_KEEPS = {
 }
 """Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
 
-HEAD_KEEPS = {"_heads._two": ALL}
+HEAD_KEEPS = {"drafts._heads._two": ALL}
 """Of heads that the executor runs: a constant."""
 VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "_on_host": ALL}
 """Of `Verifier`: what others hold, the end of the text, and reports that the host may not have read yet."""
@@ -128,8 +128,8 @@ def poisoned() -> Iterator[Counter[str]]:
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1
         start(executor, acceptance)
-        spoil_but(executor, STEP_KEEPS | (HEAD_KEEPS if executor._heads else {}))
-        for model in executor._models.values():
+        spoil_but(executor, STEP_KEEPS | (HEAD_KEEPS if executor.drafts._heads else {}))
+        for model in executor.drafts._models.values():
             for kept in positions(model):
                 kept[..., int(executor._state.length) :, :] = torch.nan
 

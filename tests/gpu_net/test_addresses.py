@@ -38,7 +38,7 @@ def test_all_launches_of_a_large_pair_stay_in_bounds(name: str) -> None:
         # The one kernel that sees the caches of all layers.
         executor = runner.executor
         assert isinstance(executor, DeviceExecutor)
-        target = executor._models["target"]
+        target = executor.drafts._models["target"]
         (part,) = target.caches.values()
         cache = torch.empty(shapes.target.layers, *part.shape[2:], dtype=torch.bfloat16, device=THERE)
         with current(THERE):

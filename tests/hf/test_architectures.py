@@ -34,7 +34,7 @@ def _quick() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(proof, "PLACES", proof.PLACES[:2])
+        patched.setattr(proof, "POSITIONS", proof.POSITIONS[:2])
         yield
     torch.set_num_threads(before)
 

@@ -29,7 +29,7 @@ DRAFTING = ("auto", "draft", "lookup", "suffix", "ngram", "cascade")
 def _quick() -> object:
     """Little is measured at load."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(proof, "PLACES", proof.PLACES[:2])
+        patched.setattr(proof, "POSITIONS", proof.POSITIONS[:2])
         patched.setattr(measure, "BUDGET_S", 0.05)
         yield
 
@@ -152,7 +152,9 @@ FOREIGN: dict[str, tuple[dict[str, object], str]] = {
 @pytest.mark.parametrize("context", [None, 128])
 def test_settings_that_our_decoder_lacks_go_to_transformers(name: str, context: int | None, tmp_path: Path) -> None:
     changes, words = FOREIGN[name]
-    folder = checkpoint(tmp_path / "m", seed=3, max_position_embeddings=64, **changes)
+    folder = checkpoint(tmp_path / "m", seed=3, max_position_embeddings=64)
+    config = folder / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | changes))
     session = loaded(pair(folder, backend="native", context=context))
     held = 64 if context is None or name == "activation" else context
     assert session.info.note.startswith(f"transformers runs this pair: specchat's decoder has no {words}")
@@ -338,7 +340,7 @@ def test_embedding_and_head_stay_as_they_are_when_the_layers_are_quantised(tmp_p
     every = sum(weights.numel() for weights in made.parameters())
     kept = 2 * made.config.vocab_size * made.config.hidden_size
     heads = files.size - 2 * every
-    assert files.needs(True, None) == files.size
-    assert files.needs(False, None) == 2 * files.size
-    assert files.needs(True, "nf4") == pytest.approx((every - kept) * 5 / 8 + kept * 2, abs=heads)
-    assert files.needs(False, "int8") == pytest.approx((every - kept) + kept * 4, abs=heads)
+    assert files.weight_bytes(True, None) == files.size
+    assert files.weight_bytes(False, None) == 2 * files.size
+    assert files.weight_bytes(True, "nf4") == pytest.approx((every - kept) * 5 / 8 + kept * 2, abs=heads)
+    assert files.weight_bytes(False, "int8") == pytest.approx((every - kept) + kept * 4, abs=heads)

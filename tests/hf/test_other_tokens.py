@@ -7,13 +7,13 @@ import pytest
 
 from measure.other_drafts import permuted
 from specchat.engine import measure
+from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.hf import proof
 from specchat.engine.hf.model import HfModel
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
-from specchat.engine.translation.model import TranslatedModel
 from tests.engine.test_lossless import SAMPLINGS, check_all_lengths, finished, reply
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu, perturbed, tokenizer
 from tests.hf.networks import network, saved
@@ -24,7 +24,7 @@ from tests.hf.networks import perturbed as network_perturbed
 def _quick() -> Iterator[None]:
     """Little is measured at load."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(proof, "PLACES", proof.PLACES[:2])
+        patched.setattr(proof, "POSITIONS", proof.POSITIONS[:2])
         patched.setattr(measure, "BUDGET_S", 0.05)
         yield
 
@@ -55,7 +55,7 @@ def test_every_strategy_and_length_writes_what_plain_writes(session: Session, na
 def test_what_is_told_of_the_pair(session: Session, request: pytest.FixtureRequest) -> None:
     assert session.runner.draft is not None
     model = session.runner.draft.model
-    assert isinstance(model, TranslatedModel)
+    assert isinstance(model, CrossTokenizerModel)
     assert isinstance(model.model, HfModel) == ("our own decoder" not in request.node.name)
     assert "the draft's tokens differ: it has 256 of the target's 256" in session.info.note
     assert session.info.strategy("draft-tree").reason == "transformers' caches hold chains of tokens, no trees"

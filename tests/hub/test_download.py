@@ -38,7 +38,7 @@ KEPT = {"config.json", "tokenizer.json", "model.safetensors"}
 def loopback(monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     with loopback_hub({REPO: FILES}) as served:
         yield served
 
@@ -100,7 +100,7 @@ def test_the_listing_tells_sizes_licence_and_what_is_missing(hub: Hub, loopback:
 def test_a_cut_download_resumes_to_the_right_bytes(
     hub: Hub, loopback: LoopbackHub, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "TRIES", 0)
+    monkeypatch.setattr(transfer, "MAX_FAILURES", 0)
     at = random.Random(seed).randrange(1, len(WEIGHTS))
     loopback.cuts = [at]
     with pytest.raises(EngineError) as caught:

@@ -38,7 +38,7 @@ Words = Callable[[str, Mapping[str, str]], Iterable[bytes]]
 def _directly(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     monkeypatch.setattr(answer, "SILENCE_S", 5.0)
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from specchat.engine import fake
 from specchat.engine.api import Cancel, Changed, Count, Counted, Event, Finished, Generate, Loading, Started
 from specchat.engine.control import Control
+from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.options import Message
 from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.remembering import Remembering
 from specchat.engine.worker import WorkerSession
 
 STEP_S = 0.02
@@ -34,7 +34,7 @@ class ScriptedSession:
     def __init__(self, info: PairInfo) -> None:
         self.info = info
         self.earlier = Earlier()
-        self.remembering = Remembering(self.earlier, encode)
+        self.cross_chat = CrossChatIndexer(self.earlier, encode)
 
     def count(self, request: Count) -> Counted:
         return Counted(request.id, words(request.messages), self.info.context)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from specchat.engine.api import Step
-from specchat.engine.comparison import DEVIATIONS, STEPS, TOKENS, Comparison
+from specchat.engine.comparison import MIN_STEPS, MIN_TOKENS, Z_95, Comparison
 
 STEP = Step(1, (), 3, 3, 3, 4, 1.0, 2.0, 0.0, 6, "draft", usual_ms=2.0, plain_ms=4.0)
 
@@ -20,7 +20,8 @@ def test_of_one_step_nothing_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("steps", "emitted", "told"), [(STEPS, TOKENS // STEPS, True), (STEPS - 1, 8, False), (STEPS, 1, False)]
+    ("steps", "emitted", "told"),
+    [(MIN_STEPS, MIN_TOKENS // MIN_STEPS, True), (MIN_STEPS - 1, 8, False), (MIN_STEPS, 1, False)],
 )
 def test_it_is_told_from_enough_steps_and_tokens_on(steps: int, emitted: int, told: bool) -> None:
     """Or where its interval is narrow, which it is not here."""
@@ -34,12 +35,12 @@ def test_a_narrow_interval_is_told_sooner() -> None:
     unsure = Comparison.of([replace(STEP, plain_error=0.1)] * 4)
     assert unsure.speedup is None
     assert unsure.estimate is not None
-    assert unsure.estimate.high - unsure.estimate.low == pytest.approx(2 * DEVIATIONS * 0.1 * 2.0)
+    assert unsure.estimate.high - unsure.estimate.low == pytest.approx(2 * Z_95 * 0.1 * 2.0)
 
 
 def test_none_is_told_while_plain_s_own_time_is_unsure() -> None:
     for error, told in ((0.066, True), (0.067, False)):
-        known = Comparison.of([replace(STEP, plain_error=error)] * (TOKENS // STEP.emitted)).speedup
+        known = Comparison.of([replace(STEP, plain_error=error)] * (MIN_TOKENS // STEP.emitted)).speedup
         assert (known is not None) == told
 
 

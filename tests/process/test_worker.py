@@ -75,7 +75,7 @@ class Forgetful:
 
     def __init__(self) -> None:
         self.asked = 0
-        self.remembering = self
+        self.cross_chat = self
 
     def digest(self) -> bool:
         self.asked += 1

@@ -9,7 +9,7 @@ from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
-from training.early_exit import EXIT, exiting_loss, states
+from training.early_exit import EXIT_LAYERS, exiting_loss, states
 from training.generate import generate
 from training.heads import TARGET_GUIDE, Guide, followers, guided_loss, pointed
 from training.model import Llama, Shape
@@ -41,7 +41,7 @@ def test_packing_keeps_every_dialogue_whole():
 
 
 def test_a_corpus_is_the_same_however_many_processes_write_it(monkeypatch):
-    monkeypatch.setattr(data, "PART", 20)
+    monkeypatch.setattr(data, "PART_DIALOGUES", 20)
     tokenizer = load(demo_model("target") / "tokenizer.json")
     alone, together = (data.pack(tokenizer, 1, 50, 512, processes=processes) for processes in (1, 2))
     assert torch.equal(alone.tokens, together.tokens)
@@ -105,7 +105,7 @@ def early_agreement(model: Llama) -> float:
     tokens = rows().tokens
     with torch.no_grad():
         made = states(model, tokens)
-        early, last = (model.logits(model.model.norm(made[place])).argmax(-1) for place in (EXIT, -1))
+        early, last = (model.logits(model.model.norm(made[place])).argmax(-1) for place in (EXIT_LAYERS, -1))
     return float((early == last)[:, 1:].float().mean())
 
 

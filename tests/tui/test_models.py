@@ -43,7 +43,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
     for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(transfer, "PAUSE_S", 0.01)
+    monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     with loopback_hub({REPO: files}) as served:
         yield served
 

@@ -1,1 +1,1 @@
-"""Other programs that write with the same weights."""
+"""Other programs, measured with the same weights."""

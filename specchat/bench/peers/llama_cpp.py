@@ -1,4 +1,4 @@
-"""llama.cpp, through llama-cpp-python, on the target's own weights: plain greedy decoding and its prompt lookup."""
+"""llama.cpp through llama-cpp-python, on the target's weights: plain decoding and its prompt lookup."""
 
 import os
 from importlib.util import find_spec
@@ -15,14 +15,14 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Sampling
 from specchat.engine.pair import is_gguf
 
-WARM_UP = 32
-"""Tokens of the replies that settle the number of threads."""
-NGRAM = 2
-"""llama-cpp-python's default for the longest match."""
+WARM_UP_TOKENS = 32
+"""Tokens of the replies that choose the number of threads."""
+MAX_MATCH_TOKENS = 2
+"""llama-cpp-python's default for the longest n-gram match."""
 
 
 def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
-    """Plain decoding and prompt lookup of llama.cpp, on a temporary copy of the weights where they are not GGUF.
+    """Plain decoding and prompt lookup of llama.cpp, on a temporary GGUF export of other weights.
 
     Raises:
         EngineError: "config": llama-cpp-python or gguf is not installed. "model": llama.cpp cannot read the weights.
@@ -56,12 +56,12 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
 
 
 def stored_width(checkpoint: Checkpoint) -> Kind:
-    """float16 where the checkpoint has 16 bits a weight: llama.cpp runs it faster, and loses nothing that counts."""
+    """float16 for a checkpoint of 16-bit weights, which llama.cpp runs faster at no relevant loss; else float32."""
     return "f16" if checkpoint.dtype in (torch.float16, torch.bfloat16) else "f32"
 
 
 class LlamaCpp:
-    """One llama.cpp context, fed token ids; `rival` is our strategy that does the same."""
+    """One llama.cpp context, fed with token ids; `rival` is our strategy that does the same."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class LlamaCpp:
         shared.join()
 
     def warm_up(self, prompt: BenchPrompt) -> None:
-        """Write with one thread and with all cores, and keep the faster."""
+        """Choose between one thread and all cores by speed."""
         if self._model is None:
             raise ValueError(f"{self.name} is closed")
         tried = {threads: self._tried(prompt, threads) for threads in sorted({1, os.cpu_count() or 1})}
@@ -144,14 +144,14 @@ class LlamaCpp:
     def _tried(self, prompt: BenchPrompt, threads: int) -> float:
         self._use(threads)
         self.run(prompt, 2)
-        return self.run(prompt, WARM_UP).speed or 0.0
+        return self.run(prompt, WARM_UP_TOKENS).speed or 0.0
 
     def _use(self, threads: int) -> None:
         self._api.llama_set_n_threads(self._model.ctx, threads, threads)
 
 
 class _Shared:
-    """A folder that is removed when the last context that reads from it has closed; `weights` says what it holds."""
+    """A folder that is removed once its last user has closed; `weights` describes its content."""
 
     def __init__(self, folder: "TemporaryDirectory[str]", weights: str) -> None:
         self.weights = weights
@@ -170,11 +170,11 @@ class _Shared:
 def _lookup(length: int) -> Any:
     from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
-    return LlamaPromptLookupDecoding(max_ngram_size=NGRAM, num_pred_tokens=length)
+    return LlamaPromptLookupDecoding(max_ngram_size=MAX_MATCH_TOKENS, num_pred_tokens=length)
 
 
 def _options(sampling: Sampling) -> dict[str, Any]:
-    """Our sampling in the words of Llama.generate."""
+    """Our sampling as arguments of Llama.generate."""
     return {
         "temp": sampling.temperature,
         "top_k": sampling.top_k,

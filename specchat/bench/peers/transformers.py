@@ -14,14 +14,14 @@ from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Material, Run
 from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.pair import Quant
 
-TRIAL = 16
-"""Tokens of a trial of a number of threads."""
+TRIAL_TOKENS = 16
+"""Tokens of a reply that tries a number of threads."""
 TRIALS = 5
-"""Trials of each number, taken in turns: one alone may fall between two bursts of another program."""
+"""Replies per number of threads, in turn: a single one may fall between two bursts of another program."""
 
 
 def contenders(material: Material, clock: Clock = CLOCK) -> Iterator["Transformers"]:
-    """Plain generation, assisted generation where there is a draft, prompt lookup; one copy of the target for all."""
+    """Plain generation, assisted generation if there is a draft, and prompt lookup, on one copy of the target."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     target = _load(material, str(material.target), material.target_quant)
@@ -34,7 +34,7 @@ def contenders(material: Material, clock: Clock = CLOCK) -> Iterator["Transforme
 
 
 class Transformers:
-    """One way of calling `generate`; draft lengths of assisted generation are transformers' own schedule."""
+    """One set of options of `generate`; draft lengths of assisted generation follow transformers' own schedule."""
 
     def __init__(
         self, name: str, rival: str, model: Any, material: Material, options: dict[str, Any], clock: Clock
@@ -64,16 +64,16 @@ class Transformers:
             self._add("transformers has no presence and frequency penalties: written without")
 
     def warm_up(self, prompt: BenchPrompt) -> None:
-        """On the CPU one thread or all cores, whichever is faster in the median of several trials."""
+        """On the CPU, choose between one thread and all cores by the median of several replies."""
         if self._on_gpu:
-            self.run(prompt, TRIAL)
+            self.run(prompt, TRIAL_TOKENS)
             return
         cores = torch.multiprocessing.cpu_count()
         speeds: dict[int, list[float]] = {threads: [] for threads in sorted({1, cores})}
-        self.run(prompt, TRIAL)  # the first ever takes longer
+        self.run(prompt, TRIAL_TOKENS)  # the very first is slower
         for _ in range(TRIALS):
             for self._threads, seen in speeds.items():
-                seen.append(self.run(prompt, TRIAL).speed or 0.0)
+                seen.append(self.run(prompt, TRIAL_TOKENS).speed or 0.0)
         self._threads = max(speeds, key=lambda threads: median(speeds[threads]))
         self._add(f"{self._threads} of {cores} threads, the faster in its warm-up")
 
@@ -110,7 +110,7 @@ class Transformers:
 
 
 class _Watch(BaseStreamer):
-    """Notes when the first new tokens came; the prompt is put first."""
+    """Records the time of the first new tokens; `put` receives the prompt first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -145,6 +145,6 @@ def _load(material: Material, folder: str, quant: Quant | None) -> Any:
         elif quant == "int8":
             options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)  # type: ignore[no-untyped-call]
     model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **options)
-    # Checkpoints bring sampling options of their own, that would be mixed with ours.
+    # A checkpoint's own sampling options would be mixed with ours.
     model.generation_config = type(model.generation_config)()
     return model.eval()  # type: ignore[no-untyped-call]

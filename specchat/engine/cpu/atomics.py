@@ -33,15 +33,15 @@ def word(typing: Any, address: Any, index: Any) -> Any:
 
 
 @primitive
-def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any) -> Any:
-    """Calls the compiled function at an address with seven int64."""
+def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+    """Calls the compiled function at an address with eight int64."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * 7)
+        kind = ir.FunctionType(ir.VoidType(), [I64] * 8)
         builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 8), code
+    return types.void(*[types.int64] * 9), code
 
 
 def entry(function: Any) -> int:

@@ -1,6 +1,6 @@
 """A chain of drafted tokens in one go: passes, choices and the draft's end, without a word of Python between them.
 
-It reads like `decoding/host_drafts.py`, which goes token by token where this cannot, and drafts the same tokens.
+It reads like `decoding/host_loops.py`, which goes token by token where this cannot, and drafts the same tokens.
 """
 
 from collections.abc import Sequence
@@ -146,7 +146,7 @@ def drafted(
         onto_normed: whether a head adds to normed features; `eps` is of the `norms`.
         temperature: 0 takes the largest score.
         shares: float64 [3, places]: bounds of probabilities (the last place has none), how often a token stays whose
-            probability lies there, and how often the one after it does; see `decoding/stop.py`.
+            probability lies there, and how often the one after it does; see `decoding/length_policy.py`.
         chance: that all that was drafted before stays; the draft ends where it falls below `least`, the next token
             included, and after a token of `ends`, int64 [any].
         scores: float32 [vocab]; `tokens` and `confidence`, int64 and float64 [>= limit], are filled.

@@ -55,7 +55,7 @@ class Packed:
         elif isinstance(weight, FourBit):
             scales = block_scales(weight).numpy()
             row[SCALES] = self._kept(joined([panelled(scales[span]) for span in spans]))
-            row[CODE], row[BLOCK] = self._kept(weight.code.float().numpy()), weight.block
+            row[CODE], row[BLOCK] = self._kept(code_tables(weight.code)), weight.block
         self._rows.append(row)
         return weights
 
@@ -118,6 +118,12 @@ def stored(weight: Weight, kind: int) -> NDArray[Any]:
     if kind == BFLOAT16:
         return weight.to(torch.bfloat16).view(torch.int16).numpy()
     return weight.numpy()
+
+
+def code_tables(code: Tensor) -> NDArray[np.uint8]:
+    """The bytes of a 4-bit code float32 [16], then [4, 32]: their first ones twice, their second ones, and so on."""
+    octets = code.float().numpy().view(np.uint8).reshape(16, 4)
+    return np.concatenate([octets.ravel(), np.tile(octets.T, 2).ravel()])
 
 
 def looked_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32]:

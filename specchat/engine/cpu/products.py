@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
-from specchat.engine.cpu.rowwise import added, scaled
-from specchat.engine.cpu.simd import inner, wide_vectors
-from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, WIDTHS, four_bit_tile, tile
+from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, cleared, end_block, room
+from specchat.engine.cpu.rowwise import added, copied, scaled
+from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
+from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, WIDTHS, four_bit_tile, tile
+from specchat.engine.model import blocks
 from specchat.engine.model.vectors import LANES, panels_for
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
 """Columns of a table of products, int64. Address of the packed weights; how they lie; vectors of outputs; inputs;
 where scales begin: for INT8 in `extras`, for FOUR_BIT in memory; where the bias begins in `extras`, -1 without one;
-address of a 4-bit code, and its block."""
+address of a 4-bit code, as `packed.code_tables` makes it, and its block."""
 COLUMNS = 8
 
 ROWS = 8
@@ -34,23 +36,28 @@ WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
 NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
+UNPACKED = {1: 4, 2: 4, 3: 4, TOGETHER: 4}
+"""The same for weights of 4 bits there; the last is for any number of rows up to MANY."""
 
 
 @cache
 def kernels(form: int) -> NDArray[np.int64]:
     """The most rows of a tile here, the most panels, and addresses of the compiled products by rows, with such weights.
 
-    int64 [KERNELS], of which the last may be empty. They are called with (x, row of x, row of the table of products,
-    y, row of y, first panel, last panel), addresses and counts of elements, and take as many panels at least.
+    int64 [KERNELS]; what takes most rows fills the rest. They are called with (x, row of x, row of the table of
+    products, y, row of y, first panel, last panel, rows), addresses and counts of elements, and take as many panels at
+    least.
     """
-    wide = WIDE if wide_vectors() else NARROW
+    unpacked = form == FOUR_BIT and byte_tables()
+    panels = UNPACKED if unpacked else WIDE if wide_vectors() else NARROW
     try:
-        _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
+        _made.append([_made_for(form, *tile) for tile in panels.items()])
     except Exception:  # whatever files of an earlier start may raise, or a full disk
         compiled.anew("what was compiled before cannot be used")
-        _made.append([_made_for(form, rows, panels) for rows, panels in wide.items()])
-    found = np.zeros(KERNELS, np.int64)
-    found[: len(wide) + 2] = len(wide), max(wide.values()), *(function.address for function in _made[-1])
+        _made.append([_made_for(form, *tile) for tile in panels.items()])
+    addresses = [function.address for function in _made[-1]]
+    found = np.full(KERNELS, addresses[-1], np.int64)
+    found[: len(panels) + 2] = MANY if unpacked else len(panels), max(panels.values()), *addresses
     return found
 
 
@@ -68,12 +75,12 @@ FEW_ROWS = {1: 4, 2: 4}
 """Panels of a tile of float16 weights by its rows, where widening takes longer than sums."""
 HALVING = "znver4"
 """What has AVX-512 and widens 8 numbers in less than half the time of 16: it makes 512 bits of two halves."""
-SIGNATURE = types.void(*[types.int64] * 7)
+SIGNATURE = types.void(*[types.int64] * 8)
 
 
 def _made_for(form: int, rows: int, panels: int) -> Any:
     if form == FOUR_BIT:
-        return _four_bit(rows, panels)
+        return _four_bit_unpacked(rows, panels) if byte_tables() else _four_bit(rows, panels)
     if form == FLOAT16 and rows in FEW_ROWS:
         return _dense(form, rows, min(panels, FEW_ROWS[rows]), LANES if _whole() else LANES // 2)
     return _dense(form, rows, panels)
@@ -88,7 +95,7 @@ def _whole() -> bool:
 def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     width = WIDTHS[form]
 
-    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int) -> None:
+    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
         inputs = word(of, INPUTS)
         panel = inputs * LANES
         p = first
@@ -103,7 +110,7 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
 
 
 def _four_bit(rows: int, panels: int) -> Any:
-    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int) -> None:
+    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
         inputs, block = word(of, INPUTS), word(of, BLOCK)
         p = first
         while p < last:
@@ -114,6 +121,49 @@ def _four_bit(rows: int, panels: int) -> Any:
             p += panels
 
     return _kept(columns, f"{FOUR_BIT}_{rows}_{panels}")
+
+
+def _four_bit_unpacked(few: int, panels: int) -> Any:
+    """For `few` rows, or for any number from TOGETHER on."""
+    few = few % TOGETHER
+    most = few or MANY
+    of_x, of_y = most * blocks.BLOCK // LANES, most * panels
+
+    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
+        inputs, block, code = word(of, INPUTS), word(of, BLOCK), word(of, CODE)
+        panel, scale_panel = inputs // 2 * LANES, inputs // block * LANES * 4
+        own, sums, out = room(of_x), room(of_y), room(of_y)
+        rows = few or rows
+        size = rows * LANES
+        cleared(sums, size * panels)
+        p = first
+        while p < last:
+            p = min(p, last - panels)
+            w, scales = word(of, ADDRESS) + p * panel, word(of, SCALES) + p * scale_panel
+            cleared(out, size * panels)
+            for begin in range(0, inputs, block):
+                values, values_row = x + 4 * begin, x_row
+                if not few:
+                    # Rows may lie such that they share a few lines of the cache: side by side they do not.
+                    for r in range(rows):
+                        copied(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
+                    values, values_row = own, block
+                for _ in range(block // NIBBLES):
+                    for q in range(panels):
+                        of_panel = sums + 4 * q * size
+                        add_group(few, rows, values, values_row, w + q * panel, panels * panel, code, of_panel)
+                    w += 4 * LANES
+                    values += 4 * NIBBLES
+                for q in range(panels):
+                    at = 4 * q * size
+                    end_block(rows, sums + at, scales + q * scale_panel, panels * scale_panel, out + at)
+                scales += 4 * LANES
+            for q in range(panels):
+                for r in range(rows):
+                    copied(out + 4 * (q * size + r * LANES), y + 4 * (r * y_row + (p + q) * LANES), LANES)
+            p += panels
+
+    return _kept(columns, f"{FOUR_BIT}_{few}_{panels}_unpacked")
 
 
 def _kept(columns: Callable[..., None], name: str) -> Any:
@@ -156,7 +206,8 @@ def multiply(
         r = 0
         while r < rows:
             count = min(most, rows - r)
-            call(word(functions, 1 + count), x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q)
+            function = word(functions, 1 + min(count, ROWS))
+            call(function, x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q, count)
             r += count
         p = q
     size = (last - first) * LANES

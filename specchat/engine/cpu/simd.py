@@ -42,8 +42,17 @@ def called(signature: Any) -> Callable[[Callable[..., Any]], Any]:
 
 def wide_vectors() -> bool:
     """Whether this processor has registers for vectors of 16, and 32 of them."""
+    return "+avx512f" in _features()
+
+
+def byte_tables() -> bool:
+    """Whether it has no such registers, but looks up 32 bytes at a time."""
+    return "+avx2" in _features() and not wide_vectors()
+
+
+def _features() -> str:
     _, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return "+avx512f" in features
+    return str(features)
 
 
 Primitive = Callable[[Callable[..., Any]], Callable[..., Any]]

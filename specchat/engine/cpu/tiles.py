@@ -21,6 +21,7 @@ from specchat.engine.cpu.simd import (
     splat,
     spread,
     store,
+    wide_vectors,
 )
 from specchat.engine.model.vectors import LANES
 
@@ -89,7 +90,7 @@ def tile(
             weights = [widened(builder, form.literal_value, w, place, of_vector) for place in places]
             if fetching:
                 further = builder.mul(panel, constant(wide))
-                _fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])
+                fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])
             _add_products(builder, sums, x, x_row, loop.index, weights)
         _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
@@ -132,13 +133,12 @@ def four_bit_tile(
                 places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(wide)]
                 words = [load(builder, w, builder.mul(place, constant(LANES)), WORDS) for place in places]
                 further = builder.mul(groups, constant(wide))
-                _fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
+                fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
                 first = builder.mul(group, constant(NIBBLES))
                 for nibble in range(NIBBLES):
                     shift = ir.Constant(WORDS, [4 * nibble] * LANES)
                     weights = [
-                        _looked_up(builder, context, code, table, builder.lshr(one, shift) if nibble else one)
-                        for one in words
+                        _looked_up(builder, code, table, builder.lshr(one, shift) if nibble else one) for one in words
                     ]
                     _add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
             of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
@@ -151,7 +151,7 @@ def four_bit_tile(
     return emitted([rows, panels], 9, emit)
 
 
-def _fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
+def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
     """Have what is so many elements of `width` bytes after `address` brought into the second cache.
 
     That is what the next tile reads there. A processor fetches by itself what lies in a row, but a panel ends before
@@ -164,38 +164,17 @@ def _fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
         builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, second cache, data
 
 
-def _looked_up(builder: Any, context: Any, code: Any, table: Any, indices: Any) -> Any:
+def _looked_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
     """code[index] in every lane, of an index's lowest four bits."""
-    _, _, features = context.codegen().magic_tuple()
-    if "+avx512f" in features:
+    if wide_vectors():
         return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
     indices = builder.and_(indices, ir.Constant(WORDS, [15] * LANES))
-    if "+avx2" in features:
-        return _looked_up_by_eights(builder, table, indices)
     found = ir.Constant(VECTOR, ir.Undefined)
     for lane in range(LANES):
         place = ir.Constant(I32, lane)
         index = builder.zext(builder.extract_element(indices, place), I64)
         found = builder.insert_element(found, load(builder, code, index, F32, 4), place)
     return found
-
-
-def _looked_up_by_eights(builder: Any, table: Any, indices: Any) -> Any:
-    """The same by AVX2, which looks up in tables of eight."""
-    eight, words = ir.VectorType(F32, 8), ir.VectorType(I32, 8)
-
-    def part(vector: Any, first: int) -> Any:
-        mask = ir.Constant(words, list(range(first, first + 8)))
-        return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
-
-    halves = [part(table, first) for first in (0, 8)]
-    found = []
-    for first in (0, 8):
-        index = part(indices, first)
-        low, high = (instruction(builder, "llvm.x86.avx2.permps", eight, [half, index]) for half in halves)
-        upper = builder.icmp_unsigned(">", index, ir.Constant(words, [7] * 8))
-        found.append(builder.select(upper, high, low))
-    return builder.shuffle_vector(*found, ir.Constant(WORDS, list(range(LANES))))
 
 
 def _zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]:

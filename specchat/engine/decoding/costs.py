@@ -1,8 +1,8 @@
-"""What the parts of a step cost here, measured at each step: the texts change, the machine and the pair stay.
+"""Costs of the parts of a step, measured at each step: the texts change, the machine and the pair stay.
 
-v(M) is what checking M rows takes, D what a family takes for a drafted token, o the rest of a step. What is old counts
-less, and one slow step or a jump of the clock moves little. How slow the machine is at the time is measured apart
-(slowness.py), so that what was seen long ago compares with what was seen now.
+v(M) is the time of verifying M rows, D that of a strategy for a drafted token, o that of the rest of a step. Older
+measurements weigh less, and one slow step or a jump of the clock moves little. The load of the machine is measured
+apart: all costs are kept as without load, so that those of long ago compare with those of now.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,37 +11,58 @@ from itertools import pairwise
 from time import perf_counter
 
 from specchat.engine.decoding.means import FIRST, KEPT, RISE, SEEN, Line, Mean, SteadyMean
-from specchat.engine.decoding.slowness import MOST, Slowness
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 STEADY = 32
-"""Checks after which what they cost is worked out anew where all of them were of rows that are known well."""
+"""Verify passes after which their costs are worked out anew where all of them were of rows that are known well."""
 SLOPE = 0.05
-"""What a row more adds to a check of one, assumed while only one count of rows was seen."""
+"""What a row more adds to verifying one, assumed while only one count of rows was seen."""
 SEVERAL, AT_ONCE = 4, 1.5
 """A draft of so many tokens is made at once where it takes less than so many times one of a single token."""
 ALL_NEW = 1_000
 """Steps that are counted where costs are forgotten, or others taken: no figure from before holds."""
+SHARE, MOST = 0.3, 2.0
+"""Share of a step's departure from its expected time that counts at once, and times that as which it counts at most."""
 LARGE, LEAST = 1e9, 1e-6
 """Bounds of weights."""
 
 
-class CheckCosts:
-    """v(M): milliseconds of checking M rows, measured where they came up and read off a line between."""
+class LoadFactor:
+    """How slow the machine is beside what it was, 1 at first: one that is busy, hot or short of power slows all steps.
+
+    So one kind of step tells of all others, also of those that are not taken at the time. Measurements are divided by
+    `value`, and known costs multiplied by it.
+    """
+
+    def __init__(self) -> None:
+        self.value = 1.0
+
+    def seen(self, ms: float, known: float) -> float:
+        """A step took `ms` that is `known` to take so much without load; returns the time to learn from.
+
+        All estimators use load-corrected times, and little at once, or they drift apart.
+        """
+        ms = min(max(ms / self.value, known / MOST), known * MOST)
+        self.value *= (ms / known) ** SHARE
+        return ms
+
+
+class VerifyCosts:
+    """v(M): milliseconds of verifying M rows, measured where they came up and read off a line between."""
 
     def __init__(self) -> None:
         self._means: dict[int, SteadyMean] = {}
         self._weights: dict[int, float] = {}
         self._newest = 1.0
-        """Weight of the last check: the newer weigh more, which is the older weighing less."""
+        """Weight of the last pass: the newer weigh more, which is the older weighing less."""
         self._table: list[float] = []
-        """What `table` found, while it holds."""
+        """The result of `table`, while it holds."""
         self._steady = 0
-        """Checks since then."""
+        """Passes since then."""
 
     def add(self, rows: int, ms: float) -> None:
-        """A check of so many rows took so long."""
+        """Count a verify pass of so many rows."""
         self._newest /= KEPT
         if self._newest > LARGE:
             self._weights = {seen: weight / self._newest for seen, weight in self._weights.items()}
@@ -55,7 +76,7 @@ class CheckCosts:
             self._table = []
 
     def expect(self, costs: Mapping[int, float]) -> None:
-        """Take these milliseconds, by rows, for what checks cost so far."""
+        """Take these milliseconds, by rows, as the costs so far."""
         for rows, ms in costs.items():
             self._means[rows] = SteadyMean(ms)
             self._weights[rows] = self._newest
@@ -68,7 +89,7 @@ class CheckCosts:
         self._table = []
 
     def known(self, rows: int) -> float:
-        """What a check of so many rows takes, by those of so many or of fewer and of more; 0 where it is not known."""
+        """Milliseconds for so many rows, by passes of so many or of fewer and of more; 0 where unknown."""
         if rows in self._means and self._means[rows].count >= SEEN:
             return self._means[rows].value
         seen = {of: mean.value for of, mean in self._means.items() if mean.count >= SEEN}
@@ -80,13 +101,13 @@ class CheckCosts:
         return seen[fewer] + part * (seen[more] - seen[fewer])
 
     def table(self) -> list[float]:
-        """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
         if not self._table:
             self._table, self._steady = self._line(), 0
         return self._table
 
     def _line(self) -> list[float]:
-        """What was measured, with straight lines between and beyond."""
+        """Measured costs, with straight lines between and beyond."""
         known = self._monotone() or [(1, 1.0)]
         (first, low), (last, high) = known[0], known[-1]
         slope = (high - low) / (last - first) if last > first else SLOPE * low / (1 + SLOPE * (first - 1))
@@ -101,7 +122,7 @@ class CheckCosts:
         return table
 
     def _monotone(self) -> list[tuple[int, float]]:
-        """What was measured, by rows; where more rows took less time both take their mean, the newer counting more."""
+        """Measured costs by rows; where more rows took less time both take their mean, the newer counting more."""
         pools: list[tuple[float, float, list[int]]] = []
         for rows, mean in sorted(self._means.items()):
             ms, weight, pooled = mean.value, max(self._weights[rows] / self._newest, LEAST), [rows]
@@ -115,7 +136,7 @@ class CheckCosts:
 
 @dataclass(frozen=True)
 class Usual:
-    """What the parts of a step take where the machine is not slow, in milliseconds."""
+    """Milliseconds of the parts of a step without load."""
 
     draft_ms: float = 0.0
     verify_ms: float = 0.0
@@ -123,116 +144,116 @@ class Usual:
 
 
 class StepCosts:
-    """Costs of steps in milliseconds, kept current by whoever runs them."""
+    """Costs of steps in milliseconds."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         """`clock` tells seconds, on a processor without those that the thread waited: `waiting.py`."""
         self.clock = clock
         self.measured = 0
-        """Steps that were measured: whoever goes by these costs looks at them anew after some."""
+        """Steps that were measured: users of these costs look at them anew after some."""
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing."""
+        """Forget all costs."""
         self.measured += ALL_NEW
-        self.slowness = Slowness()
+        self.load = LoadFactor()
         self.usual = Usual()
         """Of the last step."""
-        self._checks, self._begun_checks = CheckCosts(), CheckCosts()
-        """Those of all layers, and those that drafting had begun."""
+        self._verifies, self._begun_verifies = VerifyCosts(), VerifyCosts()
+        """Of passes through all layers, and of those that drafting had begun."""
         self._drafts: dict[str, Mean] = {}
-        """Of a drafted token, by family."""
+        """Of a drafted token, by strategy."""
         self._lines: dict[str, Line] = {}
         """Of drafts by their lengths."""
         self._other = Mean()
         self.begin()
 
-    def expect(self, checks: Mapping[int, float], drafts: Mapping[str, Mapping[int, float]]) -> None:
-        """Take these milliseconds for what is to be expected: of checks by rows, of a family's drafts by length."""
+    def expect(self, verifies: Mapping[int, float], drafts: Mapping[str, Mapping[int, float]]) -> None:
+        """Take these milliseconds as expected costs: of verifying by rows, of a strategy's drafts by length."""
         self.measured += ALL_NEW
-        self._checks.expect(checks)
-        for family, by_length in drafts.items():
+        self._verifies.expect(verifies)
+        for strategy, by_length in drafts.items():
             (few, less), (many, more) = min(by_length.items()), max(by_length.items())
-            self._drafts[family] = Mean(more / many)
+            self._drafts[strategy] = Mean(more / many)
             if many > few:
                 share = (more - less) / (many - few) / (more / many)
-                self._lines[family] = line = Line(min(max(0.0, share), 1.0))
+                self._lines[strategy] = line = Line(min(max(0.0, share), 1.0))
                 for tokens, ms in by_length.items():
                     line.add(tokens, ms)
 
     def settle(self, one_row: float, more: float) -> None:
-        """From now on the machine is as slow as usual: bare steps take so many times as long in replies."""
-        self._checks.scale(one_row, more)
-        self._begun_checks.scale(one_row, more)
+        """Take the load of now for none: bare steps take so many times as long in replies."""
+        self._verifies.scale(one_row, more)
+        self._begun_verifies.scale(one_row, more)
         for mean in (*self._drafts.values(), self._other):
             mean.value *= more
         for line in self._lines.values():
             line.scale(more)
-        self.slowness = Slowness()
+        self.load = LoadFactor()
 
     def begin(self) -> None:
         """A reply begins: the time before it belongs to no step."""
         self._since: float | None = None
         self._last = ""
 
-    def add(self, family: str, stepped: Stepped) -> None:
-        """One more step, whose draft is of `family`."""
+    def add(self, strategy: str, stepped: Stepped) -> None:
+        """Count one more step, whose draft is of `strategy`."""
         self.measured += 1
         now, rows = self.clock(), 1 + stepped.drafted
-        check_ms = stepped.verify_ms / self.slowness.value
-        checks = self._begun_checks if stepped.begun else self._checks
-        if known := checks.known(rows):
-            check_ms = self.slowness.seen(stepped.verify_ms, known)
-        checks.add(rows, check_ms)
-        slow = self.slowness.value
-        draft_ms = self._usual_draft(family, stepped.drafted, stepped.draft_ms / slow)
-        self.usual = Usual(draft_ms, known or check_ms, self._other.value)
+        verify_ms = stepped.verify_ms / self.load.value
+        costs = self._begun_verifies if stepped.begun else self._verifies
+        if known := costs.known(rows):
+            verify_ms = self.load.seen(stepped.verify_ms, known)
+        costs.add(rows, verify_ms)
+        slow = self.load.value
+        draft_ms = self._usual_draft(strategy, stepped.drafted, stepped.draft_ms / slow)
+        self.usual = Usual(draft_ms, known or verify_ms, self._other.value)
         if self._since is not None:
             other_ms = 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms
             self._other.add(max(0.0, other_ms) / slow)
         self._since = now
         if stepped.drafted:
-            mean, ms = self._drafts.setdefault(family, Mean()), stepped.draft_ms / stepped.drafted / slow
-            # After a prompt, or another family, a model read that, too: what it took is the most that it may take.
-            if family == self._last or (self._last and not mean.count) or ms < mean.value:
-                line = self._lines.setdefault(family, Line())
+            mean, ms = self._drafts.setdefault(strategy, Mean()), stepped.draft_ms / stepped.drafted / slow
+            # After a prompt, or another strategy, a model read that, too: its time is the most that it may be.
+            if strategy == self._last or (self._last and not mean.count) or ms < mean.value:
+                line = self._lines.setdefault(strategy, Line())
                 of_it = line.of(stepped.drafted, mean.value)
                 mean.add(ms)
                 whole = stepped.draft_ms / slow
                 line.add(stepped.drafted, min(max(whole, of_it / MOST), of_it * RISE) if mean.count > SEEN else whole)
-        self._last = family
+        self._last = strategy
 
-    def _usual_draft(self, family: str, drafted: int, ms: float) -> float:
-        """Milliseconds of a draft that took `ms`, load taken off: where a model read something for it, all of that."""
-        mean = self._drafts.get(family)
-        if not drafted or mean is None or mean.count < SEEN or family != self._last:
+    def _usual_draft(self, strategy: str, drafted: int, ms: float) -> float:
+        """Milliseconds without load of a draft that took `ms`: where a model read something for it, all of that."""
+        mean = self._drafts.get(strategy)
+        if not drafted or mean is None or mean.count < SEEN or strategy != self._last:
             return ms
-        return self._lines.get(family, Line()).of(drafted, mean.value)
+        return self._lines.get(strategy, Line()).of(drafted, mean.value)
 
-    def checks(self) -> list[float]:
-        """Milliseconds of checking 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
-        return [ms * self.slowness.value for ms in self._checks.table()]
+    def verify_ms(self) -> list[float]:
+        """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        return [ms * self.load.value for ms in self._verifies.table()]
 
-    def draft(self, family: str) -> float:
+    def draft(self, strategy: str) -> float:
         """Milliseconds of a drafted token; 0 while none was seen."""
-        return self._drafts[family].value * self.slowness.value if family in self._drafts else 0.0
+        return self._drafts[strategy].value * self.load.value if strategy in self._drafts else 0.0
 
-    def drafting(self, family: str, tokens: float) -> float:
+    def drafting(self, strategy: str, tokens: float) -> float:
         """Milliseconds of a draft of so many tokens; 0 while none was seen."""
-        if family not in self._drafts:
+        if strategy not in self._drafts:
             return 0.0
-        return self._lines.get(family, Line()).of(tokens, self._drafts[family].value) * self.slowness.value
+        return self._lines.get(strategy, Line()).of(tokens, self._drafts[strategy].value) * self.load.value
 
-    def at_once(self, family: str) -> bool:
-        """Whether a draft of several tokens takes hardly more than one of a single one."""
-        return 0 < self.drafting(family, SEVERAL) < AT_ONCE * self.drafting(family, 1)
+    def at_once(self, strategy: str) -> bool:
+        """Whether a draft of several tokens takes hardly more than one of a single token."""
+        return 0 < self.drafting(strategy, SEVERAL) < AT_ONCE * self.drafting(strategy, 1)
 
-    def further(self, family: str) -> float:
+    def further(self, strategy: str) -> float:
         """Milliseconds that one more drafted token adds to a draft; 0 while none was seen."""
-        slow = self.slowness.value
-        return self._lines.get(family, Line()).further(self.draft(family) / slow) * slow
+        slow = self.load.value
+        return self._lines.get(strategy, Line()).further(self.draft(strategy) / slow) * slow
 
     @property
     def other_ms(self) -> float:
-        """What a step takes besides drafting and checking."""
-        return self._other.value * self.slowness.value
+        """Milliseconds of a step besides drafting and verifying."""
+        return self._other.value * self.load.value

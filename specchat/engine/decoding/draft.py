@@ -1,8 +1,9 @@
 """Proposals: values that say how a step drafts, and what returns them. Nothing here knows what runs them, or torch."""
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -95,8 +96,7 @@ PLAIN = Copy(strategy="plain")
 """Nothing is drafted."""
 
 
-@dataclass(frozen=True)
-class Follow:
+class Follow(NamedTuple):
     """A copy that may end a chain: `copy` is asked after each drafted token.
 
     It is given the drafted tokens and a function that tells the probability that all of them are accepted. `strategy`
@@ -108,8 +108,7 @@ class Follow:
     copy: Callable[[Sequence[int], Callable[[], float]], Sequence[int]]
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(NamedTuple):
     """A model drafts token after token, up to `limit`, until a further one is unlikely to pay (`length_policy.py`).
 
     With `skip` the target leaves out sub-layers. With `layers` only so many of its first ones run, which verification
@@ -124,13 +123,11 @@ class Chain:
     follow: Follow | None = None
 
 
-@dataclass(frozen=True)
 class Block(Chain):
     """A chain whose first pass makes all tokens: a further one costs only a row of the verify pass."""
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(NamedTuple):
     """A model drafts a tree level by level (EAGLE-2, Li et al. 2024): the best `limit` nodes of all found are drafted.
 
     The value of a node is the product of the shares along its path. The WIDTH best nodes of a level are gone on from,
@@ -144,8 +141,7 @@ class Tree:
     levels: int = MAX_DRAFT_LENGTH
 
 
-@dataclass(frozen=True)
-class Then:
+class Then(NamedTuple):
     """Copied tokens, after which a chain goes on up to `chain.limit` tokens in all."""
 
     strategy: str
@@ -157,30 +153,30 @@ Proposal = Copy | Chain | Tree | Then
 
 
 class Drafter(Protocol):
-    """The proposing half of a strategy. Tokens are those of the whole text, prompt included."""
+    """The proposing half of a strategy, which need not do more. Tokens are those of the whole text, prompt included."""
 
     name: str
 
     @property
     def ahead(self) -> bool:
         """Whether proposing takes no time, so that the next step may start before the text of the last is looked at."""
-        ...
+        return False
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         """Begin a reply to `prompt`, which a token of `ends` ends: forget what belongs to another text."""
-        ...
+        return
 
     def forget(self) -> None:
         """Reset to the state right after loading: nothing in a cache, nothing learnt from earlier replies."""
-        ...
+        return
 
+    @abstractmethod
     def propose(self, text: Sequence[int], limit: int) -> Proposal:
         """Propose up to `limit` tokens that may follow `text`, whose last token is in no cache yet."""
-        ...
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         """Learn how the last proposal was judged: `text` is the text now, its last token pending."""
-        ...
+        return
 
 
 class ModelDrafter(Drafter, Protocol):
@@ -188,12 +184,16 @@ class ModelDrafter(Drafter, Protocol):
 
     def behind(self, text: Sequence[int]) -> float:
         """Milliseconds that the model needs to read what it lacks of `text`, as far as reading was timed."""
-        ...
+        return 0.0
 
 
 class Copier(Drafter, Protocol):
-    """A strategy that copies. It reads a text when asked, not by steps."""
+    """A strategy that copies. It reads a text when asked, not by steps, and that takes no time."""
 
+    @property
+    def ahead(self) -> bool:
+        return True
+
+    @abstractmethod
     def propose(self, text: Sequence[int], limit: int) -> Copy:
         """Up to `limit` tokens that may follow `text`; none where its end did not occur before."""
-        ...

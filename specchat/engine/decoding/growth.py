@@ -1,4 +1,4 @@
-"""A tree of drafted tokens while it is grown, and what is kept of it (EAGLE-2, Li et al. 2024)."""
+"""A tree of drafted tokens while it is grown, and its best part (EAGLE-2, Li et al. 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ ROOT = -1
 
 
 @dataclass(frozen=True)
-class Found:
+class Candidate:
     """A token that may follow the node `parent`, its probability, and the value of the path up to it."""
 
     token: int
@@ -27,7 +27,7 @@ class Growth:
         """Nodes of a value below `least` are not taken up."""
         self.frontier = [ROOT]
         self._least = least
-        self._nodes: list[Found] = []
+        self._nodes: list[Candidate] = []
         self._levels = Levels()
         self._rows: dict[int, int] = {}
         """The row of the stash of each node that a model ran over."""
@@ -64,7 +64,7 @@ class Growth:
         value = 1.0 if parent == ROOT else self._nodes[parent].value
         for token, probability, share in zip(tokens, probabilities, shares, strict=True):
             if value * share >= self._least:
-                self._nodes.append(Found(token, parent, probability, value * share))
+                self._nodes.append(Candidate(token, parent, probability, value * share))
 
     def advance(self, first: int) -> None:
         """Go on from the best WIDTH nodes from `first` on."""

@@ -119,7 +119,7 @@ class LengthPolicy:
             self._review()
 
     def _review(self) -> None:
-        checks = self._costs.checks()
+        checks = self._costs.verify_ms()
         row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
         rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
         price = rate * (row_ms + (0.0 if self._at_once else self._costs.further(self._strategy)))

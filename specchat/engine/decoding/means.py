@@ -1,18 +1,18 @@
-"""Means of what parts of steps take, which follow slow changes and which delays move little."""
+"""Means of the times of parts of steps, which follow slow changes and which delays move little."""
 
 NEWEST = 0.1
 """Weight of the newest measurement at least."""
 SEEN, FIRST = 4, 8
-"""Measurements that a mean is known by, and of checks that weigh the same."""
+"""Measurements that a mean is known by, and verify passes that weigh the same."""
 LATER = 0.005
-"""Weight of the newest check after these: what slows all of them is measured apart."""
+"""Weight of the newest pass after these: the load, which slows all of them, is measured apart."""
 OUTLIER = 3.0
 """Times the mean that one measurement counts as at most."""
 UP, RISE = 0.25, 1.1
 """Weight of what takes longer than expected, beside what takes less, and times the draft that was expected that one
 counts as at most, to tell drafts by their lengths."""
 KEPT = 0.97
-"""Weight of what checks of some rows took after one more check of any."""
+"""Weight of the times of some rows after one more pass of any."""
 SPREAD = 0.25
 """The spread of drafts' lengths that what is expected of a further token weighs as much as."""
 
@@ -38,9 +38,9 @@ class Mean:
 
 
 class SteadyMean(Mean):
-    """Of checks of so many rows: that of their first ones, moved little by later ones.
+    """Of verify passes of so many rows: that of the first ones, moved little by later ones.
 
-    By their ratios, as slowness is: were one an arithmetic and the other a geometric mean, they would drift apart.
+    By their ratios, as the load is: were one an arithmetic and the other a geometric mean, they would drift apart.
     """
 
     def __init__(self, expected: float = 0.0) -> None:

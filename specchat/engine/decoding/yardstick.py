@@ -170,7 +170,7 @@ class Yardstick:
     def load(self) -> float:
         """How many times as slow the machine is as usual, in the last seconds."""
         load = self._loads[self._family]
-        return max(LEAST_LOAD, load.observed / load.expected) if self._recent else self._costs.slowness.value
+        return max(LEAST_LOAD, load.observed / load.expected) if self._recent else self._costs.load.value
 
     @property
     def _recent(self) -> bool:
@@ -184,7 +184,7 @@ class Yardstick:
     @property
     def plain_ms(self) -> float:
         """Milliseconds of a plain token now; 0 where they are unknown."""
-        return self._usual * self.load * self._part.known(self.load, self._costs.slowness.value)[0]
+        return self._usual * self.load * self._part.known(self.load, self._costs.load.value)[0]
 
     def due(self) -> bool:
         """Whether the next step is to draft nothing."""
@@ -226,7 +226,7 @@ class Yardstick:
             self._credit = min((self._credit or 0.0) + SHARE * (stepped.draft_ms + lasted), most)
         elif self._drafts and self._recent and self._settled > self._cold:
             self._part.add(min(lasted / (self._usual * load), SPIKE), load)
-        part, error = self._part.known(load, self._costs.slowness.value)
+        part, error = self._part.known(load, self._costs.load.value)
         plain = self._usual * part
         if not stepped.drafted:
             own, error = plain + stepped.draft_ms / load, 0.0

@@ -8,7 +8,7 @@ whose copies were nearly always accepted whole.
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.draft import Chain, Copier, Copy, Proposal, Then
+from specchat.engine.decoding.draft import Chain, Copier, Copy, Drafter, Proposal, Then
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DRAFT, DraftModelDrafter
 from specchat.engine.drafters.ngram import STRATEGY as NGRAM
@@ -24,7 +24,7 @@ NEWEST = 0.1
 """Weight of the newest copy in that share."""
 
 
-class CascadeDrafter:
+class CascadeDrafter(Drafter):
     """Proposes what two others do, which `begin` and `forget` by themselves."""
 
     name = "cascade"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role, Tree
+from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal, Role, Tree
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.parts import Parts
@@ -18,7 +18,7 @@ LEAST = 0.3
 """Value of a path of a tree below which it is not followed."""
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(ModelDrafter):
     """Proposes a chain. The model samples with the target's options and noise, so that both mostly choose alike."""
 
     shortest = 2
@@ -26,10 +26,14 @@ class DraftModelDrafter:
 
     def __init__(self, name: str, role: Role, draft: CachedModel[Model], ahead: bool = False) -> None:
         """`ahead`: the model runs on a device that works by itself."""
-        self.name, self.role, self.draft, self.ahead = name, role, draft, ahead
+        self.name, self.role, self.draft, self._ahead = name, role, draft, ahead
         self._proposed = 0
         self._read = Mean()
         """Milliseconds of reading a token."""
+
+    @property
+    def ahead(self) -> bool:
+        return self._ahead
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.draft.rewind(prompt)

@@ -10,9 +10,8 @@ A target trained for it can be read after any layer. Of another one the first la
 from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Chain, Copy, Proposal
+from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
 from specchat.engine.strategy import Facts, Strategy
@@ -65,11 +64,10 @@ class ExitSearch:
         return best
 
 
-class EarlyExitDrafter:
+class EarlyExitDrafter(Drafter):
     """Shares the target's weights, its cache and its work."""
 
     name = "early-exit"
-    ahead = False
 
     def __init__(self, target: CachedModel[Model], layers: int, head: float, chosen: int | None) -> None:
         """For a target with so many `layers`, whose output head weighs as much as `head` of them.
@@ -95,9 +93,6 @@ class EarlyExitDrafter:
         if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
             self._try(text, self.search.next)
         return Chain(self.name, "target", limit, layers=self.search.best)
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
     def _try(self, text: Sequence[int], layers: int) -> None:
         """Score so many layers on the last generated tokens."""

@@ -14,7 +14,7 @@ own token after a whole n-gram.
 
 from collections.abc import Collection, Iterable, Sequence
 
-from specchat.engine.decoding.draft import Copy
+from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategy import Strategy
 
@@ -96,11 +96,10 @@ class PrefixTree:
         return Copy(tokens, parents, strategy=strategy), steps
 
 
-class LookaheadDrafter:
+class LookaheadDrafter(Copier):
     """Needs no draft model and nothing that repeats; each step costs the window's rows."""
 
     name = "lookahead"
-    ahead = True
 
     def __init__(self) -> None:
         self.forget()

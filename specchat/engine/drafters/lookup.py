@@ -5,8 +5,7 @@ The longest suffix of the text that occurs before is sought over prompt and repl
 
 from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.occurrences import KEY, Occurrences
 from specchat.engine.strategy import Strategy
 
@@ -16,11 +15,10 @@ CANDIDATES = 64
 """Latest occurrences that are compared."""
 
 
-class LookupDrafter:
+class LookupDrafter(Copier):
     """Copies from the text so far."""
 
     name = "lookup"
-    ahead = True
 
     def __init__(self, here: Occurrences) -> None:
         """`here` is the index of this chat, which other strategies may share."""
@@ -52,9 +50,6 @@ class LookupDrafter:
             if tokens[-1] in self._ends:
                 break
         return Copy(tokens[len(drafted) :], strategy=self.name, matched=matched)
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
     def _longest_match(self, end: Sequence[int]) -> tuple[int, int]:
         """Where the text goes on after the best earlier occurrence of `end`, and how many tokens are alike."""

@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.decoding.draft import Copy, Proposal, Tree
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.draft import Copy, ModelDrafter, Proposal, Tree
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.strategy import HeadFamily, Strategy
 
@@ -19,11 +18,10 @@ LEAST = 0.1
 """Value of a path below which it is not followed: it costs the heads nothing, but the target a row."""
 
 
-class MedusaDrafter:
+class MedusaDrafter(ModelDrafter):
     """Proposes a tree with a level for each head."""
 
     name = "medusa"
-    ahead = False
 
     def __init__(self, heads: CachedModel[Any]) -> None:
         self._heads = heads
@@ -39,12 +37,6 @@ class MedusaDrafter:
             return Copy(strategy=self.name)
         self._heads.hold(text, len(text) - 1)
         return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
-
-    def behind(self, text: Sequence[int]) -> float:
-        return 0.0
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
 
 def _make(parts: Parts) -> MedusaDrafter:

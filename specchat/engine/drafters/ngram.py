@@ -6,8 +6,7 @@ look costs the same however much was taken in (after the lookup caches of llama.
 
 from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.ngram_pool import LENGTHS, LONGEST, NgramPool, key_of
 from specchat.engine.strategy import Strategy
@@ -21,11 +20,10 @@ SPREAD = 2
 """Drafted tokens for each token of the match, at most: a short match says little about what is far."""
 
 
-class NgramDrafter:
+class NgramDrafter(Copier):
     """Copies by tables of fixed size; needs no draft model."""
 
     name = "ngram"
-    ahead = True
 
     def __init__(self, earlier: Earlier) -> None:
         self._earlier = earlier
@@ -58,9 +56,6 @@ class NgramDrafter:
                 break
             before = (*before[1 - LONGEST :], token)
         return copy
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
     def _grow(self, text: Sequence[int]) -> None:
         known = len(self._text)

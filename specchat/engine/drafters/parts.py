@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.strategy import Strategy
+
+if TYPE_CHECKING:
+    from specchat.engine.decoding.costs import StepCosts
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Parts:
     target: CachedModel[Any]
     layers: int
     joins: bool
-    costs: StepCosts
+    costs: "StepCosts"
     earlier: Earlier = field(default_factory=Earlier)
     fences: Fences = field(default_factory=Fences)
     draft: CachedModel[Any] | None = None

@@ -1,29 +1,18 @@
 """No drafting."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from specchat.engine.decoding.draft import PLAIN, Proposal
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.draft import PLAIN, Copier, Copy
 from specchat.engine.strategy import Strategy
 
 
-class PlainDrafter:
+class PlainDrafter(Copier):
     """Proposes nothing: the target writes one token a step."""
 
     name = "plain"
-    ahead = True
 
-    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
-        pass
-
-    def forget(self) -> None:
-        pass
-
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+    def propose(self, text: Sequence[int], limit: int) -> Copy:
         return PLAIN
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
 
 STRATEGY = Strategy(

@@ -12,8 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.draft import Copier, Copy
 from specchat.engine.drafters.earlier import END, Earlier
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.strategy import Strategy
@@ -118,11 +117,10 @@ def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
         yield Branch((*path, token), tuple(places), share, branch.probability * share)
 
 
-class SuffixDrafter:
+class SuffixDrafter(Copier):
     """Copies what is likely to come from this chat and from replies before it; needs no draft model."""
 
     name = SUFFIX
-    ahead = True
 
     def __init__(self, here: Occurrences, earlier: Earlier) -> None:
         """`here` is the index of this chat, which other strategies may share."""
@@ -145,9 +143,6 @@ class SuffixDrafter:
                 copy = best_copy(of, text[-LONGEST:], limit, self._ends)
                 best = copy if copy.score > best.score else best
         return best
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
 
 STRATEGY = Strategy(

@@ -7,14 +7,13 @@ the committed text and is overwritten when the target verifies.
 from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import Chain, Copy, Proposal
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
 from specchat.engine.strategy import Strategy
 
 
-class SwiftDrafter:
+class SwiftDrafter(ModelDrafter):
     """Shares the target's weights and cache; needs no draft model."""
 
     name = "swift"
@@ -43,12 +42,6 @@ class SwiftDrafter:
         if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
             self.search.offer(lambda skip: right_without(self._target.model, text, skip))
         return Chain(self.name, "target", limit, skip=self.search.best)
-
-    def behind(self, text: Sequence[int]) -> float:
-        return 0.0
-
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        pass
 
     def warm(self, tokens: Sequence[int]) -> None:
         """Run a trial's pass once, for a device to capture."""

@@ -1,5 +1,5 @@
-"""Models from Hugging Face, or a hub like it: what it has, and getting it so that what is interrupted goes on later.
+"""Lists and downloads models from Hugging Face or a compatible hub; interrupted downloads resume.
 
-The cache is that of huggingface_hub, the fetching is not. Tried with its 2.4: it names files by the hub's ETag,
-wherever that leads; it compares no hash; it can be stopped only between pieces of 10 MiB.
+The cache is huggingface_hub's, the transfer is our own. huggingface_hub 2.4 names files by the hub's ETag unchecked,
+compares no hash, and can be cancelled only between pieces of 10 MiB.
 """

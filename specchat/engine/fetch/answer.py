@@ -1,4 +1,4 @@
-"""Answers of a hub, read within bounds by a thread of their own, so that nobody has to wait for a slow link."""
+"""Reads a hub's responses within bounds in a thread, so that no caller blocks on a slow link."""
 
 from collections.abc import Iterator, Mapping
 from queue import Empty, Full, Queue
@@ -11,28 +11,28 @@ from specchat.engine.errors import EngineError
 from specchat.engine.fetch.source import Hub
 
 HEAD_S = 60.0
-"""Seconds until an answer has to begin, with all addresses that it is sent on to."""
+"""Seconds until a response must begin, redirects included."""
 SILENCE_S = 10.0
 """Seconds without a byte after which a connection counts as lost."""
 LISTING_S = 60.0
 LISTING_BYTES = 32 << 20
-"""Bounds of a listing; that of a repository with 100,000 files has some 25 MB."""
-MOST_REDIRECTS = 10
-_AHEAD = 4
-"""Pieces that are read ahead of whoever takes them."""
-_LOOK_S = 0.05
+"""Bounds of a listing; one of 100,000 files takes about 25 MB."""
+MAX_REDIRECTS = 10
+_MAX_QUEUED = 4
+"""Pieces read ahead."""
+_POLL_S = 0.05
 NEVER = Event()
-"""Is not set."""
+"""Never set."""
 
 
 class Cancelled(Exception):
-    """The user does not want the rest; what was fetched is kept."""
+    """The user cancelled; downloaded bytes are kept."""
 
 
 class Refused(Exception):
     """The hub answered with an error.
 
-    `status` is HTTP's, `code` the hub's own word, "" without one. `pause` are the seconds to wait that it asks for.
+    `status` is HTTP's, `code` the hub's own or "", `pause` the requested wait in seconds or None.
     """
 
     def __init__(self, status: int, code: str, pause: float | None) -> None:
@@ -41,10 +41,10 @@ class Refused(Exception):
 
 
 class Answer:
-    """The answer to a request, entered when its head is there, and left at once whatever the link does.
+    """The response to a request: entering waits for its head, leaving is immediate.
 
-    Raises Cancelled when `cancelled` is set, TimeoutError after `within_s` seconds, Refused for an error, and whatever
-    the library has to say, see `failures.failure`.
+    Raises Cancelled once `cancelled` is set, TimeoutError after `within_s` seconds, Refused for an error, and the HTTP
+    library's own exceptions; see `failures.failure`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Answer:
     ) -> None:
         self._hub, self._url, self._params, self._headers = hub, url, params, dict(headers or {})
         self._cancelled, self._end = cancelled, monotonic() + within_s
-        self._came: Queue[Any] = Queue(_AHEAD)
+        self._queue: Queue[Any] = Queue(_MAX_QUEUED)
         self._left = Event()
         self.status = 0
         self.headers: Mapping[str, str] = {}
@@ -85,7 +85,7 @@ class Answer:
         self._left.set()
 
     def pieces(self) -> Iterator[bytes]:
-        """The body as it comes, 64 KiB at most at a time."""
+        """The body in pieces of at most 64 KiB."""
         while (piece := self._next(self._end)) is not None:
             yield piece
 
@@ -111,7 +111,7 @@ class Answer:
             if monotonic() > end:
                 raise TimeoutError
             try:
-                came = self._came.get(timeout=_LOOK_S)
+                came = self._queue.get(timeout=_POLL_S)
             except Empty:
                 continue
             if isinstance(came, BaseException):
@@ -119,10 +119,10 @@ class Answer:
             return came
 
     def _put(self, thing: object) -> bool:
-        """Hand something on; False where nobody waits any more."""
+        """Queue a thing; False once the response was left."""
         while not self._left.is_set():
             try:
-                self._came.put(thing, timeout=1.0)
+                self._queue.put(thing, timeout=1.0)
             except Full:
                 continue
             return True
@@ -143,8 +143,8 @@ class Answer:
         session = get_session()
         headers = {**build_hf_headers(), "Accept-Encoding": "identity", **self._headers}
         request = session.build_request("GET", self._url, params=self._params, headers=headers, timeout=SILENCE_S)
-        for _ in range(MOST_REDIRECTS):
-            # Sent on by hand: the library would read the whole body of an answer that only sends on.
+        for _ in range(MAX_REDIRECTS):
+            # Redirects are followed here, because the library would read their whole bodies.
             answer = session.send(request, stream=True, follow_redirects=False)
             try:
                 if answer.next_request is None:

@@ -1,11 +1,11 @@
-"""What the cache holds of a repository."""
+"""Finds a repository's files in the cache."""
 
 import re
 from contextlib import suppress
 from pathlib import Path
 
 from specchat.engine.errors import ModelError
-from specchat.engine.fetch.listing import DIGEST, WHOLE, first_files, parts_of
+from specchat.engine.fetch.listing import DIGEST, SINGLE_FILES, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, indexed
 from specchat.reading import read_text
@@ -14,49 +14,49 @@ INDEX = "model.safetensors.index.json"
 
 
 def cached(hub: Hub, repo: str, revision: str | None = None, file: str | None = None) -> Path | None:
-    """The folder of a commit with all that a model needs, without asking the hub; None where some of it is missing.
+    """The folder of a commit with all files of a model, without network; None if some are missing.
 
-    With `file`, a GGUF file of the repository with all its parts is what is needed.
+    With `file` the model is this GGUF file with all its parts.
     """
-    kept = _kept(hub, repo, file or "config.json", revision)
-    if kept is None:
+    path = _cached_file(hub, repo, file or "config.json", revision)
+    if path is None:
         return None
     if file is None:
-        return kept.parent if whole(kept.parent) else None
-    root = kept.parents[file.count("/")]
-    names = [path.relative_to(root).as_posix() for path in kept.parent.iterdir() if path.exists()]
+        return path.parent if is_complete(path.parent) else None
+    root = path.parents[file.count("/")]
+    names = [part.relative_to(root).as_posix() for part in path.parent.iterdir() if part.exists()]
     return root if parts_of(file, names) else None
 
 
-def ggufs_kept(hub: Hub, repo: str, revision: str | None = None) -> list[str]:
-    """The GGUF models that are here of a repository, with all their parts, by their names at its top."""
+def cached_ggufs(hub: Hub, repo: str, revision: str | None = None) -> list[str]:
+    """Names of the complete GGUF models of a repository in the cache, from its top folder."""
     folder = _commit(hub, repo, revision)
     names = sorted(path.name for path in folder.glob("*.gguf") if path.exists())
     return [name for name in first_files(names) if parts_of(name, names)]
 
 
-def whole(folder: Path) -> bool:
-    """Whether a folder has config.json and all weights that it names."""
+def is_complete(folder: Path) -> bool:
+    """True if a folder has config.json and all weights that it names."""
     try:
         return found(folder / "config.json") and bool(weights(folder))
     except ModelError:
-        return True  # it is there, and reading it tells what is wrong
+        return True  # complete but damaged: loading explains the fault
 
 
 def weights(folder: Path) -> list[Path]:
-    """The files that a model's weights are read from; none where some are missing.
+    """The weight files of a model; none if some are missing.
 
     Raises:
-        ModelError: the index of its parts cannot be read.
+        ModelError: the index of its shards cannot be read.
     """
-    if single := [folder / name for name in WHOLE if found(folder / name)]:
+    if single := [folder / name for name in SINGLE_FILES if found(folder / name)]:
         return single[:1]
     parts = indexed(folder / INDEX) if found(folder / INDEX) else []
     return parts if all(map(found, parts)) else []
 
 
-def _kept(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
-    """A file of the commit that `revision` meant last, or is; read here, as importing the library takes its time."""
+def _cached_file(hub: Hub, repo: str, name: str, revision: str | None) -> Path | None:
+    """A file of the commit that `revision` last meant; found without the library, whose import is slow."""
     path = _commit(hub, repo, revision) / name
     return path if path.exists() else None
 

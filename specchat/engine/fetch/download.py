@@ -1,4 +1,4 @@
-"""A model from a hub: several files at a time, told of as it goes, and there for others only once all of it is."""
+"""Downloads a model: several files at a time, with progress, and visible in the cache only when complete."""
 
 import os
 import shutil
@@ -17,16 +17,14 @@ from specchat.engine.fetch.listing import Listing, RemoteFile, missing
 from specchat.engine.fetch.source import Hub
 from specchat.engine.fetch.transfer import fetch
 
-AT_ONCE = 4
-"""Files that are fetched side by side."""
-TOLD_EVERY_S = 0.1
-WINDOW_S = 5.0
-"""Seconds over which the rate is taken."""
+MAX_PARALLEL = 4
+PROGRESS_INTERVAL_S = 0.1
+RATE_WINDOW_S = 5.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Bytes `done` of `total`, and bytes a second of late; 0 where none came."""
+    """Bytes `done` of `total`, and the recent rate in bytes a second; 0 while none arrive."""
 
     done: int
     total: int
@@ -38,39 +36,39 @@ class Progress:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds to go at this rate; None where nothing comes."""
+        """Seconds left at this rate; None while it is 0."""
         return (self.total - self.done) / self.rate if self.rate else None
 
 
 class Download:
-    """`files` of a repository. `told` hears of progress, from any thread, ten times a second at most."""
+    """Downloads `files` of a repository; `notify` receives progress from any thread, at most ten times a second."""
 
     def __init__(
         self,
         hub: Hub,
         listing: Listing,
         files: Sequence[RemoteFile],
-        told: Callable[[Progress], None] = lambda _: None,
+        notify: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self._hub, self._listing, self._files, self._told = hub, listing, tuple(files), told
+        self._hub, self._listing, self._files, self._notify = hub, listing, tuple(files), notify
         self._total = sum(file.size for file in files)
         self._done = 0
         self._lock = Lock()
         self._marks: deque[tuple[float, int]] = deque()
-        self._told_at = 0.0
+        self._notified_at = 0.0
         self._halted = Event()
-        """By the user, or by the first file that failed."""
+        """Set by the user, or by the first file that fails."""
 
     def cancel(self) -> None:
-        """Stop soon; what was fetched is kept, and another download of the same goes on there."""
+        """Stop soon; downloaded bytes are kept, and a later download resumes."""
         self._halted.set()
 
     def run(self) -> Path:
-        """Fetch what is missing; gives the folder with all files.
+        """Download missing files, and return the folder with all of them.
 
         Raises:
             Cancelled: see `cancel`.
-            EngineError: "download": why it failed. What was fetched is kept, and nothing is there for others.
+            EngineError: "download": with the reason. Downloaded bytes are kept, but not visible as a model.
         """
         try:
             check_room(self._hub, self._listing, self._files)
@@ -88,18 +86,18 @@ class Download:
         def work() -> None:
             try:
                 while file := _next(waiting):
-                    fetch(self._hub, self._listing, file, self._gained, self._halted)
+                    fetch(self._hub, self._listing, file, self._count, self._halted)
             except BaseException as error:
                 ended.put(error)
             else:
                 ended.put(None)
 
-        at_once = min(AT_ONCE, len(waiting))
-        for number in range(at_once):  # no pool, which would be waited for when the program ends
+        threads = min(MAX_PARALLEL, len(waiting))
+        for number in range(threads):  # no pool: the program would wait for it at its end
             Thread(target=work, daemon=True, name=f"download-{number}").start()
         failed: BaseException | None = None
         try:
-            for _ in range(at_once):
+            for _ in range(threads):
                 if (error := ended.get()) is not None:
                     self._halted.set()
                     failed = failed or error
@@ -108,23 +106,23 @@ class Download:
         if failed is not None:
             raise failed
 
-    def _gained(self, count: int) -> None:
+    def _count(self, count: int) -> None:
         with self._lock:
             self._done += count
             now = monotonic()
-            if now - self._told_at < TOLD_EVERY_S and self._done < self._total:
+            if now - self._notified_at < PROGRESS_INTERVAL_S and self._done < self._total:
                 return
-            self._told_at = now
+            self._notified_at = now
             self._marks.append((now, self._done))
-            while now - self._marks[0][0] > WINDOW_S:
+            while now - self._marks[0][0] > RATE_WINDOW_S:
                 self._marks.popleft()
             since, had = self._marks[0]
             rate = max(self._done - had, 0) / (now - since) if now > since else 0.0
             progress = Progress(self._done, self._total, rate)
-        self._told(progress)
+        self._notify(progress)
 
     def _register(self) -> Path:
-        """Link the files, which are in the cache already, into the folder of their commit."""
+        """Link the cached files into the folder of their commit."""
         hub, listing = self._hub, self._listing
         folder = hub.snapshot(listing.repo, listing.commit)
         for file in self._files:
@@ -144,7 +142,7 @@ def _next(waiting: deque[RemoteFile]) -> RemoteFile | None:
 
 
 def _link(root: Path, link: Path, digest: str) -> None:
-    """Let `link` in the folder of a repository, `root`, be the blob of this hash."""
+    """Make `link` in the folder of a repository, `root`, point to the blob of this hash."""
     link.parent.mkdir(parents=True, exist_ok=True)
     place, blob = link.parent.resolve(), root.resolve() / "blobs" / digest
     if not place.is_relative_to(root.resolve()):
@@ -157,7 +155,7 @@ def _link(root: Path, link: Path, digest: str) -> None:
 
 
 def _write(ref: Path, commit: str) -> None:
-    """Note which commit a revision means; whole, or not at all."""
+    """Record the commit of a revision atomically."""
     ref.parent.mkdir(parents=True, exist_ok=True)
     new = ref.with_name(f".{ref.name[:100]}.{os.getpid()}")
     new.write_text(commit, encoding="ascii")
@@ -165,7 +163,7 @@ def _write(ref: Path, commit: str) -> None:
 
 
 def free_room(hub: Hub) -> int:
-    """Free bytes where the cache is, or will be."""
+    """Free bytes on the cache's disk."""
     place = hub.cache.absolute()
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -173,10 +171,10 @@ def free_room(hub: Hub) -> int:
 
 
 def check_room(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> None:
-    """Pass where the disk has room for what is missing of `files`.
+    """Check that the disk has room for the missing bytes of `files`.
 
     Raises:
-        EngineError: "download": it has not, with the numbers.
+        EngineError: "download": it is too full.
     """
     needs, free = missing(hub, listing, files), free_room(hub)
     if needs > free:

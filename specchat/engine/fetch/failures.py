@@ -1,4 +1,4 @@
-"""Why something was not had from a hub, in a sentence with what to do."""
+"""Turns errors of a hub into a sentence that says what to do."""
 
 from collections.abc import Iterator
 from errno import EDQUOT, EFBIG, EHOSTUNREACH, ENETUNREACH, ENOSPC
@@ -9,14 +9,14 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.fetch.answer import Refused
 from specchat.engine.fetch.source import Hub
 
-FULL = (ENOSPC, EDQUOT, EFBIG)
+DISK_FULL = (ENOSPC, EDQUOT, EFBIG)
 _UNREACHABLE = (ENETUNREACH, EHOSTUNREACH)
 
 
 def failure(hub: Hub, repo: str, error: Exception, had: bool = False) -> EngineError:
-    """`error`, met while `repo` was looked up or fetched, as what the user is told; one that tells itself stays.
+    """An EngineError with a message for the user; an `error` that is one already is returned.
 
-    `had` says that some of it had come before.
+    `had` is True if some bytes of `repo` had arrived.
     """
     from huggingface_hub.errors import HFValidationError
 
@@ -24,10 +24,10 @@ def failure(hub: Hub, repo: str, error: Exception, had: bool = False) -> EngineE
         return error
     if isinstance(error, HFValidationError):
         return ModelError(f'repo = "{repo}" is no repository\'s name, which is owner/name.')
-    return EngineError("download", _told(hub, repo, error, had))
+    return EngineError("download", _message(hub, repo, error, had))
 
 
-def _told(hub: Hub, repo: str, error: Exception, had: bool) -> str:
+def _message(hub: Hub, repo: str, error: Exception, had: bool) -> str:
     from huggingface_hub.errors import OfflineModeIsEnabled
 
     causes = list(_causes(error))
@@ -53,9 +53,9 @@ def _told(hub: Hub, repo: str, error: Exception, had: bool) -> str:
         return f"{hub.host} does not work at the moment (error {status}): try again later."
     if status:
         return f"{hub.host} answered with error {status} where {repo} was asked for: try again later."
-    if numbered(*FULL):
+    if numbered(*DISK_FULL):
         return f"The disk is full: {repo} could not be downloaded. What was fetched is kept in {hub.cache}."
-    if type(error) is TimeoutError:  # ours: something came, but not enough
+    if type(error) is TimeoutError:  # our own: bytes arrive, but too slowly
         return f"{hub.host} answers too slowly where {repo} is asked for: try again later."
     if type(error).__name__ in ("RemoteProtocolError", "ReadError", "ReadTimeout") and had:
         return f"The connection to {hub.host} broke off, and what came of {repo} is kept: the same goes on with it."
@@ -68,7 +68,7 @@ def _told(hub: Hub, repo: str, error: Exception, had: bool) -> str:
 
 
 def _without_answer(error: Exception) -> bool:
-    """Whether the library that talks to the hub gave up; it is httpx or httpx2, by the version of huggingface_hub."""
+    """True for errors of the HTTP library, which is httpx or httpx2 by the version of huggingface_hub."""
     return type(error).__module__.startswith("httpx")
 
 

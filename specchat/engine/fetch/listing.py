@@ -1,4 +1,4 @@
-"""What a repository has: its files with sizes and hashes, and which of them a model needs."""
+"""Lists a repository's files with sizes and hashes, and selects those that a model needs."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -21,23 +21,23 @@ SETTINGS = re.compile(
     r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.json"
     r"|model\.safetensors\.index\.json|merges\.txt|tokenizer\.model|[\w.-]+\.jinja"
 )
-"""Files beside the weights that say how a model is built and talks; none of them is code."""
-WHOLE = ("model.safetensors", "medusa_lm_head.safetensors")
-"""Names of weights in one file; the second is that of Medusa's heads."""
+"""Configuration, tokenizer and template files; none of them is code."""
+SINGLE_FILES = ("model.safetensors", "medusa_lm_head.safetensors")
+"""Names of unsharded weights; the second holds Medusa heads."""
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-LIKED = ("Q4_K_M", "Q4_0", "Q8_0")
-"""Quantisations in the order in which one is taken where a repository has many and none is asked for."""
+PREFERRED_QUANTS = ("Q4_K_M", "Q4_0", "Q8_0")
+"""Quantisations in order of preference, for a repository with several GGUF files."""
 DIGEST = r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$"
-"""What a hub sends has to be to become the name of a file here."""
-MOST_FILES, MOST_BYTES = 200_000, 1 << 50
+"""A hub's hash must match this before it names a file."""
+MAX_FILES, MAX_BYTES = 200_000, 1 << 50
 
 
 @dataclass(frozen=True)
 class RemoteFile:
     """A file of a repository, by its path there.
 
-    `digest` is its SHA-256, or git's SHA-1 of it (40 digits); "" where the hub tells none, or no size.
+    `digest` is its SHA-256 or git's SHA-1 (40 digits); "" if the hub gives none, or no size.
     """
 
     name: str
@@ -47,9 +47,12 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Listing:
-    """A repository at one commit. `revision` is as it was asked for, `licence` as the card says, "" where it does not.
+    """A repository at one commit.
 
-    `gated` tells that its owner wants terms accepted first.
+    Attributes:
+        revision: as requested.
+        licence: from the model card, or "".
+        gated: True if its owner requires accepted terms.
     """
 
     repo: str
@@ -60,8 +63,8 @@ class Listing:
     gated: bool
 
 
-class _Large(Foreign):
-    """How a file that is kept apart from git is told of."""
+class _Lfs(Foreign):
+    """A Git LFS pointer."""
 
     sha256: str = ""
     size: int = -1
@@ -71,24 +74,24 @@ class _Sibling(Foreign):
     rfilename: str
     blobId: str | None = None
     size: int | None = None
-    lfs: _Large | None = None
+    lfs: _Lfs | None = None
 
 
 class _Repository(Foreign):
-    """What a hub tells of a repository at one commit."""
+    """A hub's description of a repository at one commit."""
 
     sha: str = Field(pattern=DIGEST, description="the hash of a commit")
-    siblings: list[_Sibling] | None = Field(None, max_length=MOST_FILES, description="a list of files")
+    siblings: list[_Sibling] | None = Field(None, max_length=MAX_FILES, description="a list of files")
     tags: list[str] | None = Field(None, description="a list of texts")
     gated: bool | str | None = Field(None, description="true, false or a text")
 
 
 def look_up(hub: Hub, repo: str, revision: str | None = None, cancelled: Event = NEVER) -> Listing:
-    """Ask the hub about `repo`. This is the one place where its words are read, and nothing asks it again.
+    """Request the listing of `repo`, the only place that reads the hub's metadata.
 
     Raises:
         Cancelled: `cancelled` was set.
-        EngineError: "download": it is not there, not for this user, or the hub cannot be reached.
+        EngineError: "download": the repository is missing or not accessible, or the hub is not reachable.
     """
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
@@ -106,27 +109,27 @@ def look_up(hub: Hub, repo: str, revision: str | None = None, cancelled: Event =
         raise failure(hub, repo, error) from None
     where = f"What {hub.host} says of {repo}"
     try:
-        told = checked(_Repository, parsed(body, where), where)
+        raw = checked(_Repository, parsed(body, where), where)
     except ModelError as error:
         raise EngineError("download", error.message) from None
-    files = tuple(_file(sibling) for sibling in told.siblings or () if _plain(sibling.rfilename))
-    licences = [tag.partition(":")[2] for tag in told.tags or () if tag.startswith("license:")]
-    return Listing(repo, revision, told.sha, files, one_line(next(iter(licences), ""), 40), bool(told.gated))
+    files = tuple(_file(sibling) for sibling in raw.siblings or () if _plain(sibling.rfilename))
+    licences = [tag.partition(":")[2] for tag in raw.tags or () if tag.startswith("license:")]
+    return Listing(repo, revision, raw.sha, files, one_line(next(iter(licences), ""), 40), bool(raw.gated))
 
 
-def _file(told: _Sibling) -> RemoteFile:
-    digest, size = (told.lfs.sha256, told.lfs.size) if told.lfs else (told.blobId or "", told.size or 0)
-    sound = re.fullmatch(DIGEST, digest) and 0 <= size <= MOST_BYTES
-    return RemoteFile(told.rfilename, size, digest) if sound else RemoteFile(told.rfilename, 0, "")
+def _file(raw: _Sibling) -> RemoteFile:
+    digest, size = (raw.lfs.sha256, raw.lfs.size) if raw.lfs else (raw.blobId or "", raw.size or 0)
+    sound = re.fullmatch(DIGEST, digest) and 0 <= size <= MAX_BYTES
+    return RemoteFile(raw.rfilename, size, digest) if sound else RemoteFile(raw.rfilename, 0, "")
 
 
 def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
-    """The files to have of a repository: settings, tokenizer, template, and the weights as safetensors or GGUF.
+    """Files that a model needs: configuration, tokenizer, template, and weights as safetensors or GGUF.
 
-    `file` names one of several GGUF files; of split ones all parts are taken.
+    `file` selects one of several GGUF files; a split one comes with all parts.
 
     Raises:
-        ModelError: it has no such weights, or several and none is asked for.
+        ModelError: there are no such weights, or several without a preference.
     """
     every = [f.name for f in listing.files]
     names = [name for name in every if "/" not in name]
@@ -135,7 +138,7 @@ def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
     if not weights:
         raise ModelError(_lacking(listing.repo, file, names))
     if weights[0].endswith(".gguf"):
-        settings = []  # a GGUF file has all of it inside
+        settings = []  # a GGUF file contains them
     wanted = {*settings, *weights}
     chosen = tuple(f for f in listing.files if f.name in wanted)
     if unknown := next((f.name for f in chosen if not f.digest), None):
@@ -146,10 +149,10 @@ def needed(listing: Listing, file: str | None = None) -> tuple[RemoteFile, ...]:
 
 
 def _plain(name: str) -> bool:
-    """Whether a path stays in its folder, on any system, and can be shown."""
+    """True if a path stays in its folder on any system, and is printable."""
     parts = name.split("/")
     return (
-        name.isprintable()  # half a surrogate pair is not
+        name.isprintable()  # a lone surrogate is not
         and not {"\\", ":"} & set(name)
         and not {"", ".", ".."} & set(parts)
         and max(len(part.encode()) for part in parts) <= LONGEST_NAME
@@ -157,7 +160,7 @@ def _plain(name: str) -> bool:
 
 
 def parts_of(file: str, names: Iterable[str]) -> list[str]:
-    """The GGUF file called `file` with the other parts where it is split, of `names`; none where one is missing."""
+    """`file` with the other parts of a split model, from `names`; none if one is missing."""
     known = set(names)
     found = PART.fullmatch(file)
     if found is None:
@@ -168,32 +171,32 @@ def parts_of(file: str, names: Iterable[str]) -> list[str]:
 
 
 def _tensors(names: Sequence[str]) -> list[str]:
-    if single := [name for name in WHOLE if name in names]:
+    if single := [name for name in SINGLE_FILES if name in names]:
         return single[:1]
     return [name for name in names if SHARD.fullmatch(name)] if "model.safetensors.index.json" in names else []
 
 
 def first_files(names: Sequence[str]) -> list[str]:
-    """The GGUF models of `names`, of split ones their first parts; image towers are none."""
+    """First files of the GGUF models in `names`, without vision encoders (mmproj)."""
     files = [n for n in names if n.endswith(".gguf") and "mmproj" not in n.lower()]
     return [n for n in files if (part := PART.fullmatch(n)) is None or int(part[2]) == 1]
 
 
-def liked_file(repo: str, files: Sequence[str]) -> str:
-    """Which of some GGUF files of `repo` is taken where none is asked for: see LIKED.
+def preferred_file(repo: str, files: Sequence[str]) -> str:
+    """The default among GGUF files of `repo`, by PREFERRED_QUANTS.
 
     Raises:
         ModelError: none of them is preferred.
     """
-    liked = [n for quant in LIKED for n in files if quant.lower() in n.lower()]
-    if len(files) > 1 and not liked:
+    preferred = [n for quant in PREFERRED_QUANTS for n in files if quant.lower() in n.lower()]
+    if len(files) > 1 and not preferred:
         raise ModelError(f"{repo} has {len(files)} GGUF files, for instance {files[0]}. Say which with --file.")
-    return (liked or files)[0]
+    return (preferred or files)[0]
 
 
 def _gguf(repo: str, names: Sequence[str]) -> list[str]:
     files = first_files(names)
-    return parts_of(liked_file(repo, files), names) if files else []
+    return parts_of(preferred_file(repo, files), names) if files else []
 
 
 def _lacking(repo: str, file: str | None, names: Sequence[str]) -> str:
@@ -209,7 +212,7 @@ def _lacking(repo: str, file: str | None, names: Sequence[str]) -> str:
 
 
 def missing(hub: Hub, listing: Listing, files: Sequence[RemoteFile]) -> int:
-    """Bytes of `files` that are still to be fetched."""
+    """Bytes of `files` that are not downloaded yet."""
 
     def held(file: RemoteFile) -> int:
         blob = hub.folder(listing.repo) / "blobs" / file.digest

@@ -1,4 +1,4 @@
-"""A hub, and the folder that keeps what came from it: the cache that huggingface_hub shares between programs."""
+"""A hub, and the layout of huggingface_hub's cache, which programs share."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Hub:
-    """`endpoint` is its address without a slash at the end, `cache` the folder of all models from it."""
+    """A hub at `endpoint`, an address without a trailing slash, and the folder `cache` of its models."""
 
     endpoint: str
     cache: Path
@@ -16,19 +16,19 @@ class Hub:
         return self.endpoint.partition("://")[2]
 
     def folder(self, repo: str) -> Path:
-        """Where the cache keeps a repository; `blobs` in it holds the files by their hashes."""
+        """Cache folder of a repository; its `blobs` holds files by hash."""
         return self.cache / f"models--{repo.replace('/', '--')}"
 
     def lock(self, repo: str, digest: str) -> Path:
-        """The file that programs lock while they fetch the file of this hash."""
+        """Lock file of a blob, held while a program downloads it."""
         return self.cache / ".locks" / self.folder(repo).name / f"{digest}.lock"
 
     def snapshot(self, repo: str, commit: str) -> Path:
-        """The folder of a commit, with its files by their names: links to the blobs."""
+        """Folder of a commit, whose files are links to blobs."""
         return self.folder(repo) / "snapshots" / commit
 
     def linked(self, repo: str, commit: str, name: str, digest: str) -> bool:
-        """Whether a file of a commit is here, which is done only for one whose hash was right."""
+        """True if a commit's file links to its blob; only verified files are linked."""
         link, blob = self.snapshot(repo, commit) / name, self.folder(repo) / "blobs" / digest
         try:
             return link.samefile(blob)
@@ -36,12 +36,12 @@ class Hub:
             return False
 
     def partial(self, repo: str, digest: str) -> Path:
-        """What is there of a file so far. `hf cache prune` knows the suffix; the library's own are named otherwise."""
+        """Partial download of a blob. `hf cache prune` knows the suffix; the library's own partial files differ."""
         return self.folder(repo) / "blobs" / f"{digest}.specchat.incomplete"
 
 
 def usual_hub() -> Hub:
-    """Those of the environment: HF_ENDPOINT, HF_HOME and HF_HUB_CACHE mean what they mean to huggingface_hub."""
+    """The hub of the environment: HF_ENDPOINT, HF_HOME and HF_HUB_CACHE, as huggingface_hub reads them."""
     from huggingface_hub import constants
 
     return Hub(constants.ENDPOINT.rstrip("/"), Path(constants.HF_HUB_CACHE))

@@ -1,4 +1,4 @@
-"""One file from a hub: what is there already is kept, what is cut goes on, and what came is checked."""
+"""Downloads one file: resumes a partial one, retries, and verifies the hash."""
 
 from collections.abc import Callable
 from hashlib import sha1, sha256
@@ -10,36 +10,35 @@ from specchat.engine.fetch.answer import Answer, Cancelled, Refused
 from specchat.engine.fetch.listing import Listing, RemoteFile
 from specchat.engine.fetch.source import Hub
 
-TRIES = 5
-"""Cuts in a row, without a byte between them, after which a file is given up."""
-PAUSE_S = 1.0
-"""Seconds before another try, where the hub asks for no other number."""
-LONGEST_PAUSE_S = 30.0
-LOOK_S = 0.2
-"""Seconds between looks at a file that another program is fetching."""
-_PASSING = (408, 429, 500, 502, 503, 504)
-"""Answers that may be others in a moment."""
+MAX_FAILURES = 5
+"""Failures in a row without a new byte, after which the download fails."""
+RETRY_S = 1.0
+MAX_RETRY_S = 30.0
+"""Seconds before a retry by default, and at most if the hub requests a pause."""
+POLL_S = 0.2
+"""Seconds between checks of a file that another program downloads."""
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
 
 
-def fetch(hub: Hub, listing: Listing, file: RemoteFile, gained: Callable[[int], None], cancelled: Event) -> None:
-    """Have `file` in the cache's blobs, whoever fetches it: of several programs one does, and the others wait for it.
+def fetch(hub: Hub, listing: Listing, file: RemoteFile, count: Callable[[int], None], cancelled: Event) -> None:
+    """Bring `file` into the cache's blobs; of several programs one downloads it and the others wait.
 
-    `gained` is told of bytes as they come, of fewer than none where some are thrown away.
+    `count` receives the number of new bytes, negative where some are discarded.
 
     Raises:
         Cancelled: `cancelled` was set.
-        EngineError: "download": the file is not what the hub announced.
-        Exception: whatever the library or the disk has to say; see `failures.failure`.
+        EngineError: "download": the file differs from the hub's announcement.
+        Exception: from the HTTP library or the disk; see `failures.failure`.
     """
     from filelock import FileLock, Timeout
 
     blob = hub.folder(listing.repo) / "blobs" / file.digest
-    part, told = hub.partial(listing.repo, file.digest), 0
+    part, counted = hub.partial(listing.repo, file.digest), 0
 
     def have(size: int) -> None:
-        nonlocal told
-        gained(size - told)
-        told = size
+        nonlocal counted
+        count(size - counted)
+        counted = size
 
     if hub.linked(listing.repo, listing.commit, file.name, file.digest):
         have(file.size)
@@ -57,13 +56,13 @@ def fetch(hub: Hub, listing: Listing, file: RemoteFile, gained: Callable[[int], 
             break
         except Timeout:
             have(_size(part))
-            if cancelled.wait(LOOK_S):
+            if cancelled.wait(POLL_S):
                 raise Cancelled from None
     try:
-        # What another program put there has not been compared with its hash.
-        if not blob.is_file() or not _sound(file, blob, cancelled):
+        # Another program may have put the blob there without verifying its hash.
+        if not blob.is_file() or not _verified(file, blob, cancelled):
             _complete(hub, listing, file, part, have, cancelled)
-            if not _sound(file, part, cancelled):
+            if not _verified(file, part, cancelled):
                 raise EngineError(
                     "download",
                     f"{file.name} of {listing.repo} came damaged: its hash is not the one announced. It was thrown "
@@ -78,47 +77,47 @@ def fetch(hub: Hub, listing: Listing, file: RemoteFile, gained: Callable[[int], 
 def _complete(
     hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
 ) -> None:
-    """Make `part` as long as the file is."""
+    """Download until `part` has the file's length."""
     if _size(part) > file.size:
         part.unlink()
     failed = 0
     while not part.exists() or _size(part) < file.size:
         before = _size(part)
-        pause = PAUSE_S
+        pause = RETRY_S
         try:
-            _read_on(hub, listing, file, part, have, cancelled)
+            _resume(hub, listing, file, part, have, cancelled)
             cut: Exception = EngineError("download", f"{hub.host} sent {file.name} of {listing.repo} only in part.")
         except Cancelled:
             raise
         except Refused as error:
-            if error.status not in _PASSING:
+            if error.status not in _TRANSIENT:
                 raise
-            cut, pause = error, PAUSE_S if error.pause is None else min(error.pause, LONGEST_PAUSE_S)
+            cut, pause = error, RETRY_S if error.pause is None else min(error.pause, MAX_RETRY_S)
         except TimeoutError as error:
             cut = error
-        except (OSError, EngineError):  # of this machine, such as a full disk; those of the network are wrapped
+        except (OSError, EngineError):  # local errors such as a full disk; those of the network are wrapped
             raise
         except Exception as error:
             cut = error
         failed = 1 if _size(part) > before else failed + 1
         if _size(part) < file.size:
-            if failed > TRIES:
+            if failed > MAX_FAILURES:
                 raise cut
             if cancelled.wait(pause):
                 raise Cancelled
 
 
-def _read_on(
+def _resume(
     hub: Hub, listing: Listing, file: RemoteFile, part: Path, have: Callable[[int], None], cancelled: Event
 ) -> None:
-    """Append to `part` what one answer of the hub brings."""
+    """Append one response of the hub to `part`."""
     from huggingface_hub import hf_hub_url
 
     url = hf_hub_url(listing.repo, file.name, revision=listing.commit, endpoint=hub.endpoint)
     size = _size(part)
     headers = {"Range": f"bytes={size}-"} if size else {}
     with Answer(hub, url, headers=headers, cancelled=cancelled) as answer, open(part, "ab") as out:
-        if size and answer.status != 206:  # all of it came, not the rest
+        if size and answer.status != 206:  # the hub ignored the range
             out.truncate(0)
             have(size := 0)
         for piece in answer.pieces():
@@ -128,8 +127,8 @@ def _read_on(
             have(size := size + len(piece))
 
 
-def _sound(file: RemoteFile, path: Path, cancelled: Event) -> bool:
-    """Whether the hash of what is at `path` is that of `file`; what has another is thrown away."""
+def _verified(file: RemoteFile, path: Path, cancelled: Event) -> bool:
+    """True if the file at `path` has the hash of `file`; one with another hash is deleted."""
     digest = sha256() if len(file.digest) == 64 else sha1(b"blob %d\0" % file.size)
     with open(path, "rb") as data:
         while piece := data.read(1 << 20):

@@ -1,1 +1,1 @@
-"""GGUF files: written from a checkpoint of ours, and run by llama.cpp through llama-cpp-python."""
+"""GGUF files: exported from a checkpoint, and run by llama.cpp through llama-cpp-python."""

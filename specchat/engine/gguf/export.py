@@ -1,4 +1,4 @@
-"""A checkpoint of ours as a GGUF file, which stands by itself: weights, tokenizer and chat template."""
+"""Exports a checkpoint as a self-contained GGUF file: weights, tokenizer and chat template."""
 
 import math
 import os
@@ -21,16 +21,16 @@ from specchat.engine.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Recipe, Rope
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]
-"""What matrices are stored as; vectors are always float32. With q4_0 embeddings and head are q8_0."""
+"""Type of matrices; vectors are always float32. With q4_0 the embeddings and the head are q8_0."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-BLOCK = 32
-"""Weights of a row that q8_0 and q4_0 scale together; a matrix of other rows is stored as f16."""
+BLOCK_WEIGHTS = 32
+"""Weights of a row that share a scale in q8_0 and q4_0; a matrix whose rows are no multiple is stored as f16."""
 
-OUTER = ("token_embd.weight", "output.weight")
+OUTER_MATRICES = ("token_embd.weight", "output.weight")
 """Embeddings and head."""
 FILE_TYPES: dict[Kind, int] = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7}
-"""llama.cpp's numbers of what a file mostly holds."""
-NAMES = {
+"""llama.cpp's numbers for the type of most tensors in a file."""
+TENSOR_NAMES = {
     "q_proj": "attn_q",
     "k_proj": "attn_k",
     "v_proj": "attn_v",
@@ -47,12 +47,10 @@ NAMES = {
 
 
 def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None = None, tokenizer: bool = True) -> None:
-    """Write `checkpoint` to `file`, its folder made if need be, layers first quantised as `quant` says.
+    """Write `checkpoint` to `file`, with the layers first quantised as `quant`; missing folders are created.
 
-    Nothing is left behind where that fails.
-
-    Matrices that are quantised by bitsandbytes are written as what they dequantise to. Without `tokenizer` the model
-    runs on token ids only.
+    Matrices quantised by bitsandbytes are written dequantised. Without `tokenizer` the model runs on token ids only.
+    A failure leaves nothing behind.
 
     Raises:
         EngineError: "config": the package gguf is not installed.
@@ -160,7 +158,7 @@ def _describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
 
 
 class _Tensors:
-    """Adds the tensors of one checkpoint in llama.cpp's names and layouts."""
+    """Adds the tensors of one checkpoint under llama.cpp's names and in its layouts."""
 
     def __init__(
         self, writer: Any, gguf: Any, weights: Weights, recipe: Recipe, kind: Kind, quant: Quant | None
@@ -193,14 +191,16 @@ class _Tensors:
             heads = {"attn_q": layer.mixer.heads, "attn_k": layer.mixer.kv_heads}
         for matrix in layer.products:
             for name, outputs in matrix.parts:
-                written = NAMES[_last(name)]
+                written = TENSOR_NAMES[_last(name)]
                 weight = self._matrix(name, outputs, matrix.inputs)
                 self._put(f"{theirs}{written}.weight", pairwise(weight, heads.get(written)))
                 if matrix.bias:
                     bias = self._weights.get(f"{name}.bias", outputs)
                     self._put(f"{theirs}{written}.bias", pairwise(bias, heads.get(written)))
         for norm in layer.norms:
-            self._put(f"{theirs}{NAMES[_last(norm.name)]}.weight", self._weights.get(f"{norm.name}.weight", norm.size))
+            self._put(
+                f"{theirs}{TENSOR_NAMES[_last(norm.name)]}.weight", self._weights.get(f"{norm.name}.weight", norm.size)
+            )
 
     def _matrix(self, name: str, outputs: int, inputs: int) -> Tensor:
         weight = self._weights.linear(name, outputs, inputs)
@@ -210,9 +210,9 @@ class _Tensors:
 
     def _put(self, name: str, tensor: Tensor) -> None:
         kind = self._kind if tensor.dim() == 2 else "f32"
-        if kind == "q4_0" and name in OUTER:
+        if kind == "q4_0" and name in OUTER_MATRICES:
             kind = "q8_0"
-        if kind in ("q4_0", "q8_0") and tensor.shape[1] % BLOCK:
+        if kind in ("q4_0", "q8_0") and tensor.shape[1] % BLOCK_WEIGHTS:
             kind = "f16"
         if kind in ("q4_0", "q8_0"):
             form = self._gguf.GGMLQuantizationType[kind.upper()]
@@ -224,7 +224,7 @@ class _Tensors:
 
 
 def _umask() -> int:
-    """What the system takes off the rights of new files, which a temporary one does not have."""
+    """The process's umask, which a temporary file ignores."""
     mask = os.umask(0)
     os.umask(mask)
     return mask
@@ -235,15 +235,15 @@ def _last(name: str) -> str:
 
 
 def pairwise(rows: Tensor, heads: int | None) -> Tensor:
-    """Rows of each head in the order of llama.cpp's "normal" rotation, which turns neighbours, not halves.
+    """Reorder the rows of each head for llama.cpp's "normal" rope, which rotates neighbours instead of halves.
 
-    Row i of the first half and row i of the second are rotated together: they become rows 2i and 2i + 1. With `heads`
-    None the architecture rotates halves (NeoX) and nothing moves.
+    Row i of the first half and row i of the second are rotated together: they become rows 2i and 2i + 1. `heads` None
+    means an architecture that rotates halves (NeoX): the rows stay.
     """
     if heads is None:
         return rows
-    turned: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
-    return turned
+    reordered: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).reshape(rows.shape)
+    return reordered
 
 
 def llama3_factors(rope: Rope) -> Tensor:

@@ -1,4 +1,4 @@
-"""A GGUF file that llama.cpp has opened: its weights, its vocabulary and what it says about itself."""
+"""A GGUF file opened by llama.cpp: weights, vocabulary and metadata."""
 
 import ctypes
 import re
@@ -8,35 +8,35 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
-from specchat.engine.gguf.library import TOLD, llama
+from specchat.engine.gguf.library import ERRORS, llama
 from specchat.engine.model.config import reach
 from specchat.engine.model.files import found
 
-PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
-"""The name of one part of a model in several files."""
+PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
+"""File name of one part of a split model."""
 MAGIC = b"GGUF"
 
 
-def parts(file: Path) -> list[Path]:
-    """All files of the model that `file` is, or is a part of, the first one first."""
-    if (split := PART.fullmatch(file.name)) is None:
+def file_parts(file: Path) -> list[Path]:
+    """All files of the model that `file` belongs to, in order."""
+    if (split := PART_NAME.fullmatch(file.name)) is None:
         return [file]
     name, count = split[1], int(split[3])
     return [file.with_name(f"{name}-{part:05}-of-{count:05}.gguf") for part in range(1, count + 1)]
 
 
-def whole(file: Path) -> Path:
-    """The file to open for the model that `file` is, or is a part of.
+def first_part(file: Path) -> Path:
+    """The file that llama.cpp opens for the model that `file` belongs to.
 
     Raises:
-        ModelError: it is missing or no GGUF file, or another part of it is missing.
+        ModelError: the file or another part is missing, or it is no GGUF file.
     """
     if not found(file):
         raise ModelError(f"{file} is missing. Give the .gguf file of the model.")
     with file.open("rb") as opened:
         if opened.read(len(MAGIC)) != MAGIC:
             raise ModelError(f"{file} is no GGUF file, or it was cut short. Download it again.")
-    files = parts(file)
+    files = file_parts(file)
     if missing := [part.name for part in files if not found(part)]:
         raise ModelError(
             f"{file}: {len(missing)} of {len(files)} parts are missing ({missing[0]}). Download all parts."
@@ -45,46 +45,46 @@ def whole(file: Path) -> Path:
 
 
 class GgufFile:
-    """An open file; closed when nothing refers to it any more."""
+    """An open file; closed when nothing refers to it."""
 
-    def __init__(self, path: Path, gpu_layers: int, progress: Callable[[float], None], arranged: bool = True) -> None:
-        """Read the weights, `arranged` anew for this processor; `progress` is told the share that is read.
+    def __init__(self, path: Path, gpu_layers: int, progress: Callable[[float], None], repack: bool = True) -> None:
+        """Read the weights, and `repack` them for this processor; `progress` receives the share read, 0 to 1.
 
         Raises:
-            ModelError: llama.cpp cannot load it, or the model is of a kind that is not run here.
+            ModelError: llama.cpp cannot load it, or its kind is not supported.
         """
         self.path = path
         self.api = api = llama()
         params = api.llama_model_default_params()
-        params.n_gpu_layers, params.use_extra_bufts = gpu_layers, arranged
+        params.n_gpu_layers, params.use_extra_bufts = gpu_layers, repack
 
         @api.llama_progress_callback  # type: ignore[untyped-decorator]
-        def told(share: float, _: object) -> bool:
+        def notify(share: float, _: object) -> bool:
             progress(share)
             return True
 
-        params.progress_callback = told
-        TOLD.forget()
+        params.progress_callback = notify
+        ERRORS.clear()
         self.model: int = api.llama_model_load_from_file(str(path).encode(), params)
         if not self.model:
-            raise ModelError(f"{path} cannot be loaded: {TOLD.reason() or 'llama.cpp does not say why'}.")
+            raise ModelError(f"{path} cannot be loaded: {ERRORS.reason() or 'llama.cpp does not say why'}.")
         weakref.finalize(self, api.llama_model_free, self.model)
-        if kind := unfit(api, self.model):
-            raise ModelError(f"{path} {kind}, which specchat does not run.")
+        if reason := unsupported(api, self.model):
+            raise ModelError(f"{path} {reason}, which specchat does not run.")
         self.vocab = api.llama_model_get_vocab(self.model)
         self.size: int = api.llama_vocab_n_tokens(self.vocab)
-        self.running = bool(api.llama_model_is_recurrent(self.model) or api.llama_model_is_hybrid(self.model))
-        """Whether layers keep a running state, of which no token can be taken back."""
+        self.recurrent = bool(api.llama_model_is_recurrent(self.model) or api.llama_model_is_hybrid(self.model))
+        """True if layers keep a recurrent state, which cannot be rolled back."""
 
     def value(self, key: str) -> str | None:
-        """A value of the file's metadata, in words; None where there is none, or a list."""
+        """A metadata value as text; None for a missing one and for a list."""
         buffer = ctypes.create_string_buffer(256)
         length = self.api.llama_model_meta_val_str(self.model, key.encode(), buffer, len(buffer))
         return None if length < 0 else buffer.value.decode("utf-8", "replace")
 
     @property
-    def longest(self) -> int | None:
-        """The longest sequence in tokens, with what the scaling of positions adds; None where the file does not say."""
+    def max_context(self) -> int | None:
+        """Longest sequence in tokens, rope scaling included; None if the file does not say."""
         trained = int(self.api.llama_model_n_ctx_train(self.model))
         if trained <= 0:
             return None
@@ -94,7 +94,7 @@ class GgufFile:
         return reach(self.value(f"{scaling}type") or "default", options, trained)[1]
 
     def template(self) -> str | None:
-        """The chat template, None where the file has none."""
+        """The chat template, or None."""
         source = self.api.llama_model_chat_template(self.model, None)
         return None if source is None else source.decode("utf-8", "replace")
 
@@ -106,8 +106,8 @@ def _number(text: str | None) -> float | None:
         return None
 
 
-def unfit(api: Any, model: int) -> str:
-    """What keeps a model from being run here, in words; "" where nothing does."""
+def unsupported(api: Any, model: int) -> str:
+    """Reason why a model is not supported, or ""."""
     if api.llama_model_has_encoder(model) or not api.llama_model_has_decoder(model):
         return "has an encoder"
     if api.llama_model_is_diffusion(model):

@@ -1,4 +1,4 @@
-"""The header of a GGUF file, read within bounds: what model it holds, and nothing of its weights.
+"""Reads the header of a GGUF file within bounds: metadata and tensor types, no weights.
 
 Format: github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 """
@@ -17,38 +17,42 @@ from specchat.engine.model.files import found
 
 Value = int | float | bool | str
 
-MOST_KEYS = 1 << 16
-MOST_TENSORS = 1 << 18
-LONGEST_TEXT = 1 << 26
-"""Bytes of one text; some files hold a whole tokenizer.json in one."""
-MOST_TEXTS = 1 << 21
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 18
+MAX_TEXT_BYTES = 1 << 26
+"""Some files hold a whole tokenizer.json in one text."""
+MAX_LIST_TEXTS = 1 << 21
 """Texts in all lists of a file; the largest vocabularies have 260,000 tokens and twice as many merges."""
-LONGEST_HEADER = 1 << 28
-KEPT_TEXT = 1 << 16
-"""Bytes of a text that is kept; of a longer one nothing is asked."""
-MOST_DIMENSIONS = 4
-ALIGNMENT = 32
-"""Bytes to whose multiples weights begin, where a file does not say otherwise."""
+MAX_HEADER_BYTES = 1 << 28
+MAX_KEPT_TEXT_BYTES = 1 << 16
+"""Longer texts are skipped: no reader needs them."""
+MAX_DIMENSIONS = 4
+DEFAULT_ALIGNMENT = 32
+"""Bytes to whose multiples weights begin, unless the file says otherwise."""
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
-TOKENS = "tokenizer.ggml.tokens"
-PADDING = b"[PAD"
-"""What the texts of tokens that only pad the vocabulary begin with."""
-LIST_HEAD = 12
-"""Bytes that tell the kind and the length of a list."""
-TYPES = {
+TOKENS_KEY = "tokenizer.ggml.tokens"
+PADDING_PREFIX = b"[PAD"
+"""Start of the texts of tokens that only pad the vocabulary."""
+LIST_HEAD_BYTES = 12
+"""Kind and length of a list."""
+TENSOR_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K",
     13: "Q5_K", 14: "Q6_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
     22: "IQ2_S", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4",
 }  # fmt: skip
-"""Names of the types of tensors by their numbers."""
+"""Names of tensor types by number."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """`values` by key without lists, of which `lengths` has the lengths. `tokens` is a hash of all tokens but padding.
+    """Metadata of a GGUF file.
 
-    `types` are the weights kept in each type of tensor, by its name.
+    Attributes:
+        values: by key, without lists.
+        lengths: of the lists, by key.
+        tokens: SHA-256 of all tokens but padding.
+        types: number of weights by the name of their tensor type.
     """
 
     values: Mapping[str, Value]
@@ -60,31 +64,28 @@ class Header:
     def architecture(self) -> str:
         return str(self.values.get("general.architecture", ""))
 
-    def whole(self, key: str) -> int | None:
-        """A whole number of the architecture's own keys, as `block_count`; None where there is none."""
+    def integer(self, key: str) -> int | None:
+        """An integer of the architecture's own keys, such as `block_count`; None if there is none."""
         value = self.values.get(f"{self.architecture}.{key}")
         return value if isinstance(value, int) else None
 
 
 class _Cursor:
-    """Reads forwards in a file's bytes.
-
-    Raises ValueError where there are too few of them.
-    """
+    """Reads a file's bytes forwards; raises ValueError at a premature end or beyond a bound."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data, self.at = data, 0
-        self.texts = MOST_TEXTS
-        """How many texts in lists are still read."""
+        self.texts = MAX_LIST_TEXTS
+        """List texts that may still be read."""
         self.unpadded = 0
-        """Where the last text ended that is no padding, of the lists so far."""
+        """End of the last list text that is no padding."""
 
     def take(self, size: int) -> int:
         start = self.at
         if size < 0 or start + size > len(self.data):
             raise ValueError("it ends in its header")
-        if start + size > LONGEST_HEADER:
-            raise ValueError(f"its header has more than {LONGEST_HEADER >> 20} MB")
+        if start + size > MAX_HEADER_BYTES:
+            raise ValueError(f"its header has more than {MAX_HEADER_BYTES >> 20} MB")
         self.at = start + size
         return start
 
@@ -99,12 +100,12 @@ class _Cursor:
         return value
 
     def text(self) -> str:
-        size = self.count(LONGEST_TEXT, "letters in one text")
+        size = self.count(MAX_TEXT_BYTES, "letters in one text")
         start = self.take(size)
-        return self.data[start : start + size].decode("utf-8", "replace") if size <= KEPT_TEXT else ""
+        return self.data[start : start + size].decode("utf-8", "replace") if size <= MAX_KEPT_TEXT_BYTES else ""
 
     def skip_list(self) -> int:
-        """Pass over a list; gives its length."""
+        """Skip a list and return its length."""
         kind = self.count(_TEXT + 4, "as a kind", "<I")
         length = self.count(len(self.data), "entries in one list")
         if kind in _SCALARS:
@@ -114,8 +115,8 @@ class _Cursor:
                 raise ValueError(f"it has a list of {length:,} texts")
             self.texts = left
             for _ in range(length):
-                start = self.take(self.count(LONGEST_TEXT, "letters in one text"))
-                if self.data[start : start + len(PADDING)] != PADDING:
+                start = self.take(self.count(MAX_TEXT_BYTES, "letters in one text"))
+                if self.data[start : start + len(PADDING_PREFIX)] != PADDING_PREFIX:
                     self.unpadded = self.at
         else:
             raise ValueError("it has a list of lists")
@@ -147,8 +148,8 @@ def _read(cursor: _Cursor) -> Header:
     version = cursor.number("<I")
     if version not in (2, 3):
         raise ValueError(f"version {version} of the format is none that is read (2 and 3)")
-    tensors = cursor.count(MOST_TENSORS, "tensors")
-    keys = cursor.count(MOST_KEYS, "keys")
+    tensors = cursor.count(MAX_TENSORS, "tensors")
+    keys = cursor.count(MAX_KEYS, "keys")
     values: dict[str, Value] = {}
     lengths: dict[str, int] = {}
     tokens = ""
@@ -162,8 +163,8 @@ def _read(cursor: _Cursor) -> Header:
         elif kind == _ARRAY:
             start = cursor.at
             lengths[key] = cursor.skip_list()
-            if key == TOKENS:
-                with memoryview(cursor.data) as whole, whole[start + LIST_HEAD : cursor.unpadded] as listed:
+            if key == TOKENS_KEY:
+                with memoryview(cursor.data) as whole, whole[start + LIST_HEAD_BYTES : cursor.unpadded] as listed:
                     tokens = sha256(listed).hexdigest()
         else:
             values[key] = value = cursor.number(_SCALARS[kind])
@@ -173,12 +174,12 @@ def _read(cursor: _Cursor) -> Header:
     last = 0
     for _ in range(tensors):
         cursor.text()
-        shape = [cursor.count(1 << 40, "rows") for _ in range(cursor.count(MOST_DIMENSIONS, "dimensions", "<I"))]
+        shape = [cursor.count(1 << 40, "rows") for _ in range(cursor.count(MAX_DIMENSIONS, "dimensions", "<I"))]
         kind_number = cursor.count(1 << 16, "as a type", "<I")
-        name = TYPES.get(kind_number, f"type {kind_number}")
+        name = TENSOR_TYPES.get(kind_number, f"type {kind_number}")
         types[name] = types.get(name, 0) + prod(shape)
         last = max(last, cursor.count(1 << 62, "bytes"))
-    alignment = values.get("general.alignment", ALIGNMENT)
+    alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
     if not isinstance(alignment, int) or isinstance(alignment, bool) or alignment < 1:
         raise ValueError("its general.alignment is no whole number")
     if tensors and -(-cursor.at // alignment) * alignment + last >= len(cursor.data):

@@ -1,4 +1,4 @@
-"""llama.cpp by way of llama-cpp-python: asked for by name where it is missing, and silent where it is there."""
+"""Loads llama.cpp through llama-cpp-python, and collects its errors instead of printing them."""
 
 import ctypes
 import logging
@@ -11,41 +11,41 @@ from specchat.engine.errors import EngineError
 
 INSTALL = 'pip install "specchat[gguf]"'
 ERROR, CONTINUED = 4, 5
-"""Two of llama.cpp's levels: an error, and more of the line before."""
+"""Two of llama.cpp's log levels: an error, and a continuation of the line before."""
 
 
-class Told:
-    """The last errors that llama.cpp told of."""
+class ErrorLog:
+    """llama.cpp's last errors."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=8)
         self._level = 0
 
-    def take(self, level: int, text: bytes, _: object) -> None:
-        """One piece of llama.cpp's log."""
+    def receive(self, level: int, text: bytes, _: object) -> None:
+        """Receive a piece of llama.cpp's log."""
         self._level = self._level if level == CONTINUED else level
         words = text.decode("utf-8", "replace").strip()
         if self._level == ERROR and words:
             self._lines.append(words)
             logging.getLogger(__name__).info("llama.cpp: %s", words)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self._lines.clear()
 
     def reason(self) -> str:
-        """The first error since `forget`, which is the cause of those after it, in a line; "" without any."""
+        """The first error since `clear`, which causes the later ones, in one line; "" without any."""
         if not self._lines:
             return ""
         words = one_line(self._lines[0]).removeprefix("llama_model_load: ")
         return words.removeprefix("error loading model: ").rstrip(".")
 
 
-TOLD = Told()
+ERRORS = ErrorLog()
 
 
 @cache
 def llama() -> ModuleType:
-    """The package llama_cpp, which from now on says nothing on its own.
+    """The package llama_cpp, silenced.
 
     Raises:
         EngineError: "config": it is not installed, or its library cannot be loaded.
@@ -62,7 +62,7 @@ def llama() -> ModuleType:
         ) from None
     package: ModuleType = llama_cpp
     # The package keeps no reference to a callback, and neither does llama.cpp.
-    llama.callback = package.llama_log_callback(TOLD.take)  # type: ignore[attr-defined]
+    llama.callback = package.llama_log_callback(ERRORS.receive)  # type: ignore[attr-defined]
     package.llama_log_set(llama.callback, ctypes.c_void_p(0))  # type: ignore[attr-defined]
     package.llama_backend_init()
     return package

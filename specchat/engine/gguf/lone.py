@@ -1,8 +1,8 @@
-"""Whether one row goes alone although its logits are then rounded otherwise: what that saves, and what it costs.
+"""Decides if a single row runs unpadded, although its logits are then rounded differently.
 
-Rows of passes of several are alike (`proof.py`). Where a row padded to that takes much longer than one alone, it goes
-alone, and choices that it is too close for are made again (`decoding/guard.py: RoughGuard`). How far a lone row is off
-is measured on a text that lone rows wrote: their own sums and the cache's entries both have their part in it.
+Rows of larger passes are equal (`proof.py`). If a padded row takes much longer than a lone one, it runs alone, and
+choices too close for its error are made again (`decoding/guard.py: RoughGuard`). The error is measured on a text that
+lone rows wrote, since both their own sums and their KV entries contribute to it.
 """
 
 from time import perf_counter
@@ -14,32 +14,32 @@ from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.options import Sampling
 
-STARTED = 8
+PROMPT_TOKENS = 8
 """Tokens before the text that the model writes."""
-WRITTEN = 10 * MOST_ROWS
-"""Tokens that the model writes at most, and MOST_ROWS at least."""
-TURNS = 40
-"""Times that each pass is timed at most: other programs only make one longer, so that the shortest counts."""
-AGAIN = 0.25
-"""What a token takes that is read again among many, in passes of one padded row: a tenth or so of them was seen."""
-SHARE = 0.9
-"""A row goes alone where it takes less than this share of a padded one, all that follows from it included."""
+MAX_WRITTEN_TOKENS = 10 * MOST_ROWS
+"""The model writes at least MOST_ROWS tokens, and at most these."""
+MAX_REPEATS = 40
+"""Timings of each pass; other programs only add time, so the shortest counts."""
+REREAD_COST = 0.25
+"""Cost of reading a token again among many, in padded single-row passes; about 0.1 was measured."""
+MAX_COST_RATIO = 0.9
+"""A row runs alone if that costs less than this share of a padded row, repeats included."""
 
 
 def lone_error(model: GgufModel, seen: float) -> float | None:
-    """What a logit may be off by where one row goes alone, `padding` being what makes rows alike; None where it had
-    better not.
+    """Error bound of a logit if single rows run alone; None if that does not pay.
 
-    `seen` is how far one row's logits were off elsewhere. The cache holds nothing of worth afterwards.
+    `model.padding` makes rows equal. `seen` is the error of a single row measured elsewhere. The cache's content is
+    lost.
     """
     begun = perf_counter()
     one, padded = _milliseconds(model, begun)
-    if one > SHARE * padded:
+    if one > MAX_COST_RATIO * padded:
         return None
     written, logits, last = _written(model, begun)
     count = len(logits)
     start = len(written) - count - MOST_ROWS
-    # The entries as passes of several rows make them, and once more as one pass makes them, which must be the same.
+    # KV entries from padded passes must equal those from one large pass.
     exact = torch.cat(
         [model.exact(written[at : at + MOST_ROWS], at).clone() for at in range(start, len(written), MOST_ROWS)]
     )
@@ -49,22 +49,22 @@ def lone_error(model: GgufModel, seen: float) -> float | None:
     error = SAFETY * max(seen, float((torch.cat([logits, last]) - exact).abs().max()))
     best = exact.topk(2).values
     close = float((best[:, 0] - best[:, 1] <= 2 * error).float().mean())
-    # Each close choice takes a padded row more, and before it what was read since the last one is read again.
-    again = close + AGAIN if close else 0.0
-    return error if one + again * padded <= SHARE * padded else None
+    # A close choice costs another padded row, and rereads the tokens since the last one before it.
+    repeats = close + REREAD_COST if close else 0.0
+    return error if one + repeats * padded <= MAX_COST_RATIO * padded else None
 
 
 def _milliseconds(model: GgufModel, begun: float) -> tuple[float, float]:
-    """The shortest passes of one row alone and of one that is padded."""
-    tokens = text(STARTED + 1, model.vocab)
+    """Milliseconds of the fastest lone and the fastest padded single-row pass."""
+    tokens = text(PROMPT_TOKENS + 1, model.vocab)
     model.write(tokens[:-1], 0)
     least = {True: float("inf"), False: float("inf")}
-    for turn in range(TURNS):
+    for turn in range(MAX_REPEATS):
         for alone in least:
             model.alone = alone
             started = perf_counter()
-            model.forward(tokens[-1:], STARTED)
-            if turn:  # the first of each kind takes longer
+            model.forward(tokens[-1:], PROMPT_TOKENS)
+            if turn:  # the first run of each is slower
                 least[alone] = min(least[alone], 1e3 * (perf_counter() - started))
         if turn and perf_counter() - begun > BUDGET_S / 3:
             break
@@ -73,14 +73,14 @@ def _milliseconds(model: GgufModel, begun: float) -> tuple[float, float]:
 
 
 def _written(model: GgufModel, begun: float) -> tuple[list[int], torch.Tensor, torch.Tensor]:
-    """A text that lone rows write, MOST_ROWS tokens after it, and the logits of both, the latter in one pass.
+    """Let lone rows write a text, and read MOST_ROWS more tokens after it in one pass.
 
     Returns:
-        the tokens, the first STARTED - 1 of which have no logits here; float32 [a multiple of MOST_ROWS, vocab];
-        float32 [MOST_ROWS, vocab].
+        all tokens, the first PROMPT_TOKENS - 1 without logits; logits of lone rows float32 [a multiple of MOST_ROWS,
+        vocab]; logits of the last pass float32 [MOST_ROWS, vocab].
     """
-    most = min(STARTED + WRITTEN, model.context - MOST_ROWS)
-    tokens = text(STARTED, model.vocab)
+    most = min(PROMPT_TOKENS + MAX_WRITTEN_TOKENS, model.context - MOST_ROWS)
+    tokens = text(PROMPT_TOKENS, model.vocab)
     rows: list[torch.Tensor] = []
     sampler, history = Sampler(Sampling(temperature=1.0)), History(())
     model.write(tokens[:-1], 0)
@@ -90,6 +90,6 @@ def _written(model: GgufModel, begun: float) -> tuple[list[int], torch.Tensor, t
         tokens.append(sampler.choose(rows[-1], len(tokens), history))
     model.alone = False
     kept = len(rows) // MOST_ROWS * MOST_ROWS
-    tokens = tokens[: STARTED - 1 + kept] + text(MOST_ROWS, model.vocab)
+    tokens = tokens[: PROMPT_TOKENS - 1 + kept] + text(MOST_ROWS, model.vocab)
     last = model.forward(tokens[-MOST_ROWS:], len(tokens) - MOST_ROWS).clone()
     return tokens, torch.stack(rows[:kept]), last

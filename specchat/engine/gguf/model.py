@@ -1,4 +1,4 @@
-"""A model that llama.cpp runs, on the CPU or a GPU, with its cache."""
+"""A model that llama.cpp runs on the CPU or a GPU, with its KV cache."""
 
 import ctypes
 import weakref
@@ -15,7 +15,7 @@ from specchat.engine.cpu.threads import Threads
 from specchat.engine.decoding.passes import BLOCK, MOST_ROWS
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
-from specchat.engine.gguf.library import TOLD
+from specchat.engine.gguf.library import ERRORS
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.pair import CacheType
@@ -25,17 +25,17 @@ CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
     "f16": ("GGML_TYPE_F16", 2.0),
     "q8_0": ("GGML_TYPE_Q8_0", 34 / 32),
 }
-"""llama.cpp's names of what an entry of the cache is kept as, and the bytes of one."""
-TRIED_ROWS = (2, 8)
-"""Rows of the passes that numbers of threads are compared by."""
-TRIALS = 5
-GAIN = 0.85
-"""What more threads must take at most of the time of fewer: each that shares its core holds up all of them."""
+"""llama.cpp's name of each KV cache type, and bytes of a value."""
+TIMED_ROWS = (2, 8)
+"""Passes that are timed to choose the number of threads."""
+THREAD_TIMINGS = 5
+MAX_TIME_RATIO = 0.85
+"""More threads must bring the time down to this share: a thread on a shared core delays all of them."""
 
 
 @dataclass(frozen=True)
 class GgufSettings:
-    """How a model is run; `threads` None takes the fastest of a few numbers."""
+    """Settings of a model; `threads` None chooses the fastest of a few numbers."""
 
     context: int
     threads: int | None
@@ -48,30 +48,30 @@ Padding = tuple[int, ...]
 
 
 class GgufModel:
-    """One sequence at a time, as `decoding.host.HostModel` asks for. Not thread-safe.
+    """A `HostModel` of one sequence. Not thread-safe.
 
-    `padding` says how many rows a pass of so many has: others are added whose outcome is dropped. It is set by whoever
-    found out at which counts rows come out alike (`proof.py`). Where one row goes `alone` it is not padded, and rounded
-    otherwise: it and what is read after it is `rough`, until `exact` or `write` read it again.
+    `padding` gives the rows of a pass by its tokens; added rows are discarded. `proof.py` finds a padding at which rows
+    are equal. With `alone` a single row is not padded and so rounded differently: the cache is `rough` from there on
+    until `exact` or `write` reads those tokens again.
 
-    A model with a running state goes on, and goes back by reading from the beginning: nothing may be drafted.
+    A recurrent model cannot be rolled back: it rereads everything instead, and supports no drafts.
     """
 
     def __init__(self, file: GgufFile, settings: GgufSettings) -> None:
-        """Make the cache.
+        """Allocate the KV cache.
 
         Raises:
-            ModelError: llama.cpp makes none, as where memory ran out.
+            ModelError: llama.cpp cannot allocate it.
         """
         self.file = file
         self.api = api = file.api
         self.vocab = file.size
-        self.context = min(settings.context, file.longest or settings.context)
+        self.context = min(settings.context, file.max_context or settings.context)
         self.padding: Padding = tuple(range(MOST_ROWS + 1))
         self.alone = False
         self._bytes = CACHE_TYPES[settings.cache][1]
         params = api.llama_context_default_params()
-        # The cache also has room for the rows that are added at its end.
+        # The cache also holds the padding rows at its end.
         params.n_ctx = self.context + MOST_ROWS
         params.n_batch = params.n_ubatch = BLOCK
         params.n_seq_max = 1
@@ -79,14 +79,14 @@ class GgufModel:
         params.type_k = params.type_v = getattr(api, CACHE_TYPES[settings.cache][0])
         on = settings.flash_attention
         params.flash_attn_type = api.LLAMA_FLASH_ATTN_TYPE_ENABLED if on else api.LLAMA_FLASH_ATTN_TYPE_DISABLED
-        TOLD.forget()
+        ERRORS.clear()
         self._context: int = api.llama_init_from_model(file.model, params)
         if not self._context:
             raise ModelError(
-                f"{file.path}: no cache for {self.context} tokens can be made ({TOLD.reason() or 'no reason'})."
+                f"{file.path}: no cache for {self.context} tokens can be made ({ERRORS.reason() or 'no reason'})."
             )
         self._batch = api.llama_batch_init(BLOCK, 0, 1)
-        # The context goes before the weights, which `file` holds until then.
+        # `file` keeps the weights alive until the context is freed.
         weakref.finalize(self, _close, file, self._context, self._batch)
         self._memory = api.llama_get_memory(self._context)
         self._columns = {
@@ -98,55 +98,55 @@ class GgufModel:
             self._batch.seq_id[row][0] = 0
         self._held = 0
         self._address = 0
-        self._made: dict[int, Tensor] = {}
-        """Logits at that address, by their rows."""
-        self._text: list[int] = []
+        self._views: dict[int, Tensor] = {}
+        """Logits at that address, by number of rows."""
+        self._tokens: list[int] = []
         self._exact = 0
-        """How many tokens of the text held no lone row read, nor anything after one."""
+        """Tokens in the cache before the first lone row."""
         self._flash = settings.flash_attention
         self._use(settings.threads or 1)
         self._threads: Threads | None = None
-        """Where the number is learnt."""
+        """Set where the number is chosen while running."""
 
     @property
     def block(self) -> int:
-        return self.context if self.file.running else BLOCK
+        return self.context if self.file.recurrent else BLOCK
 
     @property
     def rounds(self) -> bool:
-        """Whether weights are quantised: they have less than 16 bits on average."""
+        """True if weights are quantised, that is below 16 bits on average."""
         return bool(self.api.llama_model_size(self.file.model) < 2 * self.parameters())
 
     @property
     def rough(self) -> bool:
-        """Whether the logits made last may be off by what one row alone is rounded otherwise."""
-        return self._exact < len(self._text)
+        """True if the last logits may carry the rounding error of lone rows."""
+        return self._exact < len(self._tokens)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        """Put the entries of `tokens` into the cache from slot `start` on.
+        """Write the KV entries of `tokens` from position `start` on.
 
         Returns:
-            logits float32 [len(tokens), vocab], which the next pass overwrites.
+            logits float32 [len(tokens), vocab]; the next pass overwrites them.
         """
         if runs is not None or skip != NOTHING:
-            raise ValueError("llama.cpp is asked for chains, through all layers")
+            raise ValueError("llama.cpp verifies chains, through all layers")
         count = len(tokens)
         lone = self.alone and count == 1
-        self._back(start)
+        self._truncate(start)
         rows = self._decode(tokens, start, True, 1 if lone else self._padded(count))
         if not lone and self._exact == start:
             self._exact += count
         return self._logits(rows)[:count]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """What `forward` returned."""
+        """Return `hidden`: `forward` has computed the logits."""
         return hidden
 
     def keep(self, rows: Sequence[int], start: int) -> None:
-        raise ValueError("llama.cpp is asked for chains")
+        raise ValueError("llama.cpp verifies chains")
 
     def exact(self, tokens: Sequence[int], start: int) -> Tensor:
-        """As `forward`, with nothing rough before or in them."""
+        """`forward` without the rounding error of lone rows."""
         self.write([], start)
         alone, self.alone = self.alone, False
         try:
@@ -155,44 +155,44 @@ class GgufModel:
             self.alone = alone
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on, after those that are rough."""
-        before = self._text[:start]
-        # A running state is made from the beginning, so that it is the same with a reused prefix.
-        self._back(0 if self.file.running else start)
-        again = [*before[self._exact :], *tokens]
-        for at in range(0, len(again), BLOCK):
-            part = again[at : at + BLOCK]
+        """Write the KV entries of `tokens` from position `start` on, after rereading the rough ones before them."""
+        before = self._tokens[:start]
+        # A recurrent state is computed from the start, so that a reused prefix gives the same one.
+        self._truncate(0 if self.file.recurrent else start)
+        pending = [*before[self._exact :], *tokens]
+        for at in range(0, len(pending), BLOCK):
+            part = pending[at : at + BLOCK]
             self._decode(part, self._exact, False, self._padded(len(part)))
             self._exact += len(part)
 
     def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab] after `token` at slot `start`."""
+        """Logits float32 [vocab] after `token` at position `start`."""
         return self.exact([token], start)[0].clone()
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        raise ValueError("llama.cpp leaves out no layers")
+        raise ValueError("llama.cpp skips no layers")
 
     def parameters(self) -> int:
         """Number of weights."""
         return int(self.api.llama_model_n_params(self.file.model))
 
     def memory(self) -> int:
-        """Bytes of the weights, and of a cache whose layers are all as the first one."""
+        """Bytes of the weights and of the KV cache, assuming equal layers."""
         api, model = self.api, self.file.model
         heads = api.llama_model_n_head_kv(model) / max(1, api.llama_model_n_head(model))
         entries = 2 * api.llama_model_n_layer(model) * api.llama_model_n_embd(model) * heads * self.context
         return int(api.llama_model_size(model) + entries * self._bytes)
 
     def choose_threads(self, numbers: Sequence[int]) -> None:
-        """Take the number of threads, of ascending `numbers`, that passes of TRIED_ROWS rows are fastest with.
+        """Choose from ascending `numbers` of threads by timing passes of TIMED_ROWS rows.
 
-        Where all of them make the same bits the number is learnt from passes from then on: one that was good while the
-        machine was idle may be very bad when it is busy. With flash attention they may differ in long texts.
+        If all of them compute the same bits, later passes go on adapting the number, since the best one for an idle
+        machine may be bad for a busy one. With flash attention bits may differ in long texts.
         """
-        passes = [[0] * min(rows, self.context) for rows in TRIED_ROWS]
+        passes = [[0] * min(rows, self.context) for rows in TIMED_ROWS]
         seconds: dict[int, list[float]] = {threads: [] for threads in numbers}
-        # In turn, so that whatever else runs meets all of them; the first of each count starts its threads.
-        for turn in range(1 + TRIALS if len(numbers) > 1 else 0):
+        # In turn, so that other programs slow all of them; the first run of each count starts its threads.
+        for turn in range(1 + THREAD_TIMINGS if len(numbers) > 1 else 0):
             for threads, seen in seconds.items():
                 self._use(threads)
                 started = perf_counter()
@@ -202,14 +202,14 @@ class GgufModel:
                     seen.append(perf_counter() - started)
         chosen = numbers[0]
         for threads in numbers[1:]:
-            if median(seconds[threads]) < GAIN * median(seconds[chosen]):
+            if median(seconds[threads]) < MAX_TIME_RATIO * median(seconds[chosen]):
                 chosen = threads
-        self._threads = Threads(numbers if not self._flash and self._alike(numbers) else [chosen], chosen)
+        self._threads = Threads(numbers if not self._flash and self._bit_equal(numbers) else [chosen], chosen)
         self._use(chosen)
 
-    def _alike(self, numbers: Sequence[int]) -> bool:
-        """Whether passes come out the same bit for bit with each of these numbers of threads."""
-        passes = [list(range(min(rows, self.context))) for rows in (1, *TRIED_ROWS)]
+    def _bit_equal(self, numbers: Sequence[int]) -> bool:
+        """True if passes are bit-equal with each of these numbers of threads."""
+        passes = [list(range(min(rows, self.context))) for rows in (1, *TIMED_ROWS)]
         first: list[Tensor] = []
         for threads in numbers:
             self._use(threads)
@@ -224,50 +224,52 @@ class GgufModel:
         self.api.llama_set_n_threads(self._context, threads, threads)
 
     def _logits(self, rows: int) -> Tensor:
-        """Logits float32 [rows, vocab] where llama.cpp puts them."""
+        """A view of llama.cpp's logits: float32 [rows, vocab]."""
         pointer = self.api.llama_get_logits(self._context)
         address = ctypes.addressof(pointer.contents)
         if self._address != address:
-            self._address, self._made = address, {}
-        if rows not in self._made:
-            self._made[rows] = torch.from_numpy(np.ctypeslib.as_array(pointer, (rows, self.vocab)))
-        return self._made[rows]
+            self._address, self._views = address, {}
+        if rows not in self._views:
+            self._views[rows] = torch.from_numpy(np.ctypeslib.as_array(pointer, (rows, self.vocab)))
+        return self._views[rows]
 
     def _padded(self, count: int) -> int:
         return self.padding[count] if count < len(self.padding) else count
 
-    def _back(self, start: int) -> None:
-        """Forget what was read from slot `start` on."""
-        if 0 < start < len(self._text) and self.file.running:
+    def _truncate(self, start: int) -> None:
+        """Drop the tokens from position `start` on."""
+        if 0 < start < len(self._tokens) and self.file.recurrent:
             self.write([], start)
-        del self._text[start:]
+        del self._tokens[start:]
         self._exact = min(self._exact, start)
 
     def _decode(self, tokens: Sequence[int], start: int, logits: bool, rows: int) -> int:
-        """One pass; returns how many rows it had."""
+        """Run one pass and return its number of rows."""
         count = len(tokens)
         if start + count > self.context:
             raise ValueError(f"{count} tokens do not fit after {start} of {self.context}")
         if self._held > start:
             self.api.llama_memory_seq_rm(self._memory, 0, start, -1)
         columns = self._columns
-        # A target may choose a padding token that a draft has no row for.
+        # A target may choose a padding token beyond a draft's vocabulary.
         columns["token"][:count] = [min(token, self.vocab - 1) for token in tokens]
         columns["token"][count:rows] = columns["token"][count - 1]
         columns["pos"][:rows] = range(start, start + rows)
         columns["logits"][:rows] = logits
         self._batch.n_tokens = rows
         self._held = start + rows
-        self._text[start:] = tokens
-        TOLD.forget()
+        self._tokens[start:] = tokens
+        ERRORS.clear()
         if self._threads is not None and self._threads.next != self.threads:
             self._use(self._threads.next)
         started = perf_counter()
         if failed := self.api.llama_decode(self._context, self._batch):
             self.api.llama_memory_clear(self._memory, True)
             self._held = self._exact = 0
-            self._text = []
-            raise RuntimeError(f"llama.cpp cannot decode {rows} tokens after {start} (code {failed}): {TOLD.reason()}")
+            self._tokens = []
+            raise RuntimeError(
+                f"llama.cpp cannot decode {rows} tokens after {start} (code {failed}): {ERRORS.reason()}"
+            )
         if self._threads is not None:
             self._threads.took(rows, perf_counter() - started)
         return rows

@@ -1,13 +1,12 @@
-"""Whether a row comes out alike in passes of any number of rows, found by trying when a model is loaded.
+"""Tests at load which passes of llama.cpp are row-invariant, and finds a padding that makes them so.
 
-llama.cpp takes other kernels for one row than for several, and on a GPU for a few more than for many: sums are then
-rounded otherwise. Where a few more rows make the rows alike, passes are padded to so many; one row may still go alone
-(`lone.py`). Where they do not, how far rows are apart is measured, and choices as close as that are made again by one
-row alone (`decoding/guard.py`).
+llama.cpp selects kernels by the number of rows, and each kernel rounds sums differently. If a few more rows make all
+rows equal, passes are padded to that number; a single row may still run alone (`lone.py`). Otherwise the difference is
+measured, and choices closer than it are made again by one row alone (`decoding/guard.py`).
 
-Products of quantised weights round what they take to few bits. That hides nearly all differences of the attention
-before them, and makes the few that it does not hide large: of one row, whose kernels are others for certain on a
-processor, being alike in a few hundred places says nothing, nor does what one row was seen to be off by.
+Products of quantised weights round their inputs to few bits. That hides most differences of the attention before them
+and enlarges the rest. So a single row of quantised weights, which uses different kernels on a processor, is never taken
+as equal, however many comparisons agree, and no error measured on it is trusted.
 """
 
 from collections.abc import Sequence
@@ -23,26 +22,29 @@ from specchat.engine.gguf.lone import lone_error
 from specchat.engine.gguf.model import GgufModel, Padding
 
 MOST_PADDING = 4
-"""One row is padded to so many at most: more would make plain decoding pay too much for being alike."""
-SHIFT = 5
-"""How far the second pass of MOST_ROWS lies from the first: a row is then another one of its pass."""
-LENGTH = MOST_ROWS + SHIFT
-"""Tokens that a comparison needs."""
-STRIDE = 40
-FAR = 600
-"""Tokens from one comparison to the next, and before the last: some kernels are taken for long texts only, and what a
-quantised product hides of a difference shows in one row of many."""
+"""Largest padding of a single row; a larger one would slow plain decoding too much."""
+SHIFT_TOKENS = 5
+"""Distance between two passes of MOST_ROWS, which gives each token another row."""
+COMPARED_TOKENS = MOST_ROWS + SHIFT_TOKENS
+"""Tokens of one comparison."""
+STRIDE_TOKENS = 40
+MAX_POSITION = 600
+"""Distance between comparisons, and position of the last: some kernels serve long texts only, and a difference that
+quantised products hide shows in one row of many."""
 SLOW_S = 0.1
-FEW, GROUPS = (1, 2, 4, 8, MOST_ROWS), 4
-"""Where a pass of MOST_ROWS takes longer than SLOW_S, these counts are compared, in so many passes each; others are
-padded to them."""
+SLOW_COUNTS, SLOW_PASSES = (1, 2, 4, 8, MOST_ROWS), 4
+"""Row counts, and passes of each, to compare if MOST_ROWS take longer than SLOW_S. Other counts are padded."""
 
 
 @dataclass(frozen=True)
 class PaddingProof:
-    """Passes are padded so; `error` is 0 where rows then are alike, otherwise what they may differ by in a logit.
+    """Result of the test.
 
-    Where one row goes `alone`, only it differs. Nothing is compared where nothing is drafted.
+    Attributes:
+        padding: rows of a pass by its tokens.
+        error: bound on the difference of a logit between passes; 0 if padded rows are equal.
+        alone: a single row runs unpadded, and only it differs.
+        drafts: False for a recurrent model, which is not tested.
     """
 
     padding: Padding
@@ -51,7 +53,7 @@ class PaddingProof:
     drafts: bool = True
 
     @property
-    def words(self) -> str:
+    def exactness(self) -> str:
         if not self.drafts:
             return ONE_BY_ONE
         if self.alone:
@@ -64,29 +66,29 @@ class PaddingProof:
 
 
 def prove(model: GgufModel) -> PaddingProof:
-    """Compare passes of 1 to MOST_ROWS rows at places of a text; the cache holds nothing of worth afterwards.
+    """Compare passes of 1 to MOST_ROWS rows at several positions. The cache's content is lost.
 
     Raises:
-        ModelError: the context is too short for that.
+        ModelError: the context is too short.
     """
-    if model.context < STRIDE + LENGTH:
-        least_context = STRIDE + LENGTH
+    if model.context < STRIDE_TOKENS + COMPARED_TOKENS:
+        least_context = STRIDE_TOKENS + COMPARED_TOKENS
         raise ModelError(f"{model.file.path}: a context of {model.context} tokens is too short; give {least_context}.")
     unpadded = model.padding = tuple(range(MOST_ROWS + 1))
-    if model.file.running:
+    if model.file.recurrent:
         return PaddingProof(unpadded, 0.0, drafts=False)
-    tokens = text(min(FAR + LENGTH, model.context), model.vocab)
+    tokens = text(min(MAX_POSITION + COMPARED_TOKENS, model.context), model.vocab)
     slow = _seconds(model, tokens) > SLOW_S
-    counts = FEW if slow else range(1, MOST_ROWS + 1)
+    counts = SLOW_COUNTS if slow else range(1, MOST_ROWS + 1)
     agrees, error = [rows == 0 or rows in counts for rows in range(MOST_ROWS + 1)], 0.0
     begun, written = perf_counter(), 0
-    for place in range(STRIDE if slow else 0, len(tokens) - LENGTH + 1, STRIDE):
+    for place in range(STRIDE_TOKENS if slow else 0, len(tokens) - COMPARED_TOKENS + 1, STRIDE_TOKENS):
         if place > written:
             model.write(tokens[written:place], written)
         written = place
         whole = model.forward(tokens[place : place + MOST_ROWS], place).clone()
         for rows in counts:
-            differs = _differs(model, tokens, place, whole, rows, GROUPS if slow else MOST_ROWS)
+            differs = _differs(model, tokens, place, whole, rows, SLOW_PASSES if slow else MOST_ROWS)
             agrees[rows] &= differs == 0
             error = max(error, differs)
         if perf_counter() - begun > BUDGET_S:
@@ -112,7 +114,7 @@ def least(agrees: Sequence[bool]) -> Padding:
 
 
 def _seconds(model: GgufModel, tokens: Sequence[int]) -> float:
-    """What a pass of MOST_ROWS takes, the first one left out."""
+    """Seconds of the second pass of MOST_ROWS; the first warms up."""
     for _ in range(2):
         started = perf_counter()
         model.forward(tokens[:MOST_ROWS], 0)
@@ -120,19 +122,19 @@ def _seconds(model: GgufModel, tokens: Sequence[int]) -> float:
 
 
 def _differs(model: GgufModel, tokens: Sequence[int], place: int, whole: Tensor, rows: int, passes: int) -> float:
-    """How far `whole`, the logits of MOST_ROWS tokens from `place` on, are from those of passes of `rows` over them.
+    """Largest difference between `whole`, the logits of MOST_ROWS tokens from `place` on, and passes of `rows`.
 
-    A pass of as many rows begins SHIFT tokens later, and goes on after them.
+    A second pass of MOST_ROWS begins SHIFT_TOKENS later.
     """
     differs = 0.0
     if rows == MOST_ROWS:
-        model.write(tokens[place : place + SHIFT], place)
-    starts = range(0, MOST_ROWS - rows + 1, rows)[:passes] if rows < MOST_ROWS else (SHIFT,)
+        model.write(tokens[place : place + SHIFT_TOKENS], place)
+    starts = range(0, MOST_ROWS - rows + 1, rows)[:passes] if rows < MOST_ROWS else (SHIFT_TOKENS,)
     for at in starts:
         made = model.forward(tokens[place + at : place + at + rows], place + at)
-        differs = max(differs, _apart(made[: MOST_ROWS - at], whole[at : at + rows]))
+        differs = max(differs, _difference(made[: MOST_ROWS - at], whole[at : at + rows]))
     return differs
 
 
-def _apart(a: Tensor, b: Tensor) -> float:
+def _difference(a: Tensor, b: Tensor) -> float:
     return 0.0 if torch.equal(a, b) else max(float((a - b).abs().max()), torch.finfo(torch.float32).tiny)

@@ -1,4 +1,4 @@
-"""The vocabulary of a GGUF file, split and joined by llama.cpp itself."""
+"""The tokenizer of a GGUF file, run by llama.cpp."""
 
 import ctypes
 from collections.abc import Sequence
@@ -11,19 +11,18 @@ from specchat.engine.gguf.file import GgufFile
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 
-LONGEST = 1 << 16
-"""Bytes of a token's text at most."""
+MAX_TOKEN_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Split:
-    """A text in tokens."""
+class Encoding:
+    """Token ids of a text, as `tokenizers.Encoding` has them."""
 
     ids: list[int]
 
 
 class GgufTokens:
-    """Behaves as a `tokenizers.Tokenizer`; see `tokenizer.Backend`."""
+    """A `tokenizer.Backend`, which has the interface of `tokenizers.Tokenizer`."""
 
     normalizer = None
 
@@ -34,11 +33,11 @@ class GgufTokens:
         self._ids: dict[str, int] = {}
         self._added: dict[int, AddedToken] = {}
         self.ends: set[int] = set()
-        """The tokens that end a reply."""
+        """End-of-generation tokens."""
         special = api.LLAMA_TOKEN_ATTR_CONTROL | api.LLAMA_TOKEN_ATTR_UNKNOWN
-        buffer = ctypes.create_string_buffer(LONGEST)
+        buffer = ctypes.create_string_buffer(MAX_TOKEN_BYTES)
         for token in range(file.size):
-            length = api.llama_token_to_piece(vocab, token, buffer, LONGEST, 0, True)
+            length = api.llama_token_to_piece(vocab, token, buffer, MAX_TOKEN_BYTES, 0, True)
             self._pieces.append(ctypes.string_at(buffer, max(0, length)))
             attributes = api.llama_vocab_get_attr(vocab, token)
             if attributes & api.LLAMA_TOKEN_ATTR_UNUSED:
@@ -54,7 +53,7 @@ class GgufTokens:
         by_pieces = api.llama_vocab_type(vocab) == api.LLAMA_VOCAB_TYPE_SPM
         self._space_first = by_pieces if spaced is None else spaced == "true"
 
-    def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Split:
+    def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Encoding:
         text = sequence.encode()
         room = len(text) + 8
         while True:
@@ -63,7 +62,7 @@ class GgufTokens:
                 self._file.vocab, text, len(text), tokens, room, add_special_tokens, True
             )
             if found >= 0:
-                return Split(list(tokens[:found]))
+                return Encoding(list(tokens[:found]))
             room = -found
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -84,7 +83,7 @@ class GgufTokens:
 
 
 def tokenizer_of(file: GgufFile) -> tuple[Tokenizer, frozenset[int]]:
-    """The tokenizer of a file, and the tokens that end a reply.
+    """The tokenizer of a file, and its end-of-generation tokens.
 
     Raises:
         ModelError: the file has no vocabulary, or a template that does not parse.

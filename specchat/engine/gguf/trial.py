@@ -1,7 +1,7 @@
-"""A file is looked at by llama.cpp in a process of its own first: a damaged one may end the process that opens it.
+"""Tries a GGUF file in a child process first, because a damaged file may crash the process that opens it.
 
-At first no weights are read: llama.cpp makes the graph of the model with sizes alone. Then a few tokens go through all
-of it, as some of what a file says is wrong only then. What that reads is in memory when the model is loaded.
+The trial first builds llama.cpp's graph from sizes alone, without weights. Then it decodes a few tokens, since some
+damage shows only there. That also brings the file into the page cache.
 """
 
 import os
@@ -13,45 +13,44 @@ from typing import Any, Literal, cast
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.file import parts
+from specchat.engine.gguf.file import file_parts
 from specchat.engine.model.memory import free_memory
 
-MOST_S = 60.0
-BYTES_A_SECOND = 50e6
-"""Seconds until a file counts as damaged, besides those that a slow disk takes for its bytes."""
-SHARE = 0.5
-"""Files up to this share of the free memory are tried with tokens: larger ones would be read from the disk twice."""
-MANY = 16
-"""Tokens that go through the model at once, before one goes alone."""
-ROWS = 32
-"""Tokens of the cache that is tried."""
-REFUSED = 3
-"""The exit code of a trial that llama.cpp told the outcome of."""
+TIMEOUT_S = 60.0
+SLOW_DISK_BYTES_A_SECOND = 50e6
+"""A file counts as damaged after the timeout plus the seconds that a slow disk needs for its bytes."""
+MAX_MEMORY_SHARE = 0.5
+"""Share of free memory up to which files are tried with tokens; larger files would be read from the disk twice."""
+BATCH_TOKENS = 16
+"""Tokens of the first pass; a single one follows."""
+CONTEXT_TOKENS = 32
+REFUSED_EXIT_CODE = 3
+"""Exit code of a trial for which llama.cpp reported a reason."""
 
 
-Way = Literal["unread", "arranged", "stored"]
-"""Weights are left unread, arranged anew for this processor's fastest products, or taken as they are stored."""
+Mode = Literal["unread", "arranged", "stored"]
+"""Weights are not read, repacked for this processor's fastest kernels, or used as stored."""
 
 
-def attempt(file: Path) -> bool:
-    """Let child processes look at a file; gives whether its weights may be arranged anew for this processor.
+def try_file(file: Path) -> bool:
+    """Try a file in child processes; True if its weights may be repacked for this processor.
 
-    On some machines those products end the process, and the file is sound.
+    On some machines the kernels for repacked weights crash although the file is sound.
 
     Raises:
-        ModelError: llama.cpp cannot load it, or does not survive it.
+        ModelError: llama.cpp cannot load the file, or crashes.
     """
-    size = sum(part.stat().st_size for part in parts(file))
+    size = sum(part.stat().st_size for part in file_parts(file))
     free = free_memory()
-    ways: tuple[Way, ...] = ("arranged", "stored") if free is None or size <= SHARE * free else ("unread",)
-    for way in ways:
-        if _survived(file, way, MOST_S + size / BYTES_A_SECOND):
-            return way != "stored"
+    modes: tuple[Mode, ...] = ("arranged", "stored") if free is None or size <= MAX_MEMORY_SHARE * free else ("unread",)
+    for mode in modes:
+        if _survived(file, mode, TIMEOUT_S + size / SLOW_DISK_BYTES_A_SECOND):
+            return mode != "stored"
     raise ModelError(f"{file} cannot be loaded: llama.cpp did not survive it. It is damaged: download it again.")
 
 
-def _survived(file: Path, way: Way, within_s: float) -> bool:
-    command = [sys.executable, "-m", __name__, str(file), way]
+def _survived(file: Path, mode: Mode, within_s: float) -> bool:
+    command = [sys.executable, "-m", __name__, str(file), mode]
     environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
     try:
         ended = subprocess.run(
@@ -59,14 +58,14 @@ def _survived(file: Path, way: Way, within_s: float) -> bool:
         )
     except subprocess.TimeoutExpired:
         return False
-    if ended.returncode == REFUSED:
+    if ended.returncode == REFUSED_EXIT_CODE:
         raise ModelError(f"{file} cannot be loaded: {one_line(ended.stdout.decode('utf-8', 'replace'), 300)}.")
     return ended.returncode == 0
 
 
-def look(file: str, way: Way) -> str:
-    """Why llama.cpp cannot load a file, or run it where its weights are read, "" where it can."""
-    from specchat.engine.gguf.library import TOLD, llama
+def find_fault(file: str, mode: Mode) -> str:
+    """Reason why llama.cpp cannot load a file, or run it if `mode` reads weights; else ""."""
+    from specchat.engine.gguf.library import ERRORS, llama
 
     api = llama()
     params = api.llama_model_default_params()
@@ -74,43 +73,43 @@ def look(file: str, way: Way) -> str:
     params.load_mode = api.LLAMA_LOAD_MODE_NONE
     model = api.llama_model_load_from_file(file.encode(), params)
     if not model:
-        return _adapter(file) or TOLD.reason() or "llama.cpp does not say why"
+        return _adapter(file) or ERRORS.reason() or "llama.cpp does not say why"
     options = api.llama_context_default_params()
-    options.n_ctx = options.n_batch = options.n_ubatch = ROWS
+    options.n_ctx = options.n_batch = options.n_ubatch = CONTEXT_TOKENS
     options.n_threads = options.n_threads_batch = 1
     if not api.llama_init_from_model(model, options):
-        return TOLD.reason() or "llama.cpp makes no cache for it"
-    return "" if way == "unread" else _run(api, file, options, way == "arranged")
+        return ERRORS.reason() or "llama.cpp makes no cache for it"
+    return "" if mode == "unread" else _run(api, file, options, mode == "arranged")
 
 
-def _run(api: Any, file: str, options: Any, arranged: bool) -> str:
-    """Why no token goes through the model, "" where one does."""
-    from specchat.engine.gguf.library import TOLD
+def _run(api: Any, file: str, options: Any, repack: bool) -> str:
+    """Reason why the model decodes no token, or ""."""
+    from specchat.engine.gguf.library import ERRORS
 
     params = api.llama_model_default_params()
-    params.n_gpu_layers, params.use_extra_bufts = 0, arranged
+    params.n_gpu_layers, params.use_extra_bufts = 0, repack
     model = api.llama_model_load_from_file(file.encode(), params)
     context = api.llama_init_from_model(model, options) if model else None
     if not context:
-        return TOLD.reason() or "llama.cpp does not say why"
+        return ERRORS.reason() or "llama.cpp does not say why"
     if api.llama_model_has_encoder(model):
-        return ""  # which is refused with its reason when it is loaded
-    for count in (MANY, 1):  # one row and many go through different code
+        return ""  # loading refuses it with a reason
+    for count in (BATCH_TOKENS, 1):  # one row and several use different kernels
         tokens = (api.llama_token * count)()
         if api.llama_decode(context, api.llama_batch_get_one(tokens, count)):
-            return TOLD.reason() or "no token goes through it"
+            return ERRORS.reason() or "no token goes through it"
     logits = api.llama_get_logits_ith(context, -1)
     scores = logits[: api.llama_vocab_n_tokens(api.llama_model_get_vocab(model))]
     return "" if all(map(isfinite, scores)) else "what it computes are no numbers"
 
 
 def _adapter(file: str) -> str:
-    """What a file is that is no model, by its own word; "" where it gives none."""
+    """Reason that names the kind of a file that is no model, such as a LoRA adapter; else ""."""
     from gguf import GGUFReader
 
     try:
         field = GGUFReader(file).get_field("general.type")
-    except Exception:  # of damaged files it raises anything
+    except Exception:  # damaged files raise anything
         return ""
     kind = field.contents() if field is not None else "model"
     return "" if kind == "model" else f"it is no model by itself, but of the kind {one_line(str(kind), 40)}"
@@ -118,9 +117,9 @@ def _adapter(file: str) -> str:
 
 if __name__ == "__main__":
     try:
-        refused = look(sys.argv[1], cast(Way, sys.argv[2]))
+        refused = find_fault(sys.argv[1], cast(Mode, sys.argv[2]))
     except EngineError as error:
         refused = error.message.rstrip(".")
     print(refused, flush=True)
-    # At once: what llama.cpp made of a damaged file may not survive being freed.
-    os._exit(REFUSED if refused else 0)
+    # Exit at once: freeing a damaged model may crash.
+    os._exit(REFUSED_EXIT_CODE if refused else 0)

@@ -1,1 +1,1 @@
-"""Models that transformers runs, below the same step."""
+"""Models that transformers runs, used by the same step."""

@@ -1,16 +1,16 @@
-"""Layers of transformers' cache that give back any number of tokens exactly, and those that keep a running state."""
+"""Layers of transformers' KV cache that roll back any number of tokens exactly, and those with a recurrent state."""
 
 from typing import Any
 
 from torch import Tensor
 from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-LEAST_ROOM = 256
-"""Tokens that a layer has room for at first; it doubles."""
+INITIAL_CAPACITY = 256
+"""Tokens; it doubles."""
 
 
 class Entries:
-    """Keys and values [1, heads, length, head size], in tensors that have room for more."""
+    """Keys and values [1, heads, length, head_dim], in tensors with spare capacity."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -21,24 +21,24 @@ class Entries:
         count = keys.shape[-2]
         needed = self.length + count
         if not self._stores or needed > self._stores[0].shape[-2]:
-            self._grow((keys, values), max(LEAST_ROOM, needed, 2 * self.length))
+            self._grow((keys, values), max(INITIAL_CAPACITY, needed, 2 * self.length))
         for store, new in zip(self._stores, (keys, values), strict=True):
             store[..., self.length : needed, :] = new
         self.length = needed
 
     def since(self, start: int) -> tuple[Tensor, Tensor]:
-        """Views of what is kept from entry `start` on."""
+        """Views [1, heads, length - start, head_dim] of the KV entries from position `start` on."""
         keys, values = (store[..., start : self.length, :] for store in self._stores)
         return keys, values
 
     def _grow(self, like: tuple[Tensor, Tensor], room: int) -> None:
-        held, self._stores = self._stores, [new.new_empty(*new.shape[:-2], room, new.shape[-1]) for new in like]
-        for store, old in zip(self._stores, held, strict=False):
+        old_stores, self._stores = self._stores, [new.new_empty(*new.shape[:-2], room, new.shape[-1]) for new in like]
+        for store, old in zip(self._stores, old_stores, strict=False):
             store[..., : self.length, :] = old[..., : self.length, :]
 
 
-class WholeLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Attends everything."""
+class FullAttentionLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Attends to all positions."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -51,15 +51,15 @@ class WholeLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self.keys, self.values = self.entries.since(0)
         return self.keys, self.values
 
-    def cut(self, length: int) -> None:
-        """Hold the first `length` tokens."""
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` positions."""
         self.entries.length = min(length, self.entries.length)
         if self.is_initialized:
             self.keys, self.values = self.entries.since(0)
 
 
-class WindowLayer(DynamicSlidingWindowLayer):  # type: ignore[no-untyped-call]
-    """Attends a window, and keeps what is before it: of less nothing could be taken back once the window is full."""
+class SlidingWindowLayer(DynamicSlidingWindowLayer):  # type: ignore[no-untyped-call]
+    """Attends to a window, and keeps the KV entries before it, which a rollback needs once the window is full."""
 
     def __init__(self, sliding_window: int) -> None:
         super().__init__(sliding_window)
@@ -74,32 +74,33 @@ class WindowLayer(DynamicSlidingWindowLayer):  # type: ignore[no-untyped-call]
         self.keys, self.values = self.entries.since(max(0, before - self.sliding_window + 1))
         return self.keys, self.values
 
-    def cut(self, length: int) -> None:
-        """Hold the first `length` tokens."""
+    def truncate(self, length: int) -> None:
+        """Keep the first `length` positions."""
         self.entries.length = self.cumulative_length = min(length, self.entries.length)
 
 
-def roomy(cache: DynamicCache) -> list[WholeLayer | WindowLayer]:
-    """Put layers that give back tokens in the place of transformers' own that only attend; gives those."""
-    made: list[WholeLayer | WindowLayer] = []
+def replace_attention_layers(cache: DynamicCache) -> list[FullAttentionLayer | SlidingWindowLayer]:
+    """Replace transformers' attention layers by ones that roll back, and return the new ones."""
+    made: list[FullAttentionLayer | SlidingWindowLayer] = []
     for index, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer:
-            made.append(WholeLayer())
+            made.append(FullAttentionLayer())
         elif type(layer) is DynamicSlidingWindowLayer:
-            made.append(WindowLayer(layer.sliding_window))
+            made.append(SlidingWindowLayer(layer.sliding_window))
         else:
             continue
         cache.layers[index] = made[-1]
     return made
 
 
-def running(cache: DynamicCache) -> list[Any]:
-    """The layers whose state no tokens can be taken out of."""
-    return [layer for layer in cache.layers if not isinstance(layer, (WholeLayer, WindowLayer, DummyLayer))]
+def recurrent_layers(cache: DynamicCache) -> list[Any]:
+    """Layers with a recurrent state, which cannot be rolled back."""
+    reversible = (FullAttentionLayer, SlidingWindowLayer, DummyLayer)
+    return [layer for layer in cache.layers if not isinstance(layer, reversible)]
 
 
 def copied(state: Any) -> Any:
-    """A state with tensors of its own: layers change theirs in place."""
+    """A deep copy of a state, because layers change theirs in place."""
     if isinstance(state, Tensor):
         return state.clone()
     if isinstance(state, dict):

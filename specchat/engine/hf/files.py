@@ -1,4 +1,4 @@
-"""A checkpoint that transformers is to run: looked at first, then read."""
+"""A checkpoint for transformers: checks its files, then loads the network."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,17 +26,15 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import QUANT_BITS, Wanted
 
-WORDS = 300
-"""Characters of what transformers says that are passed on."""
-SHOWN = 3
-"""Weights that are named where some are missing."""
-
-
-MOST_LAYERS = 10_000
+MAX_MESSAGE = 300
+"""Length to which transformers' messages are cut."""
+MAX_NAMES = 3
+"""Missing weights that a message names."""
+MAX_LAYERS = 10_000
 
 
 class _Text(Ends):
-    """What is asked of transformers' settings, which takes some values of any kind."""
+    """Settings that are checked here, since transformers accepts values of any type for them."""
 
     vocab_size: Count
     hidden_size: MaybeCount = None
@@ -45,13 +43,13 @@ class _Text(Ends):
 
 @dataclass(frozen=True)
 class HfFiles:
-    """A checkpoint that was found.
+    """A checked checkpoint.
 
     Attributes:
         config: transformers' own.
         size: bytes of the weights in the files.
-        bits: of a weight that is not quantised, 32 where the checkpoint does not say.
-        trusted: whether programs that come with it may be run.
+        bits: of an unquantised weight; 32 if the checkpoint does not say.
+        trusted: True if the checkpoint's own code may run.
     """
 
     folder: Path
@@ -65,10 +63,10 @@ class HfFiles:
         """Read and check the settings in `folder`, and find its weights.
 
         Raises:
-            ModelError: files missing, damaged or pickled, or a model that this transformers does not run, or only by
-                programs that come with it and are not trusted.
+            ModelError: files are missing, damaged or pickled, or this transformers does not run the model, or only with
+                code from the checkpoint that is not trusted.
         """
-        _hush()
+        _silence()
         path = folder / "config.json"
         raw = read_json(path)
         shards = weight_files(folder)
@@ -92,26 +90,26 @@ class HfFiles:
         _check_layers(raw, str(path))
         try:
             config = AutoConfig.from_pretrained(folder, trust_remote_code=trusted, local_files_only=True)
-        except Exception as error:  # of damaged settings it raises anything
+        except Exception as error:  # damaged settings raise anything
             raise ModelError(f"{path} cannot be used: transformers says: {_words(error)}") from None
         text = config.get_text_config(decoder=True)
         checked(_Text, {key: getattr(text, key, None) for key in _Text.model_fields}, str(path))
         dtype = text.dtype or config.dtype
         bits = 8 * dtype.itemsize if isinstance(dtype, torch.dtype) else 32
         for shard in shards:
-            _look(shard)
+            _check_head(shard)
         files = cls(folder, config, sum(shard.stat().st_size for shard in shards), bits, trusted)
-        files._maker()
+        files._auto_class()
         return files
 
     @property
     def quantised(self) -> bool:
-        """Whether the files hold quantised weights."""
+        """True if the files hold quantised weights."""
         return getattr(self.config, "quantization_config", None) is not None
 
     @property
     def own_programs(self) -> bool:
-        """Whether programs that come with the checkpoint are run."""
+        """True if the checkpoint's own code runs."""
         return self.trusted and hasattr(self.config, "auto_map")
 
     def tokenizer(self) -> Tokenizer:
@@ -123,18 +121,18 @@ class HfFiles:
         return Tokenizer.read(self.folder, self.config.get_text_config(decoder=True).vocab_size)
 
     @property
-    def longest(self) -> int | None:
-        """The longest sequence that can be asked for, in tokens; None where nothing bounds it."""
+    def max_context(self) -> int | None:
+        """Longest sequence in tokens; None if it is unbounded."""
         found = reach_of(self.config.get_text_config(decoder=True))
         return found[1] if found else None
 
-    def context(self, asked: int | None) -> int:
-        """Tokens of a cache where a pair asks for so many, or does not say."""
-        usual, longest = reach_of(self.config.get_text_config(decoder=True)) or (DEFAULT_CONTEXT, asked)
-        return min(asked, longest or asked) if asked else min(DEFAULT_CONTEXT, usual)
+    def context(self, requested: int | None) -> int:
+        """Tokens of the KV cache for the pair's `context` setting, or the default."""
+        usual, longest = reach_of(self.config.get_text_config(decoder=True)) or (DEFAULT_CONTEXT, requested)
+        return min(requested, longest or requested) if requested else min(DEFAULT_CONTEXT, usual)
 
-    def needs(self, on_gpu: bool, quant: Wanted | None) -> int:
-        """Bytes of the weights once they are read; of those that are quantised, embedding and head are not."""
+    def weight_bytes(self, on_gpu: bool, quant: Wanted | None) -> int:
+        """Bytes of the loaded weights; quantising leaves embeddings and head as they are."""
         widened = 32 if not on_gpu and not self.quantised else self.bits
         if quant not in QUANT_BITS:
             return self.size * widened // self.bits
@@ -145,26 +143,26 @@ class HfFiles:
         return (layers * QUANT_BITS[quant] + kept * widened) // 8
 
     def check(self, device: str, quant: Wanted | None) -> None:
-        """Find out whether what quantised weights need is installed.
+        """Check the requirements of quantised weights.
 
         Raises:
-            ModelError: a package or a GPU is missing, or the two ways of quantising contradict each other.
+            ModelError: a package or a GPU is missing, or the checkpoint is quantised already.
         """
         if quant in QUANT_BITS and self.quantised:
             raise ModelError(f"{self.folder} is quantised already and cannot become {quant}. Leave quant out.")
         if quant not in QUANT_BITS and not self.quantised:
             return
-        asked = _bitsandbytes(quant) if quant in QUANT_BITS else None
+        requested = _bitsandbytes(quant) if quant in QUANT_BITS else None
         try:
-            get_hf_quantizer(deepcopy(self.config), asked, {"": device}, True, {})  # type: ignore[no-untyped-call]
-        except Exception as error:  # each way of quantising has its own
+            get_hf_quantizer(deepcopy(self.config), requested, {"": device}, True, {})  # type: ignore[no-untyped-call]
+        except Exception as error:  # each method has its own
             raise ModelError(f"{self.folder} cannot be loaded: transformers says: {_words(error)}") from None
 
-    def read(self, device: str, quant: Wanted | None) -> Any:
-        """The network, in evaluation mode on `device`, its layers quantised as `quant` says.
+    def load(self, device: str, quant: Wanted | None) -> Any:
+        """Load the network in evaluation mode on `device`, with layers quantised as `quant`.
 
-        On the CPU weights of 16 bits become float32: few processors multiply anything else faster, and rows of a pass
-        then come out close to each other.
+        On the CPU 16-bit weights become float32: few processors multiply 16 bits faster, and rows of different passes
+        then differ less.
 
         Raises:
             ModelError: weights are missing or damaged.
@@ -174,10 +172,10 @@ class HfFiles:
             options["quantization_config"] = _bitsandbytes(quant)
         placed = self.quantised or quant in QUANT_BITS
         if placed:
-            # Only quantised weights need accelerate, which places them while they are read.
+            # Only quantised weights need accelerate, which places them while loading.
             options["device_map"] = {"": device}
         try:
-            network, told = self._maker().from_pretrained(
+            network, loading = self._auto_class().from_pretrained(
                 self.folder,
                 config=self.config,
                 trust_remote_code=self.trusted,
@@ -186,20 +184,20 @@ class HfFiles:
                 output_loading_info=True,
                 **options,
             )
-        except Exception as error:  # of damaged files it raises anything
+        except Exception as error:  # damaged files raise anything
             if ran_out(error):
                 raise
             raise ModelError(f"{self.folder} cannot be loaded: transformers says: {_words(error)}") from None
-        if missing := sorted(told["missing_keys"]):
-            some = ", ".join(missing[:SHOWN]) + (", ..." if len(missing) > SHOWN else "")
+        if missing := sorted(loading["missing_keys"]):
+            some = ", ".join(missing[:MAX_NAMES]) + (", ..." if len(missing) > MAX_NAMES else "")
             raise ModelError(
-                f"{self.folder}: {len(missing)} weights are missing from its files ({one_line(some, WORDS)}). "
+                f"{self.folder}: {len(missing)} weights are missing from its files ({one_line(some, MAX_MESSAGE)}). "
                 "Download the checkpoint again."
             )
         return network.eval() if placed else network.eval().to(device)
 
-    def _maker(self) -> Any:
-        """What makes the network: of a checkpoint that also sees, all of it, which is asked for text alone."""
+    def _auto_class(self) -> Any:
+        """The class that builds the network; a multimodal one is built whole and used for text."""
         kind = type(self.config)
         programs = getattr(self.config, "auto_map", {}) if self.trusted else {}
         if kind in MODEL_FOR_CAUSAL_LM_MAPPING or "AutoModelForCausalLM" in programs:
@@ -217,41 +215,41 @@ def _bitsandbytes(quant: Wanted | None) -> BitsAndBytesConfig:
 
 
 def _check_layers(settings: dict[str, Any], where: str) -> None:
-    """Refuse more layers than any model has: transformers makes a list of them before it checks anything.
+    """Refuse absurd numbers of layers, for which transformers builds a list before it checks anything.
 
     Raises:
-        ModelError: a number of layers, in `settings` or in a part of it, is beyond MOST_LAYERS.
+        ModelError: a number of layers in `settings`, at any depth, exceeds MAX_LAYERS.
     """
     for key, value in settings.items():
         if isinstance(value, dict):
             _check_layers(value, where)
-        elif "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
+        elif "layer" in key and isinstance(value, int) and value > MAX_LAYERS:
             raise ModelError(
-                f"{where}: {one_line(key, 60)} is {shown(value)}, and no model has more than {MOST_LAYERS:,}."
+                f"{where}: {one_line(key, 60)} is {shown(value)}, and no model has more than {MAX_LAYERS:,}."
             )
 
 
-def _look(shard: Path) -> None:
-    """Read the head of a file of weights, which tells its length.
+def _check_head(shard: Path) -> None:
+    """Read the header of a safetensors file, which gives its length.
 
     Raises:
-        ModelError: it is damaged.
+        ModelError: the file is damaged.
     """
     try:
         with safe_open(shard, framework="pt"):
             pass
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"{shard} cannot be read ({one_line(str(error), WORDS)}). Download it again.") from None
+        raise ModelError(f"{shard} cannot be read ({one_line(str(error), MAX_MESSAGE)}). Download it again.") from None
 
 
-def _hush() -> None:
+def _silence() -> None:
     """Keep transformers from writing to the screen."""
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _words(error: Exception) -> str:
-    words = one_line(str(error), WORDS) or type(error).__name__
+    words = one_line(str(error), MAX_MESSAGE) or type(error).__name__
     return words if words.endswith(".") else f"{words}."
 
 

@@ -1,4 +1,4 @@
-"""What a model remembers of the text it has read, and how that goes back to an earlier place."""
+"""Caches of a network, and how they roll back to an earlier position."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,95 +7,90 @@ from typing import Any, Protocol
 from transformers import PretrainedConfig
 from transformers.cache_utils import DynamicCache
 
-from specchat.engine.hf.entries import copied, roomy, running
+from specchat.engine.hf.entries import copied, recurrent_layers, replace_attention_layers
 
-REACH = 24
-"""Tokens that a step takes back at most: the longest draft, with some to spare."""
+MAX_ROLLBACK_TOKENS = 24
+"""Tokens that one step rolls back at most: the longest draft and a reserve."""
 
 
 class Memory(Protocol):
-    """What is handed to a network's passes."""
+    """The cache of a network, which its passes receive."""
 
     cache: Any
-    """Handed to each pass, and replaced by what the pass gives back; None for a network to begin anew."""
+    """Input of each pass, replaced by its output; None lets the network start a new one."""
 
-    def back(self, held: int, start: int, rows: int) -> int:
-        """Go back from `held` tokens to `start`, or as little before it as can be done, for a pass of `rows`.
+    def roll_back(self, held: int, start: int, rows: int) -> int:
+        """Roll back from `held` tokens to `start`, or to the nearest possible position before it, for a pass of `rows`.
 
         Returns:
-            how many tokens are held then.
+            number of tokens held afterwards.
         """
         ...
 
     def begin(self, held: int) -> None:
-        """A pass begins with `held` tokens held."""
+        """Prepare for a pass that starts with `held` tokens."""
         ...
 
-    def forget(self) -> None:
-        """Hold nothing, whatever a pass that failed left behind."""
+    def clear(self) -> None:
+        """Drop everything, including what a failed pass left behind."""
         ...
 
     def size(self, context: int) -> int:
-        """Bytes that `context` tokens take, once something was read."""
+        """Bytes of `context` tokens; known after the first pass."""
         ...
 
 
 @dataclass(frozen=True)
 class SavedStates:
-    """The running states after `length` tokens."""
+    """Recurrent states after `length` tokens."""
 
     length: int
     states: list[dict[str, Any]]
 
 
-class Recorded:
-    """A cache that goes back: entries of attention are cut, running states are as they were when a pass began.
+class RollbackCache:
+    """A cache that rolls back: KV entries are truncated, recurrent states are restored to the start of a pass.
 
-    To a place between two passes a running state is brought by reading the tokens again that led there.
+    For a position between two starts the model rereads the tokens up to it.
     """
 
     def __init__(self, config: PretrainedConfig) -> None:
         self._config = config
-        self.forget()
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.cache = DynamicCache(config=self._config)
-        self._attending = roomy(self.cache)
-        self._running = running(self.cache)
-        self._marks = [self._mark(0)]
+        self._attending = replace_attention_layers(self.cache)
+        self._recurrent = recurrent_layers(self.cache)
+        self._saved = [self._save(0)]
         self.turn = 0
-        """A place that is kept for long: the end of what was last written."""
+        """Position whose states are kept: the end of the last write."""
 
-    @property
-    def runs(self) -> bool:
-        """Whether there is a running state."""
-        return bool(self._running)
-
-    def back(self, held: int, start: int, rows: int) -> int:
+    def roll_back(self, held: int, start: int, rows: int) -> int:
         if start == held:
             return held
-        if self._running:
-            while self._marks[-1].length > start:
-                self._marks.pop()
-            mark = self._marks[-1]
-            for layer, state in zip(self._running, mark.states, strict=True):
+        if self._recurrent:
+            while self._saved[-1].length > start:
+                self._saved.pop()
+            saved = self._saved[-1]
+            for layer, state in zip(self._recurrent, saved.states, strict=True):
                 layer.__dict__.clear()
                 layer.__dict__.update(copied(state))
-            start = mark.length
+            start = saved.length
         for entries in self._attending:
-            entries.cut(start)
+            entries.truncate(start)
         return start
 
     def begin(self, held: int) -> None:
-        if not self._running or self._marks[-1].length == held:
+        if not self._recurrent or self._saved[-1].length == held:
             return
-        near = [mark for mark in self._marks if mark.length > held - REACH]
-        far = [mark for mark in self._marks if mark.length <= held - REACH]
-        kept = [mark for mark in far if mark.length in (0, self.turn) or mark is far[-1]]
-        self._marks = [*kept, *near, self._mark(held)]
+        near = [saved for saved in self._saved if saved.length > held - MAX_ROLLBACK_TOKENS]
+        far = [saved for saved in self._saved if saved.length <= held - MAX_ROLLBACK_TOKENS]
+        kept = [saved for saved in far if saved.length in (0, self.turn) or saved is far[-1]]
+        self._saved = [*kept, *near, self._save(held)]
 
-    def _mark(self, length: int) -> SavedStates:
-        return SavedStates(length, [copied(layer.__dict__) for layer in self._running])
+    def _save(self, length: int) -> SavedStates:
+        return SavedStates(length, [copied(layer.__dict__) for layer in self._recurrent])
 
     def size(self, context: int) -> int:
         stores = [store for layer in self._attending for store in (layer.keys, layer.values) if store is not None]
@@ -103,17 +98,17 @@ class Recorded:
         return entries * context
 
 
-class Alone:
-    """What a network keeps by itself: it goes back only to the beginning, and goes on by one token a pass."""
+class OpaqueCache:
+    """A network's own cache: it rolls back only to the beginning, and grows by one token a pass."""
 
     turn = 0
 
     def __init__(self, fresh: Callable[[], Any]) -> None:
-        """`fresh` makes what the first pass is handed."""
+        """`fresh` makes the input of the first pass."""
         self._fresh = fresh
         self.cache = fresh()
 
-    def back(self, held: int, start: int, rows: int) -> int:
+    def roll_back(self, held: int, start: int, rows: int) -> int:
         if start == held and rows == 1:
             return held
         self.cache = self._fresh()
@@ -122,7 +117,7 @@ class Alone:
     def begin(self, held: int) -> None:
         pass
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         self.cache = self._fresh()
 
     def size(self, context: int) -> int:

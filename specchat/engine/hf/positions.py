@@ -1,4 +1,4 @@
-"""Rotary embeddings whose frequencies follow the length of a text, made to stay as they are."""
+"""Fixes rotary frequencies that would change with the length of a sequence, and bounds the context."""
 
 from typing import Any
 
@@ -6,24 +6,24 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from specchat.engine.model.config import reach
 
-MOVING = ("dynamic", "longrope")
-"""Scalings that transformers makes anew as a text grows, beside a cache of entries that were made with others."""
+LENGTH_DEPENDENT = ("dynamic", "longrope")
+"""Rope scalings that transformers recomputes as a sequence grows, although older KV entries keep the former ones."""
 
 
-def settle(network: Any, context: int) -> None:
-    """Take the frequencies of a text of `context` tokens for every text, so that rows do not depend on their pass.
+def fix_frequencies(network: Any, context: int) -> None:
+    """Use the frequencies of `context` tokens for every length, so that rows do not depend on their pass.
 
-    Where no text grows beyond what the network holds without scaling, they are transformers' own.
+    They equal transformers' own unless a sequence needs the scaling.
     """
     for module in network.modules():
         kind = getattr(module, "rope_type", None)
-        if isinstance(kind, str) and kind in MOVING:
+        if isinstance(kind, str) and kind in LENGTH_DEPENDENT:
             _fix(module, kind, context, {})
             module.rope_type = "default"
         elif isinstance(kind, dict):
-            for layer in (layer for layer, name in kind.items() if name in MOVING):
+            for layer in (layer for layer, name in kind.items() if name in LENGTH_DEPENDENT):
                 _fix(module, kind[layer], context, {"layer_type": layer})
-            module.rope_type = {layer: "default" if name in MOVING else name for layer, name in kind.items()}
+            module.rope_type = {layer: "default" if name in LENGTH_DEPENDENT else name for layer, name in kind.items()}
 
 
 def _fix(module: Any, kind: str, context: int, of: dict[str, str]) -> None:
@@ -35,7 +35,7 @@ def _fix(module: Any, kind: str, context: int, of: dict[str, str]) -> None:
 
 
 def reach_of(config: Any) -> tuple[int, int] | None:
-    """`model.config.reach` of a network's text `config`; None where nothing bounds it."""
+    """`model.config.reach` of a network's text `config`; None if it is unbounded."""
     positions = getattr(config, "max_position_embeddings", None)
     if not isinstance(positions, int) or positions <= 0:
         return None

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.model.tokenizer import Tokenizer, same_tokens
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.translation.dictionary import Dictionary
 
 
-def dictionary_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> Dictionary | None:
+def vocabulary_map_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> VocabularyMap | None:
     """How the tokens of a pair's models translate; None where they are the same.
 
     Raises:
@@ -16,14 +16,14 @@ def dictionary_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> Dictio
     """
     if same_tokens(target, draft):
         return None
-    dictionary = Dictionary.of(target, draft)
-    if not dictionary.said:
+    vocabulary_map = VocabularyMap.of(target, draft)
+    if not vocabulary_map.to_target:
         assert pair.draft is not None
         raise ModelError(
             f"{pair.draft.label} cannot draft for {pair.target.label}: no token of its own says anything in the "
             "target's. Use a draft of the same family, or none."
         )
-    return dictionary
+    return vocabulary_map
 
 
 def on_the_host(pair: PairSpec) -> PairSpec:
@@ -52,9 +52,9 @@ def unrestricted(pair: PairSpec) -> str:
     )
 
 
-def words_of(dictionary: Dictionary | None) -> str:
+def words_of(vocabulary_map: VocabularyMap | None) -> str:
     """What is told of tokens that differ."""
-    return "" if dictionary is None else dictionary.words
+    return "" if vocabulary_map is None else vocabulary_map.summary
 
 
 def noted(*notes: str) -> str:

@@ -6,26 +6,26 @@ from time import perf_counter
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import GGUF_BACKEND, LACKS, plain_only
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.file import GgufFile, parts, whole
+from specchat.engine.gguf.file import GgufFile, file_parts, first_part
 from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama
 from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.gguf.proof import PaddingProof, prove
 from specchat.engine.gguf.tokens import tokenizer_of
-from specchat.engine.gguf.trial import attempt
+from specchat.engine.gguf.trial import try_file
 from specchat.engine.hub import locate, locate_file
-from specchat.engine.loading.drafting import dictionary_of, words_of
+from specchat.engine.loading.drafting import vocabulary_map_of, words_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import DEFAULT_CONTEXT, shortened
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 
 ALL_LAYERS = 9999
 FEW_CORES = 4
@@ -52,19 +52,19 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     target = _model(pair, pair.target, place, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
     draft: HostModel | None = None
-    dictionary: Dictionary | None = None
+    vocabulary_map: VocabularyMap | None = None
     if pair.draft is not None:
         if small is not None:
             draft = drafting = _model(pair, pair.draft, small, progress, 0.5)
             other = tokenizer_of(drafting.file)[0]
-            if drafting.file.running:
+            if drafting.file.recurrent:
                 raise ModelError(f"{pair.draft.label} cannot draft: {RUNNING}. Leave the draft out, or take another.")
         elif checkpoint is not None:
             other = checkpoint.tokenizer()
             progress(Loading(f"reading {pair.draft.short}", 0.5))
             draft = host_model(checkpoint, target.context, checkpoint.kept(pair.draft.quant))
-        dictionary = dictionary_of(pair, tokenizer, other)
-        draft = None if draft is None else translated(draft, dictionary, target.vocab)
+        vocabulary_map = vocabulary_map_of(pair, tokenizer, other)
+        draft = None if draft is None else wrap_draft(draft, vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     target.padding, target.alone = proof.padding, proof.alone
@@ -73,15 +73,15 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         layers=0,
         eos=ends,
         device=f"llama.cpp, {'GPU' if on_gpu else 'CPU'}, {target.threads} thread{'s' * (target.threads != 1)}",
-        exactness=proof.words,
+        exactness=proof.exactness,
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        lacks=plain_only(RUNNING) if target.file.running else LACKS[GGUF_BACKEND],
+        lacks=plain_only(RUNNING) if target.file.recurrent else LACKS[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
-    session = Session(pair, tokenizer, assembled(target, draft, info), started, words_of(dictionary))
+    session = Session(pair, tokenizer, assembled(target, draft, info), started, words_of(vocabulary_map))
     short = shortened(pair.context, target.context, pair.target.label)
     unused = f"{pair.id} drafts with its whole vocabulary: it is a GGUF pair." if pair.draft_vocabulary else ""
     session.warn(short, unused)
@@ -96,11 +96,11 @@ def _guard(target: GgufModel, proof: PaddingProof) -> Guard | None:
 
 def _located(source: ModelSource, progress: Progress) -> tuple[Path, bool]:
     """The file to open, and whether its weights may be arranged anew."""
-    path = whole(locate_file(source, progress))
-    for part in parts(path):
+    path = first_part(locate_file(source, progress))
+    for part in file_parts(path):
         read_header(part)  # within bounds, which llama.cpp has none of
     progress(Loading(f"trying {source.short}", 0.05))
-    return path, attempt(path)
+    return path, try_file(path)
 
 
 def _model(

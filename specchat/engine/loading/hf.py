@@ -7,6 +7,8 @@ import torch
 
 from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, LACKS, plain_only
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
@@ -14,7 +16,7 @@ from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
 from specchat.engine.hub import locate
-from specchat.engine.loading.drafting import dictionary_of, noted, words_of
+from specchat.engine.loading.drafting import noted, vocabulary_map_of, words_of
 from specchat.engine.model.accelerator import device_of, find_accelerator, kind
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
@@ -25,8 +27,6 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 
 SPARE = 1 << 30
 """Bytes that are left for caches and for what a pass takes."""
@@ -45,10 +45,10 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     files = HfFiles.open(locate(pair.target, progress), trusted)
     tokenizer = files.tokenizer()
     small: HfFiles | Checkpoint | None = None
-    dictionary: Dictionary | None = None
+    vocabulary_map: VocabularyMap | None = None
     if pair.draft is not None:
         small = _opened(pair.draft, progress, trusted)
-        dictionary = dictionary_of(pair, tokenizer, small.tokenizer())
+        vocabulary_map = vocabulary_map_of(pair, tokenizer, small.tokenizer())
     for source, found in ((pair.target, files), (pair.draft, small)):
         if source is not None and isinstance(found, HfFiles):
             found.check("cpu" if source.device == "cpu" else kind() or "cpu", source.quant)
@@ -56,19 +56,19 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     place, note = _placed(pair, files, small)
     context = files.context(pair.context)
     progress(Loading(f"reading {pair.target.short}", 0.1))
-    target = HfModel(files.read(_device(place), pair.target.quant), context, pair.target.label)
+    target = HfModel(files.load(_device(place), pair.target.quant), context, pair.target.label)
     draft = None
     if pair.draft is not None and small is not None:
         progress(Loading(f"reading {pair.draft.short}", 0.5))
-        draft = translated(_draft(pair.draft, small, context, place), dictionary, target.vocab)
+        draft = wrap_draft(_draft(pair.draft, small, context, place), vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
     proof = prove(target)
     if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
         note = noted(note, "programs of the checkpoint are run (trust_remote_code)")
-    note = noted(note, words_of(dictionary))
+    note = noted(note, words_of(vocabulary_map))
     progress(Loading("measuring plain speed", 0.9))
     session = Session(pair, tokenizer, assembled(target, draft, target_info(target, proof, place)), started, note)
-    short = "" if files.longest is None else shortened(pair.context, files.longest, pair.target.label)
+    short = "" if files.max_context is None else shortened(pair.context, files.max_context, pair.target.label)
     unused = f"{pair.id} drafts with its whole vocabulary: transformers runs it." if pair.draft_vocabulary else ""
     session.warn(short, unused)
     return session
@@ -80,11 +80,11 @@ def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
         layers=0,
         eos=_ends(target),
         device=f"transformers, {_device_name(place)}, {str(target.network.dtype).removeprefix('torch.')}",
-        exactness=proof.words,
+        exactness=proof.exactness,
         threads=torch.get_num_threads() if place == "cpu" else 0,
         place=place,
         trees=False,
-        lacks=plain_only(proof.unfit) if proof.unfit else LACKS[HF_BACKEND],
+        lacks=plain_only(proof.unsupported) if proof.unsupported else LACKS[HF_BACKEND],
         guard=Guard(target, proof.error) if proof.error else None,
     )
 
@@ -109,9 +109,9 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
         return host_model(small, context, small.kept(source.quant))
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     chosen: Place = place if source.device == "auto" else source.device
-    draft = HfModel(files.read(_device(chosen), source.quant), files.context(context), source.label)
-    if unfit := prove(draft).unfit:
-        raise ModelError(f"{source.label} cannot draft: {unfit}. Leave the draft out, or take another.")
+    draft = HfModel(files.load(_device(chosen), source.quant), files.context(context), source.label)
+    if reason := prove(draft).unsupported:
+        raise ModelError(f"{source.label} cannot draft: {reason}. Leave the draft out, or take another.")
     return draft
 
 
@@ -136,7 +136,7 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
     def short(place: Place) -> float:
         """GiB that are missing."""
         free = machine.available[place]
-        needed = files.needs(place == "cuda", pair.target.quant) + drafting + SPARE
+        needed = files.weight_bytes(place == "cuda", pair.target.quant) + drafting + SPARE
         return 0.0 if free is None else (needed - free) / (1 << 30)
 
     place: Place = "cpu" if wanted == "cpu" or isinstance(machine.gpu, str) else "cuda"

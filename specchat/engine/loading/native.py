@@ -11,13 +11,14 @@ import torch
 
 from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_failure import GpuLost, first_line, is_one
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.hub import locate
 from specchat.engine.loading import heads
-from specchat.engine.loading.drafting import dictionary_of, noted, on_the_host, unrestricted, words_of
+from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnfit
 from specchat.engine.model import devices, draft_vocabulary
 from specchat.engine.model.accelerator import Accelerator, find_accelerator
@@ -31,7 +32,6 @@ from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
-from specchat.engine.translation.dictionary import Dictionary
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
@@ -40,12 +40,12 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     compiled.share()
     leave_one_core()
     target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
-    dictionary: Dictionary | None = None
+    vocabulary_map: VocabularyMap | None = None
     tokenizer = target.tokenizer()
     if pair.draft is not None:
         draft = Checkpoint.open(locate(pair.draft, progress))
-        dictionary = dictionary_of(pair, tokenizer, draft.tokenizer())
-        if dictionary is None:
+        vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())
+        if vocabulary_map is None:
             draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
         else:
             pair, warning = on_the_host(pair), unrestricted(pair)
@@ -86,10 +86,10 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     def loaded(plan: Plan, note: str) -> Session:
         with telling(plan):
             fitting, plan = heads.fitting(trained, plan)
-            runner = load_runner(pair, target, draft, plan, about_draft, dictionary, fitting)
+            runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting)
         runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
         show("measuring plain speed", 0.9)
-        session = Session(pair, tokenizer, runner, started, noted(note, words_of(dictionary)))
+        session = Session(pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map)))
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
         short = shortened(pair.context, target.config.longest, pair.target.label)

@@ -21,7 +21,7 @@ class Going(NamedTuple):
     """In 64 bits."""
     shares: NDArray[np.float64]
     """[3, places]: upper bounds of probabilities; how often a token stays whose probability lies there; how often the
-    one after it does. `decoding/stop.py` counts them."""
+    one after it does. `decoding/length_policy.py` counts them."""
     chance: float
     """That all which was drafted before stays."""
     least: float

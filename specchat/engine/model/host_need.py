@@ -32,12 +32,12 @@ def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
     return HEAP + max(passing, PACKING[read_as] * _largest(c), 2 * c.vocab * c.hidden)
 
 
-def plain_workspace(c: ModelConfig, capacity: int) -> int:
-    """What a pass of the reference takes, or loading its largest matrix if that is more."""
-    wide = max(sum(m.outputs) for m in c.recipe.matrices)
-    passing = ROWS * (3 * wide + 4 * c.hidden) + 3 * VERIFY_ROWS * c.vocab
-    fixed = capacity * (2 * c.recipe.deepest + CACHE_BLOCK)
-    return HEAP + 4 * max(passing + fixed, c.vocab * c.hidden, _largest(c))
+def reference_workspace(c: ModelConfig, capacity: int) -> int:
+    """What the reference keeps beside weights and cache, and a pass takes, or loading its largest matrix if more."""
+    r = c.recipe
+    kept = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
+    passing = 2 * ROWS * c.hidden + 3 * VERIFY_ROWS * c.vocab
+    return HEAP + 4 * (kept + max(passing, c.vocab * c.hidden, 2 * _largest(c)))
 
 
 def _largest(c: ModelConfig) -> int:

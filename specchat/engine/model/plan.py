@@ -9,7 +9,7 @@ from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.host_need import CACHE_BLOCK, buffers, packing_workspace, plain_workspace
+from specchat.engine.model.host_need import CACHE_BLOCK, buffers, packing_workspace, reference_workspace
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
@@ -146,7 +146,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     if not on_cpu:
         return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
     if not model.compiled:
-        passing = plain_workspace(c, capacity)
+        passing = reference_workspace(c, capacity)
         return Need(_weights(model), entries * 4, passing, passing)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
     kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity)

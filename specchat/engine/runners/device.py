@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.device.beside import LoopsAhead, LoopsBeside
@@ -26,7 +27,6 @@ from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts
 from specchat.engine.threads import spare
-from specchat.engine.translation.model import lacks_of
 
 
 def device_runner(
@@ -69,7 +69,7 @@ def device_runner(
         draft_ahead="draft" in cached,
         heads=heads,
     )
-    lacks = {**lacks_of(draft), "exits": "on a GPU a pass runs from the first layer on"}
+    lacks = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
     drafters, statuses = drafters_for(parts, Facts(lacks, found.facts, layers))
 
     def ready(notify: Callable[[str], None]) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 
 from specchat.engine.cpu import compiled
+from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.draft import Role
 from specchat.engine.decoding.guard import Guard
@@ -24,7 +25,6 @@ from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts, Feature
 from specchat.engine.threads import spare
-from specchat.engine.translation.model import lacks_of
 
 NO_HEADS = FoundHeads()
 
@@ -119,7 +119,7 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         head_layers=info.head_layers,
         exit_layer=info.exit_layer,
     )
-    facts = Facts({**lacks_of(draft), **info.lacks}, found.facts, info.layers, info.exit_layer)
+    facts = Facts({**missing_features(draft), **info.lacks}, found.facts, info.layers, info.exit_layer)
     drafters, statuses = drafters_for(parts, facts)
     return Runner(
         target=cached["target"],

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 import torch
 
+from specchat.engine.cross_tokenizer.model import wrap_draft
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError
 from specchat.engine.heads.families import FoundHeads
@@ -13,8 +15,6 @@ from specchat.engine.model.plan import Model, Plan
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import NO_HEADS, host_model, host_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import translated
 
 
 def load_runner(
@@ -23,12 +23,12 @@ def load_runner(
     draft: Checkpoint | None,
     plan: Plan,
     about_draft: Callable[[], None],
-    dictionary: Dictionary | None,
+    vocabulary_map: VocabularyMap | None,
     heads: FoundHeads = NO_HEADS,
 ) -> Runner:
     """Load the models as `plan` says; `about_draft` is called between the two.
 
-    `heads` are read to where the target is. With a `dictionary`, for a draft on the host whose tokens are not the
+    `heads` are read to where the target is. With a `vocabulary_map`, for a draft on the host whose tokens are not the
     target's.
 
     Raises:
@@ -41,8 +41,8 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(pair, target, draft, plan, about_draft, dictionary, heads)
-    return _on_gpu(target, draft, plan, about_draft, dictionary, heads)
+        return _on_host(pair, target, draft, plan, about_draft, vocabulary_map, heads)
+    return _on_gpu(target, draft, plan, about_draft, vocabulary_map, heads)
 
 
 def _on_host(
@@ -51,7 +51,7 @@ def _on_host(
     draft: Checkpoint | None,
     plan: Plan,
     about_draft: Callable[[], None],
-    dictionary: Dictionary | None,
+    vocabulary_map: VocabularyMap | None,
     heads: FoundHeads,
 ) -> Runner:
     big = host_model(target, plan.context, plan.target.quant)
@@ -59,7 +59,7 @@ def _on_host(
     if draft is not None and plan.draft is not None:
         about_draft()
         drafting = host_model(draft, plan.context, plan.draft.quant)
-        small = translated(drafting, dictionary, big.vocab)
+        small = wrap_draft(drafting, vocabulary_map, big.vocab)
     return host_runner(big, small, pair.exit_layer, heads)
 
 
@@ -68,7 +68,7 @@ def _on_gpu(
     draft: Checkpoint | None,
     plan: Plan,
     about_draft: Callable[[], None],
-    dictionary: Dictionary | None,
+    vocabulary_map: VocabularyMap | None,
     heads: FoundHeads,
 ) -> Runner:
     # Only here: Triton and the kernels take a while to import, and are not there on every system.
@@ -91,7 +91,7 @@ def _on_gpu(
             small = model(draft, plan.draft)
         else:
             drafting = host_model(draft, plan.context, plan.draft.quant)
-            small = translated(drafting, dictionary, big.config.vocab)
+            small = wrap_draft(drafting, vocabulary_map, big.config.vocab)
     return device_runner(big, small, big.config.vocab, device, found=heads)
 
 

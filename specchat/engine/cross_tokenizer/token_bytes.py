@@ -1,4 +1,4 @@
-"""What the tokens of a tokenizer stand for, in bytes; and text in the middle of a text to tokens."""
+"""Bytes of a tokenizer's tokens, and encoding of fragments from the middle of a text."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,15 +7,15 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from specchat.engine.model.tokenizer import Tokenizer
 
-SAMPLE = 64
-"""Tokens by which a way to write tokens is recognised."""
-BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
-NO_TEXT = re.compile("[\udc80-\udcff]+")
-"""Bytes that are no UTF-8, as "surrogateescape" writes them."""
+SAMPLE_TOKENS = 64
+"""Tokens on which a notation is recognised."""
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+INVALID_UTF8 = re.compile("[\udc80-\udcff]+")
+"""Bytes that "surrogateescape" preserved."""
 
 
 def _alphabet() -> dict[str, int]:
-    """The bytes that GPT-2's characters stand for: those of visible ones are their own, the others follow in order."""
+    """GPT-2's characters for bytes: visible ones stand for themselves, the others follow in order."""
     known = sorted(ByteLevel.alphabet())
     own = {char: ord(char) for char in known if ord(char) < 256}
     left = iter(sorted(set(range(256)) - set(own.values())))
@@ -25,36 +25,41 @@ def _alphabet() -> dict[str, int]:
 ALPHABET = _alphabet()
 
 
-def by_bytes(word: str) -> bytes | None:
-    """A token as byte-level tokenizers write it."""
+def byte_level_bytes(word: str) -> bytes | None:
+    """Bytes of a token in the notation of byte-level tokenizers; None if it is not in that notation."""
     numbers = [ALPHABET.get(char) for char in word]
     return bytes(number for number in numbers if number is not None) if None not in numbers else None
 
 
-def by_pieces(word: str) -> bytes | None:
-    """A token as SentencePiece writes it."""
-    byte = BYTE.fullmatch(word)
+def sentencepiece_bytes(word: str) -> bytes | None:
+    """Bytes of a token in the notation of SentencePiece."""
+    byte = BYTE_TOKEN.fullmatch(word)
     return bytes([int(byte[1], 16)]) if byte else word.replace("▁", " ").encode("utf-8", "replace")
 
 
-def spellings(tokenizer: Tokenizer) -> dict[int, bytes]:
-    """What each token adds in the middle of a text; special tokens, and those that add nothing, are left out."""
+def token_bytes(tokenizer: Tokenizer) -> dict[int, bytes]:
+    """Bytes that each token adds in the middle of a text.
+
+    Special tokens, and tokens that add nothing, are left out.
+    """
     added = tokenizer.added
     words = {token: word for word, token in tokenizer.vocabulary.items() if token not in added}
-    sample = [(token, words[token]) for token in sorted(words)[:: max(1, len(words) // SAMPLE)]]
-    spell = next((way for way in (by_bytes, by_pieces) if _agrees(way, tokenizer, sample)), None)
+    sample = [(token, words[token]) for token in sorted(words)[:: max(1, len(words) // SAMPLE_TOKENS)]]
+    decode = next(
+        (notation for notation in (byte_level_bytes, sentencepiece_bytes) if _agrees(notation, tokenizer, sample)), None
+    )
     found: dict[int, bytes] = {}
     for token, word in words.items():
-        text = spell(word) if spell is not None else _decoded(tokenizer, token, word)
+        text = decode(word) if decode is not None else _decoded(tokenizer, token, word)
         if text:
             found[token] = text
     return found | {token: one.content.encode() for token, one in added.items() if not one.special}
 
 
-def _agrees(spell: Callable[[str], bytes | None], tokenizer: Tokenizer, sample: list[tuple[int, str]]) -> bool:
-    """Whether tokens that are whole characters decode to what they are spelt."""
+def _agrees(notation: Callable[[str], bytes | None], tokenizer: Tokenizer, sample: list[tuple[int, str]]) -> bool:
+    """True if each token of whole characters decodes to its bytes in this notation."""
     for token, word in sample:
-        spelt = spell(word)
+        spelt = notation(word)
         if spelt is None:
             return False
         text = spelt.decode("utf-8", "replace")
@@ -65,33 +70,33 @@ def _agrees(spell: Callable[[str], bytes | None], tokenizer: Tokenizer, sample: 
 
 def _decoded(tokenizer: Tokenizer, token: int, word: str) -> bytes:
     text = tokenizer.text_of(token)
-    byte = BYTE.fullmatch(word)
+    byte = BYTE_TOKEN.fullmatch(word)
     if "\ufffd" in text:
         return bytes([int(byte[1], 16)]) if byte else b""
     return text.encode()
 
 
-class Splitter:
-    """Splits what stands in the middle of a text."""
+class FragmentEncoder:
+    """Encodes fragments from the middle of a text."""
 
     def __init__(self, tokenizer: Tokenizer, spelt: Mapping[int, bytes]) -> None:
-        """`spelt` are its `spellings`."""
+        """`spelt` are its `token_bytes`."""
         self._tokenizer = tokenizer
         self._tokens = {text: token for token, text in sorted(spelt.items(), reverse=True)}
         self._longest = max(map(len, self._tokens), default=0)
         written = b"".join(spelt.get(token, b"") for token in tokenizer.encode("x"))
-        # Some put a space before a text: not before what comes after a line break.
+        # Some tokenizers put a space before a text, but not after a line break.
         self._lead = "" if written == b"x" else "\n"
         self._before = tokenizer.encode(self._lead) if self._lead else []
 
-    def split(self, text: bytes) -> list[int]:
-        """The tokens of a text; bytes that are no characters, as those of an unfinished one, by the longest tokens."""
+    def encode(self, text: bytes) -> list[int]:
+        """Tokens of a text; the longest matching tokens take bytes that are no whole characters."""
         whole = text.decode("utf-8", "surrogateescape")
         tokens: list[int] = []
         at = 0
-        for broken in NO_TEXT.finditer(whole):
+        for broken in INVALID_UTF8.finditer(whole):
             tokens += self._encoded(whole[at : broken.start()])
-            tokens += self._longest_first(broken[0].encode("utf-8", "surrogateescape"))
+            tokens += self._longest_match(broken[0].encode("utf-8", "surrogateescape"))
             at = broken.end()
         return tokens + self._encoded(whole[at:])
 
@@ -104,8 +109,8 @@ class Splitter:
             return tokens[before:]
         return self._tokenizer.encode(text)
 
-    def _longest_first(self, text: bytes) -> list[int]:
-        """Tokens of bytes; what no token stands for is left out."""
+    def _longest_match(self, text: bytes) -> list[int]:
+        """Tokens of bytes by longest match; a byte without a token is left out."""
         tokens: list[int] = []
         at = 0
         while at < len(text):

@@ -10,11 +10,11 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from measure.other_drafts import cut, permuted
 from specchat.config.paths import demo_model
+from specchat.engine.cross_tokenizer.retokenise import MAX_WORD_TOKENS, Retokenizer
+from specchat.engine.cross_tokenizer.token_bytes import ALPHABET, FragmentEncoder, token_bytes
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.retelling import LONGEST, Retelling
-from specchat.engine.translation.spelling import ALPHABET, Splitter, spellings
 from tests.engine.tiny import SPECIAL, byte_fallback, checkpoint
 
 TEXT = "The fox’s lamp 😀 costs 12.50 €,\n\n    and  so on: naïve 東京 \t x = [1, 2]\nThe end"
@@ -51,15 +51,15 @@ def test_the_alphabet_of_byte_level_tokenizers() -> None:
 
 
 def test_tokens_stand_for_their_bytes(demo: Tokenizer, tmp_path: Path) -> None:
-    spelt = spellings(demo)
+    spelt = token_bytes(demo)
     for text in (TEXT, " the the"):
         assert b"".join(spelt[token] for token in demo.encode(text)) == text.encode()
     assert not set(spelt) & set(demo.backend.get_added_tokens_decoder())
     pieces = read(tmp_path / "pieces", byte_fallback())
-    spelt = spellings(pieces)
+    spelt = token_bytes(pieces)
     assert (spelt[0], spelt[2], spelt[3 + 0xF0]) == (b" ", b" a", b"\xf0")
     assert b"".join(spelt[token] for token in pieces.encode(TEXT)) == b" " + TEXT.encode()
-    bert = spellings(read(tmp_path / "words", words()))
+    bert = token_bytes(read(tmp_path / "words", words()))
     assert (bert[1], bert[3]) == (b" the", b"es")
 
 
@@ -68,25 +68,25 @@ def test_the_middle_of_a_text_is_split_without_a_space_before(
     demo: Tokenizer, tmp_path: Path, build: Callable[[], Library] | None
 ) -> None:
     tokenizer = read(tmp_path / "other", build()) if build else demo
-    spelt = spellings(tokenizer)
-    splitter = Splitter(tokenizer, spelt)
+    spelt = token_bytes(tokenizer)
+    encoder = FragmentEncoder(tokenizer, spelt)
     for text in (b"amp", b" a fox", b"\na", TEXT.encode(), "😀".encode()[:3], b"a\xf0\x9f \x80b"):
-        assert b"".join(spelt[token] for token in splitter.split(text)) == text
+        assert b"".join(spelt[token] for token in encoder.encode(text)) == text
 
 
 def test_vocabularies_translate(demo: Tokenizer, fewer: Tokenizer) -> None:
-    known = Dictionary.of(demo, fewer)
-    mine, own = spellings(demo), spellings(fewer)
-    assert "it has 894 of the target's 3,066" in known.words
-    assert known.marks == {token: (token,) for token in range(6)}, "special tokens of the same name"
-    for path, token in known.whole.items():
+    known = VocabularyMap.of(demo, fewer)
+    mine, own = token_bytes(demo), token_bytes(fewer)
+    assert "it has 894 of the target's 3,066" in known.summary
+    assert known.special == {token: (token,) for token in range(6)}, "special tokens of the same name"
+    for path, token in known.spelled.items():
         assert b"".join(own[one] for one in path) == mine[token]
-        assert all(path[end] in known.following[path[:end]] for end in range(1, len(path)))
-    assert len(known.whole) == 3066 - 894
-    assert all(mine[first] == own[token] for token, (first,) in known.said.items() if token > 5)
-    back = Dictionary.of(fewer, demo)
-    assert not back.whole
-    longer = {token: path for token, path in back.said.items() if len(path) > 1}
+        assert all(path[end] in known.continuations[path[:end]] for end in range(1, len(path)))
+    assert len(known.spelled) == 3066 - 894
+    assert all(mine[first] == own[token] for token, (first,) in known.to_target.items() if token > 5)
+    back = VocabularyMap.of(fewer, demo)
+    assert not back.spelled
+    longer = {token: path for token, path in back.to_target.items() if len(path) > 1}
     assert len(longer) == 3066 - 894
     assert all(b"".join(own[one] for one in path) == mine[token] for token, path in longer.items())
 
@@ -96,63 +96,63 @@ def test_ends_stand_for_each_other_and_other_marks_are_plain_text(tmp_path: Path
     config = other / "tokenizer_config.json"
     config.write_text(config.read_text().replace('"eos_token": "<|end|>"', '"eos_token": "<|begin|>"'))
     tokenizer = Tokenizer.read(other)
-    known = Dictionary.of(demo, tokenizer)
-    assert known.marks[1] == (256,), "the same name goes before the same meaning"
-    spelt = spellings(tokenizer)
-    assert b"".join(spelt[token] for token in known.marks[3]) == b"<|user|>"
-    assert known.said[257] == (1,), "the other end means the target's"
+    known = VocabularyMap.of(demo, tokenizer)
+    assert known.special[1] == (256,), "the same name goes before the same meaning"
+    spelt = token_bytes(tokenizer)
+    assert b"".join(spelt[token] for token in known.special[3]) == b"<|user|>"
+    assert known.to_target[257] == (1,), "the other end means the target's"
 
 
-def check_growth(dictionary: Dictionary, own: dict[int, bytes], tokens: list[int]) -> None:
+def check_growth(vocabulary_map: VocabularyMap, own: dict[int, bytes], tokens: list[int]) -> None:
     """However a text grows and shrinks, its own tokens are those of the whole text and spell it."""
     draw = random.Random(3)
-    telling, text = Retelling(dictionary), list[int]()
+    retokenizer, text = Retokenizer(vocabulary_map), list[int]()
     for _ in range(120):
         start = draw.randrange(max(0, len(text) - 6), len(text) + 1) if draw.random() < 0.4 else len(text)
         begin = draw.randrange(len(tokens))
         new = tokens[begin : begin + draw.randrange(1, 7)]
-        before = list(telling.own)
-        kept = telling.put(new, start)
+        before = list(retokenizer.own)
+        kept = retokenizer.put(new, start)
         text = text[:start] + new
-        assert telling.own[:kept] == before[:kept]
-        afresh = Retelling(dictionary)
+        assert retokenizer.own[:kept] == before[:kept]
+        afresh = Retokenizer(vocabulary_map)
         afresh.put(text, 0)
-        assert telling.own == afresh.own
-        assert telling.settled <= len(telling.own)
-        told = b"".join(own.get(token, b"") for token in telling.own)
-        assert told == b"".join(dictionary.texts.get(token, b"") for token in text)
+        assert retokenizer.own == afresh.own
+        assert retokenizer.settled <= len(retokenizer.own)
+        told = b"".join(own.get(token, b"") for token in retokenizer.own)
+        assert told == b"".join(vocabulary_map.texts.get(token, b"") for token in text)
 
 
 def test_a_text_that_grows_and_shrinks_is_told_as_if_at_once(demo: Tokenizer, fewer: Tokenizer) -> None:
     for target, draft in ((demo, fewer), (fewer, demo)):
         tokens = target.prompt([Message("user", TEXT), Message("assistant", TEXT)])
-        check_growth(Dictionary.of(target, draft), spellings(draft), tokens)
+        check_growth(VocabularyMap.of(target, draft), token_bytes(draft), tokens)
 
 
 def test_words_are_split_as_the_draft_splits_them(demo: Tokenizer, fewer: Tokenizer) -> None:
-    telling = Retelling(Dictionary.of(fewer, demo))
+    retokenizer = Retokenizer(VocabularyMap.of(fewer, demo))
     text = "The story of the little fox and the speculative decoding lamp."
     for place, token in enumerate(fewer.encode(text)):
-        telling.put([token], place)
-    assert telling.own == demo.encode(text)
+        retokenizer.put([token], place)
+    assert retokenizer.own == demo.encode(text)
 
 
 def test_what_has_no_spaces_is_cut_somewhere(demo: Tokenizer, fewer: Tokenizer) -> None:
-    telling = Retelling(Dictionary.of(demo, fewer))
-    telling.put(demo.encode("x" * 40 * LONGEST), 0)
-    assert telling.put([demo.encode("x")[0]], len(demo.encode("x" * 40 * LONGEST))) > 30 * LONGEST
+    retokenizer = Retokenizer(VocabularyMap.of(demo, fewer))
+    retokenizer.put(demo.encode("x" * 40 * MAX_WORD_TOKENS), 0)
+    assert retokenizer.put([demo.encode("x")[0]], len(demo.encode("x" * 40 * MAX_WORD_TOKENS))) > 30 * MAX_WORD_TOKENS
 
 
 def test_the_same_tokens_by_other_numbers_are_taken_one_by_one(demo: Tokenizer, tmp_path: Path) -> None:
     other = Tokenizer.read(permuted(tmp_path / "other", demo_model("draft")))
-    known = Dictionary.of(demo, other)
-    assert not known.following
+    known = VocabularyMap.of(demo, other)
+    assert not known.continuations
     # No tokenizer would split a text so.
     tokens = [demo.encode("x")[0]] * 3 + [demo.encode("😀")[0], 0, 3, 1]
-    telling = Retelling(known)
-    telling.put(tokens, 0)
-    spelt = spellings(other)
-    assert [spelt.get(token, token) for token in telling.own] == [known.texts.get(token, token) for token in tokens]
+    retokenizer = Retokenizer(known)
+    retokenizer.put(tokens, 0)
+    spelt = token_bytes(other)
+    assert [spelt.get(token, token) for token in retokenizer.own] == [known.texts.get(token, token) for token in tokens]
 
 
 CHAT = (
@@ -168,18 +168,18 @@ def test_what_templates_put_around_messages_is_the_drafts_own(demo: Tokenizer, t
     for file in (folder / "tokenizer.json", folder / "tokenizer_config.json"):
         file.write_text(file.read_text().replace("<|user|>", "[ask]").replace("<|end|>", "</s>"))
     other = Tokenizer.read(folder)
-    known = Dictionary.of(demo, other)
+    known = VocabularyMap.of(demo, other)
     for length in (1, 2, 4):
         for each in (1, 3, 100):
-            telling, tokens = Retelling(known), demo.prompt(CHAT[-length:])
+            retokenizer, tokens = Retokenizer(known), demo.prompt(CHAT[-length:])
             for start in range(0, len(tokens), each):
-                telling.put(tokens[start : start + each], start)
-            assert telling.own == other.prompt(CHAT[-length:])
+                retokenizer.put(tokens[start : start + each], start)
+            assert retokenizer.own == other.prompt(CHAT[-length:])
     # What only begins as a frame is told token by token.
     marks, fox = demo.prompt(CHAT[:1])[:2], demo.encode("fox")
-    telling = Retelling(known)
-    telling.put([*marks[:1], *fox, *marks, *fox, 0], 0)
-    assert telling.own == [*marks[:1], *other.encode("fox"), *other.prompt(CHAT[:1])[:2], *other.encode("fox"), 0]
+    retokenizer = Retokenizer(known)
+    retokenizer.put([*marks[:1], *fox, *marks, *fox, 0], 0)
+    assert retokenizer.own == [*marks[:1], *other.encode("fox"), *other.prompt(CHAT[:1])[:2], *other.encode("fox"), 0]
 
 
 def test_published_templates_translate(shared_data: Path) -> None:
@@ -189,22 +189,22 @@ def test_published_templates_translate(shared_data: Path) -> None:
     for target, draft in (read, read[::-1]):
         if target.template is None or draft.template is None:
             pytest.skip("these tokenizers have no templates")
-        telling = Retelling(Dictionary.of(target, draft))
+        retokenizer = Retokenizer(VocabularyMap.of(target, draft))
         tokens = target.prompt(CHAT)
         for start in range(0, len(tokens), 3):
-            telling.put(tokens[start : start + 3], start)
-        assert telling.own == draft.prompt(CHAT)
+            retokenizer.put(tokens[start : start + 3], start)
+        assert retokenizer.own == draft.prompt(CHAT)
 
 
 def test_published_tokenizers_translate(shared_data: Path) -> None:
     """Most of their tokens are the same, for both come from one list of words."""
     llama, qwen = (Tokenizer.read(shared_data / "tokenizers" / name) for name in ("llama3_hf", "qwen2.5_hf"))
-    known = Dictionary.of(llama, qwen)
-    shared = [token for token, path in known.said.items() if len(path) == 1]
+    known = VocabularyMap.of(llama, qwen)
+    shared = [token for token, path in known.to_target.items() if len(path) == 1]
     assert len(shared) > 100_000
-    own = spellings(qwen)
+    own = token_bytes(qwen)
     check_growth(known, own, llama.encode(TEXT * 2))
-    telling = Retelling(known)
-    telling.put(llama.encode("Numbers such as 123456 are split otherwise."), 0)
-    assert telling.own == qwen.encode("Numbers such as 123456 are split otherwise.")
-    assert not any(token in known.marks for token in known.texts)
+    retokenizer = Retokenizer(known)
+    retokenizer.put(llama.encode("Numbers such as 123456 are split otherwise."), 0)
+    assert retokenizer.own == qwen.encode("Numbers such as 123456 are split otherwise.")
+    assert not any(token in known.special for token in known.texts)

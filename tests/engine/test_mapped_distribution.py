@@ -8,12 +8,12 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor
 
+from specchat.engine.cross_tokenizer.model import TRIALS, CrossTokenizerModel
+from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.translation.dictionary import Dictionary
-from specchat.engine.translation.model import TRIALS, TranslatedModel
 from tests.engine.tiny import checkpoint
 
 
@@ -56,7 +56,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Tok
     return Tokenizer.read(checkpoint(root / "longer", backend=longer)), Tokenizer.read(single)
 
 
-def chances_of(model: TranslatedModel, tokens: list[int], start: int) -> dict[int, float]:
+def chances_of(model: CrossTokenizerModel, tokens: list[int], start: int) -> dict[int, float]:
     """What is likely to follow `tokens`, by the target's tokens."""
     shares = model.logits(model.forward(tokens, start))[0].softmax(0)
     return {int(token): round(float(shares[token]), 3) for token in (shares > 1e-4).nonzero()[:, 0]}
@@ -74,7 +74,7 @@ def test_a_longer_token_is_spelt_and_gets_the_chance_of_its_path(tokenizers: tup
             (x, t, h, e, f): {a: 0.8, o: 0.2},
         }
     )
-    model = TranslatedModel(script, Dictionary.of(longer, single), 260)
+    model = CrossTokenizerModel(script, VocabularyMap.of(longer, single), 260)
     assert chances_of(model, [x], 0) == {0: 0.1, t: 0.06, a: 0.3, 256: 0.27, 257: 0.27}
     assert script.read == 3
     # What was spelt is in the cache but for the "e"; "f" may begin another word.
@@ -87,7 +87,7 @@ def test_a_token_that_only_the_draft_has_is_said_in_parts(tokenizers: tuple[Toke
     longer, single = tokenizers
     x, t, h, e, a = (single.encode(char)[0] for char in "xthea")
     script = Scripted({(x,): {257: 0.6, 256: 0.1, t: 0.1, a: 0.2}, (x, 257): {a: 1.0}})
-    model = TranslatedModel(script, Dictionary.of(single, longer), 257)
+    model = CrossTokenizerModel(script, VocabularyMap.of(single, longer), 257)
     assert chances_of(model, [x], 0) == {t: 0.8, a: 0.2}
     assert chances_of(model, [t], 1) == {h: 1.0}
     assert chances_of(model, [h], 2) == {e: 1.0}
@@ -102,7 +102,7 @@ def test_a_token_that_only_the_draft_has_is_said_in_parts(tokenizers: tuple[Toke
 
 def test_a_model_of_other_tokens_drafts_chains_alone(tokenizers: tuple[Tokenizer, Tokenizer]) -> None:
     longer, single = tokenizers
-    model = TranslatedModel(Scripted({}), Dictionary.of(longer, single), 260)
+    model = CrossTokenizerModel(Scripted({}), VocabularyMap.of(longer, single), 260)
     with pytest.raises(ValueError, match="chains"):
         model.forward([1], 0, Skip(frozenset({0})))
     with pytest.raises(ValueError, match="chains"):
@@ -113,7 +113,7 @@ def test_a_beginning_that_hardly_ever_goes_on_is_not_looked_at(tokenizers: tuple
     longer, single = tokenizers
     x, t, h, a = (single.encode(char)[0] for char in "xtha")
     script = Scripted({(x,): {t: 1.0}, (x, t): {a: 0.9, h: 0.1}})
-    model = TranslatedModel(script, Dictionary.of(longer, single), 260)
+    model = CrossTokenizerModel(script, VocabularyMap.of(longer, single), 260)
     for _ in range(TRIALS):
         script.read = 0
         assert chances_of(model, [x], 0) == {t: 1.0}

@@ -2,7 +2,11 @@
 
 import pytest
 
-from specchat.engine.decoding.pace import Average, Copies, by_kind, promise
+from specchat.engine.bandit.averages import Average, by_kind, expected_throughput
+from specchat.engine.bandit.copies import Copies, model_gain
+from specchat.engine.bandit.drafter import BARREN, RESTING, RESTS, UNASKED, WEIGHING, rest_steps, unasked_steps
+from specchat.engine.bandit.estimates import with_reading
+from specchat.engine.bandit.exploration import LATEST, SHARE, SOONEST, patience
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 CHECKS = [0.0, *(1 + row / 15 for row in range(MAX_DRAFT_LENGTH + 1))]
@@ -69,14 +73,14 @@ def test_what_is_known_of_a_text_stands_in_for_one_of_its_kind_and_less_for_othe
     assert here.value < 1.0 < 2.5 < there.value, "the next text of either kind"
 
 
-def test_the_promise_is_that_of_leviathan() -> None:
+def test_the_expected_throughput_is_that_of_leviathan() -> None:
     """(1 - a^(n+1)) / (1 - a) tokens in D + v + o."""
     stays, length = 0.8, 5
     accepted = (1 - stays ** (length + 1)) / (1 - stays) - 1
     expected = (1 + accepted) / (length * 0.1 + CHECKS[6] + 0.2)
-    assert promise(accepted, length, 0.1 * length, CHECKS, 0.2) == pytest.approx(expected)
-    half = promise(accepted, length + 0.5, 0.1 * (length + 0.5), CHECKS, 0.2)
-    assert promise(accepted, length + 1, 0.1 * (length + 1), CHECKS, 0.2) < half < expected
+    assert expected_throughput(accepted, length, 0.1 * length, CHECKS, 0.2) == pytest.approx(expected)
+    half = expected_throughput(accepted, length + 0.5, 0.1 * (length + 0.5), CHECKS, 0.2)
+    assert expected_throughput(accepted, length + 1, 0.1 * (length + 1), CHECKS, 0.2) < half < expected
 
 
 @pytest.mark.parametrize(("stays", "row_ms"), [(0.95, 0.02), (0.8, 0.1), (0.5, 0.2), (0.05, 0.3)])
@@ -115,3 +119,33 @@ def test_forgetting_a_text_keeps_what_copies_do_in_general() -> None:
         copies.judged([True] * 8)
     copies.forget()
     assert copies.best(8, CHECKS, 0.0)[0] > 1.2 * Copies(0.5, 0.5).best(8, CHECKS, 0.0)[0]
+
+
+def test_rests_get_longer_while_nothing_is_found() -> None:
+    lengths = [rest_steps(barren, 0.05) for barren in (1, BARREN, 2 * BARREN, 99)]
+    assert lengths == sorted(lengths)
+    assert lengths[0] * RESTING <= 0.05 < (lengths[0] + 1) * RESTING
+    assert (rest_steps(1, 0.0), rest_steps(99, 1e6)) == (0, RESTS)
+
+
+def test_an_arm_goes_on_unasked_so_long_that_weighing_is_a_small_share() -> None:
+    assert [unasked_steps(ms, 1.0) for ms in (0.0, 3.5 * WEIGHING, 99.0)] == [0, 3, UNASKED]
+
+
+def test_what_loses_more_is_explored_less_often_and_what_was_in_vain_still_less() -> None:
+    assert [patience(lost, 1.0, 0) for lost in (-1.0, 0.0, 99.0)] == [SOONEST, SOONEST, LATEST]
+    assert patience(20 * SHARE, 1.0, 0) == pytest.approx(20)
+    assert patience(20 * SHARE, 1.0, 4) == pytest.approx(40)
+    assert patience(99.0, 1.0, 1000) == 4 * LATEST
+
+
+def test_reading_is_paid_out_of_what_is_left_to_write() -> None:
+    """Plain writes 60 tokens in 60; twice as fast after a reading that lasts 15 is 60 in 45."""
+    assert with_reading(2.0, 60.0, 15.0) == pytest.approx(60 / 45)
+    assert with_reading(2.0, 60.0, 0.0) == 2.0
+
+
+def test_a_model_that_goes_on_gains_what_its_tokens_bring_beyond_their_time() -> None:
+    """At a token a millisecond two more are best: each takes 0.1 and a fifteenth, and half of them are accepted."""
+    assert model_gain(3, 1.0, 0.5, 1.0, 0.1, CHECKS[1:]) == pytest.approx(0.5 + 0.25 - 2 * (0.1 + 1 / 15))
+    assert model_gain(3, 0.1, 0.5, 1.0, 0.1, CHECKS[1:]) == 0.0

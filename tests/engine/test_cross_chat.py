@@ -7,12 +7,12 @@ from time import perf_counter
 import pytest
 
 from specchat.engine.api import Finished, Forget, Generate, Remember
+from specchat.engine.cross_chat import PIECE_CHARS, CrossChatIndexer
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
-from specchat.engine.remembering import PIECE, Remembering
 from specchat.engine.session import Session
 
 
@@ -22,14 +22,14 @@ def earlier() -> Earlier:
 
 
 @pytest.fixture
-def remembering(earlier: Earlier) -> Remembering:
-    return Remembering(earlier, lambda text: list(text.encode()))
+def indexer(earlier: Earlier) -> CrossChatIndexer:
+    return CrossChatIndexer(earlier, lambda text: list(text.encode()))
 
 
-def take_in(remembering: Remembering) -> int:
+def take_in(indexer: CrossChatIndexer) -> int:
     """Take in all that waits; in how many pieces."""
     pieces = 1
-    while remembering.digest():
+    while indexer.digest():
         pieces += 1
     return pieces
 
@@ -38,56 +38,56 @@ def known(earlier: Earlier, text: str) -> bool:
     return bool(list(earlier.places.matches(list(text.encode()), 9, 9)))
 
 
-def test_replies_are_taken_in_piece_by_piece(earlier: Earlier, remembering: Remembering) -> None:
-    remembering.remember(Remember("a", ("fox " * PIECE, "lamp")))
+def test_replies_are_taken_in_piece_by_piece(earlier: Earlier, indexer: CrossChatIndexer) -> None:
+    indexer.remember(Remember("a", ("fox " * PIECE_CHARS, "lamp")))
     assert not known(earlier, "fox")
-    assert remembering.digest()
+    assert indexer.digest()
     assert known(earlier, "fox")
     assert not known(earlier, "lam")
-    assert take_in(remembering) == 4
+    assert take_in(indexer) == 4
     assert known(earlier, "lam")
-    assert not remembering.digest()
+    assert not indexer.digest()
 
 
-def test_a_chat_that_is_known_is_left_as_it_is(earlier: Earlier, remembering: Remembering) -> None:
+def test_a_chat_that_is_known_is_left_as_it_is(earlier: Earlier, indexer: CrossChatIndexer) -> None:
     earlier.add("written", list(b"crab"))
     for chat in ("written", "told", "told"):
-        remembering.remember(Remember(chat, ("the fox",)))
-    take_in(remembering)
+        indexer.remember(Remember(chat, ("the fox",)))
+    take_in(indexer)
     assert len(list(earlier.places.matches(list(b"fo"), 9, 9))) == 1
 
 
-def test_what_waits_is_forgotten_too(earlier: Earlier, remembering: Remembering) -> None:
+def test_what_waits_is_forgotten_too(earlier: Earlier, indexer: CrossChatIndexer) -> None:
     for chat, text in (("a", "fox"), ("b", "lamp"), ("a2", "crab")):
-        remembering.remember(Remember(chat, (text,)))
-    remembering.digest()
-    remembering.forget(Forget("a"))
+        indexer.remember(Remember(chat, (text,)))
+    indexer.digest()
+    indexer.forget(Forget("a"))
     assert not known(earlier, "fo")
-    remembering.forget(Forget("b"))
-    take_in(remembering)
+    indexer.forget(Forget("b"))
+    take_in(indexer)
     assert [known(earlier, text) for text in ("fo", "lam", "cra")] == [False, False, True]
-    remembering.remember(Remember("a", ("fox",)))
-    take_in(remembering)
+    indexer.remember(Remember("a", ("fox",)))
+    take_in(indexer)
     assert known(earlier, "fo")
 
 
-def test_all_that_was_told_is_forgotten_and_what_was_written_stays(earlier: Earlier, remembering: Remembering) -> None:
+def test_all_that_was_told_is_forgotten_and_what_was_written_stays(earlier: Earlier, indexer: CrossChatIndexer) -> None:
     earlier.add("a", list(b"crab"))
-    remembering.remember(Remember("b", ("fox", "lamp")))
-    remembering.digest()
-    remembering.forget(Forget(None))
+    indexer.remember(Remember("b", ("fox", "lamp")))
+    indexer.digest()
+    indexer.forget(Forget(None))
     assert not known(earlier, "fo")
-    take_in(remembering)
+    take_in(indexer)
     assert [known(earlier, text) for text in ("fo", "lam", "cra")] == [False, False, True]
 
 
 def test_what_is_too_much_is_left_out(
-    earlier: Earlier, remembering: Remembering, monkeypatch: pytest.MonkeyPatch
+    earlier: Earlier, indexer: CrossChatIndexer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(earlier_module, "REMEMBERED", 6)
-    remembering.remember(Remember("new", ("foxfox",)))
-    remembering.remember(Remember("old", ("lamp",)))
-    take_in(remembering)
+    indexer.remember(Remember("new", ("foxfox",)))
+    indexer.remember(Remember("old", ("lamp",)))
+    take_in(indexer)
     assert (known(earlier, "fox"), known(earlier, "lam")) == (True, False)
 
 
@@ -120,27 +120,27 @@ def words(demo: Session) -> Iterator[str]:
     """What the demo pair answers, remembered in no chat; the session remembers nothing before and after."""
     yield reply(demo, "plain", cold=True).text
     demo.runner.earlier.forget("")
-    demo.remembering.forget(Forget(None))
+    demo.cross_chat.forget(Forget(None))
 
 
 @pytest.mark.parametrize("strategy", ["suffix", "ngram"])
 def test_a_saved_reply_is_copied_until_its_chat_is_forgotten(demo: Session, words: str, strategy: str) -> None:
     cold = kept(demo, strategy, cold=True)
-    demo.remembering.remember(Remember("saved", (words,)))
-    take_in(demo.remembering)
+    demo.cross_chat.remember(Remember("saved", (words,)))
+    take_in(demo.cross_chat)
     assert kept(demo, strategy, cold=True) == cold
     demo.runner.earlier.hidden = False
     assert kept(demo, strategy) > cold + 10
     demo.runner.earlier.forget("")
-    demo.remembering.forget(Forget("saved"))
-    take_in(demo.remembering)
+    demo.cross_chat.forget(Forget("saved"))
+    take_in(demo.cross_chat)
     assert kept(demo, strategy) == cold
 
 
 def test_a_reply_is_remembered_under_its_chat(alone: Session) -> None:
     reply(alone, "plain", chat="mine")
     assert alone.runner.earlier.knows("mine")
-    alone.remembering.forget(Forget("mine"))
+    alone.cross_chat.forget(Forget("mine"))
     assert not alone.runner.earlier.knows("mine")
     reply(alone, "plain", chat="mine", cold=True)
     assert not alone.runner.earlier.knows("mine")
@@ -149,14 +149,14 @@ def test_a_reply_is_remembered_under_its_chat(alone: Session) -> None:
 @pytest.mark.timed
 def test_a_piece_delays_a_request_by_little(demo: Session) -> None:
     """A quarter of them: others may meet other work on the machine."""
-    demo.remembering.remember(Remember("long", ("There was a fox with a lamp in the old house. " * 2_000,)))
+    demo.cross_chat.remember(Remember("long", ("There was a fox with a lamp in the old house. " * 2_000,)))
     took = []
     more = True
     while more:
         begun = perf_counter()
-        more = demo.remembering.digest()
+        more = demo.cross_chat.digest()
         took.append(perf_counter() - begun)
-    demo.remembering.forget(Forget(None))
+    demo.cross_chat.forget(Forget(None))
     assert len(took) > 20
     assert sorted(took)[len(took) // 4] < 0.02
 

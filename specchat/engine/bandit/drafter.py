@@ -1,0 +1,385 @@
+"""The drafter of `auto`: at each step it takes the arm with the highest expected throughput, or explores another one.
+
+Copiers are asked one after the other, until one has found what follows a long match; the longest counts. That is
+weighed against a draft by a model, and whether it would have been right is seen also where it was not taken. A model's
+draft must be made to be known: where it does not pay it is explored now and then (`exploration.py`). An arm that drafts
+goes on unasked for a few steps where nothing could be copied, and where nothing pays nothing is weighed for a while.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from specchat.engine.bandit.arms import Arm, Sums
+from specchat.engine.bandit.averages import kind
+from specchat.engine.bandit.copies import After, Continues, CopyOn, copies_by_kind
+from specchat.engine.bandit.estimates import MARGIN, Estimates
+from specchat.engine.bandit.exploration import Exploration, Situation
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Copy, Follow, ModelDrafter, Proposal
+from specchat.engine.decoding.means import Mean
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.drafters.fences import Fences
+from specchat.engine.drafters.parts import Parts
+
+REVIEW, STALE = 8, 32
+"""Steps after which costs are looked at anew, and after which all estimates are worked out anew."""
+REFRESHED = 8
+"""Drafts of an arm after which its estimate is worked out anew."""
+WEIGHING, UNASKED = 0.01, 7
+"""Share of the time that choosing an arm may take, and steps at which a chosen one goes on without that, at most; it
+does where nothing could be copied."""
+LONG = 8
+"""After so many tokens alike no other copy is looked for."""
+COPIED_AFTER = ("draft", "target")
+"""The models that a copy may go on after: heads would lack the states of what is copied."""
+RESTING, RESTS = 0.02, 64
+"""Share of plain's time that choosing may take where nothing is drafted, and steps that go by without it, at most."""
+BARREN, SELDOM = 4, 4
+"""Looks in vain after which they become half as frequent, and times that they get rarer by that, at most."""
+
+
+def rest_steps(barren: int, share: float) -> int:
+    """Steps to rest after so many looks in vain, where choosing takes such a `share` of a plain step."""
+    seldom = min(1 << (barren // BARREN), SELDOM)
+    return min(int(seldom * share / RESTING), RESTS)
+
+
+def unasked_steps(weighing_ms: float, plain: float) -> int:
+    """Steps at which an arm goes on unasked, where choosing takes so long and `plain` is tokens a millisecond."""
+    return min(max(0, int(weighing_ms * plain / WEIGHING)), UNASKED)
+
+
+@dataclass
+class Choice:
+    """The arm of a step, and what was known as it was chosen.
+
+    Attributes:
+        arm: the strategy that drafts, at most `limit` tokens.
+        throughput: tokens a millisecond that are expected.
+        kind: the kind of text.
+        copy: what can be copied, by the strategy `copier`.
+        explores: whether the arm is explored.
+        watched: whether a copy may end its draft.
+        reads: whether its model had to read something first.
+    """
+
+    arm: str = "plain"
+    limit: int = 0
+    throughput: float = 0.0
+    kind: int = 0
+    copy: Copy = field(default_factory=Copy)
+    copier: str = ""
+    explores: bool = False
+    watched: bool = False
+    reads: bool = False
+
+
+@dataclass
+class Reply:
+    """What belongs to one reply.
+
+    Attributes:
+        end: where the text ended after the last step.
+        written: its tokens.
+        longest: the most tokens that a draft of it may have.
+        goes_on: steps at which the arm goes on unasked.
+        chosen_for: length of the text and limit of a step for which `prepare` chose.
+        rejected: whether less than half of the last draft was accepted.
+        resting: steps that are left of a rest.
+        rested: those that went by since the last look.
+    """
+
+    end: int = 0
+    written: int = 0
+    longest: int = 0
+    goes_on: int = 0
+    chosen_for: tuple[int, int] | None = None
+    rejected: bool = False
+    resting: int = 0
+    rested: int = 0
+
+
+class AutoDrafter:
+    """Lets other drafters propose, which `begin` and `forget` by themselves."""
+
+    name = "auto"
+
+    def __init__(
+        self,
+        copiers: Sequence[Copier],
+        after: tuple[str, After] | None,
+        models: Sequence[ModelDrafter],
+        trees: Mapping[str, ModelDrafter],
+        costs: StepCosts,
+        fences: Fences,
+    ) -> None:
+        """`copiers` are asked in this order, `after` the copier of that name while one of the `models` drafts a chain;
+        `trees` are by the model of that name; `costs` are measured at each step, and `fences` tell code from prose."""
+        self._fences, self._copiers, self._costs = fences, copiers, costs
+        self._arms = {drafter.name: Arm(drafter) for drafter in models}
+        self._arms |= {tree.name: Arm(tree, self._arms[name]) for name, tree in trees.items()}
+        self._estimates, self._exploration = Estimates(self._arms, costs), Exploration(self._arms, costs)
+        self._copies = {copier.name: copies_by_kind() for copier in copiers}
+        self._added = copies_by_kind()
+        """The same of copies after a model's tokens."""
+        self._copy_on: CopyOn | None = None
+        self._follow: Follow | None = None
+        if after is not None:
+            self._copy_on = CopyOn(after[1], lambda matched: self._added[kind(matched, fences.code)])
+            self._follow = Follow(after[0], self.name, self._copy_on.copy)
+        self._seen = self._refreshed = 0
+        """Costs that were measured when they were looked at last, and when all estimates were worked out anew."""
+        self._weighing, self._noting = Mean(), Mean()
+        """Milliseconds of choosing an arm, and of taking in what came of it."""
+        self._barren = 0
+        """Looks in a row that found nothing to draft."""
+        self.tries = False
+        """Whether arms of which nothing is known are explored all the time: a pair is loaded."""
+        self._reply = Reply()
+        self.forget()
+        self.begin([])
+
+    @property
+    def ahead(self) -> bool:
+        return all(arm.drafter.ahead for arm in self._arms.values())
+
+    def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
+        """Choose the arm of the first step of a reply to `prompt`, up to `limit` tokens: no token waits for it yet.
+
+        Returns:
+            whether the model of that name is to read the prompt now: `beside` the target where no other arm is expected
+            to be faster, and otherwise only where it drafts that step.
+        """
+        self._look_again()
+        worth = beside and self._estimates.worth_reading(name, kind(0), prompt)
+        self._choose(prompt, limit, name if worth else "")
+        self._reply.chosen_for = len(prompt), limit
+        arm = self._arms.get(self._choice.arm)
+        return worth or (arm is not None and arm.reads.name == name)
+
+    def learnt(self) -> dict[str, tuple[int, Sums, Sums]]:
+        """By strategy that runs a model: what is known of it beyond one reply, as `Arm.learnt`."""
+        return {name: arm.learnt() for name, arm in self._arms.items()}
+
+    def take(self, learnt: Mapping[str, tuple[int, Sums, Sums]]) -> None:
+        """Go on with what `learnt` gave; what is not there is new."""
+        for name, known in learnt.items():
+            if (arm := self._arms.get(name)) is not None:
+                arm.take(*known)
+        self._estimates.refresh_all()
+
+    def think(self) -> None:
+        """Between replies: work out what the next one would wait for."""
+        self._look_again()
+        self._estimates.ranked(kind(0))
+
+    def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
+        self._fences.begin()
+        self._estimates.begin(self._reply.written)
+        self._reply = Reply(end=len(prompt))
+
+    def forget(self) -> None:
+        """Step costs and what drafts bring in general are kept: they belong to machine and pair, not to a text."""
+        for arm in self._arms.values():
+            arm.forget()
+        for copies in (*self._copies.values(), self._added):
+            for of_kind in copies:
+                of_kind.forget()
+        self._estimates.begin(self._reply.written)
+        self._estimates.forget()
+        self._reply, self._choice = Reply(), Choice()
+        self._step = 0
+        """Steps of this chat."""
+        self._looked = self._pressing = False
+        """Whether costs were looked at since the last step, and whether an arm is to be explored again at once."""
+
+    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+        reply = self._reply
+        if reply.resting:
+            reply.resting -= 1
+            reply.rested += 1
+            return PLAIN
+        goes_on = reply.goes_on and len(text) == reply.end and limit == self._choice.limit
+        self._catch_up(text)
+        if goes_on and self._choice.kind == kind(0, self._fences.code):
+            reply.goes_on -= 1
+            self._choice.reads = self._choice.watched = False
+            return self._arms[self._choice.arm].drafter.propose(text, limit)
+        reply.goes_on = 0
+        if reply.chosen_for != (len(text), limit):
+            began = self._costs.clock()
+            self._look_again()
+            self._choose(text, limit)
+            self._weighing.add(1e3 * (self._costs.clock() - began))
+        choice = self._choice
+        if choice.arm in self._arms:
+            if not choice.explores:
+                reply.goes_on = unasked_steps(self._weighing.value, self._estimates.plain)
+            return self._draft(text)
+        if choice.arm != PLAIN.strategy:
+            self._barren = 0
+            return choice.copy.first(choice.limit)
+        if limit and not (self.tries or self._pressing):
+            self._barren += 1
+            reply.resting = rest_steps(self._barren, self.thinking_ms * self._estimates.plain)
+        return PLAIN
+
+    def _catch_up(self, text: Sequence[int]) -> None:
+        """Take in what was written meanwhile."""
+        reply = self._reply
+        new = text[reply.end :]
+        self._fences.add(new)
+        reply.written += len(new)
+        self._step += reply.rested
+        reply.end, reply.rested = len(text), 0
+
+    @property
+    def thinking_ms(self) -> float:
+        """Milliseconds of a step that choosing takes, and taking in what came of it."""
+        return self._weighing.value + self._noting.value
+
+    def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
+        """Choose the arm of a step; the model named `reads` will have read `text` by then."""
+        self._choice = choice = Choice(kind=kind(0, self._fences.code), throughput=self._choice.throughput)
+        if not limit:
+            return
+        looked, self._looked = self._looked, False
+        self._reply.longest = max(self._reply.longest, limit)
+        self._ask(text, limit)
+        arm, choice.throughput = self._estimates.most(choice.kind, text, reads)
+        if arm:
+            choice.arm, choice.limit = arm, limit
+        if choice.copier:
+            found, length = self._copies[choice.copier][choice.kind].best(
+                len(choice.copy.tokens), self._estimates.verify_ms, self._costs.other_ms + self.thinking_ms
+            )
+            if found > choice.throughput * MARGIN:
+                choice.arm, choice.limit, choice.throughput = choice.copier, length, found
+        self._explore(text, limit, looked)
+
+    def _ask(self, text: Sequence[int], limit: int) -> None:
+        """Find the copy after the longest match, one copier after the other."""
+        choice = self._choice
+        for copier in self._copiers:
+            copy = copier.propose(text, limit)
+            if copy.tokens and copy.matched >= choice.copy.matched:
+                choice.copy, choice.copier, choice.kind = copy, copier.name, kind(copy.matched, self._fences.code)
+            if copy.matched >= LONG:
+                break
+
+    def _draft(self, text: Sequence[int]) -> Proposal:
+        """Let the model of the arm draft, and copy where that pays more than its next token."""
+        choice, arm = self._choice, self._arms[self._choice.arm]
+        choice.reads = arm.reads.behind(text) > 0
+        proposal = arm.drafter.propose(text, choice.limit)
+        if self._copy_on is None or not isinstance(proposal, Chain) or proposal.model not in COPIED_AFTER:
+            return proposal
+        self._copy_on.start(
+            text,
+            choice.limit,
+            choice.throughput,
+            lambda: self._estimates.estimate(choice.arm, choice.kind).accepted,
+            self._estimates.verify_ms,
+            self._costs.draft(choice.arm),
+        )
+        choice.watched = True
+        return proposal._replace(follow=self._follow)
+
+    def _explore(self, text: Sequence[int], limit: int, looked: bool) -> None:
+        """Let an arm draft in place of the best one where it is due to be explored."""
+        if not (looked or self._pressing or self.tries):
+            return
+        choice, estimates = self._choice, self._estimates
+        now = Situation(
+            self._step,
+            limit,
+            choice.kind,
+            looked,
+            choice.arm,
+            choice.throughput,
+            estimates.plain,
+            MARGIN,
+            estimates.verify_ms,
+            lambda name: estimates.estimate(name, choice.kind).times,
+            self.tries,
+        )
+        if (due := self._exploration.due(text, now)) is not None:
+            (choice.arm, choice.limit), choice.explores = due, True
+
+    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+        if self._reply.rested:
+            return
+        began = self._costs.clock()
+        self._step += 1
+        self._catch_up(text)
+        choice, reply = self._choice, self._reply
+        if choice.copier:
+            self._copies[choice.copier][choice.kind].judged(choice.copy.outcome(stepped.tokens))
+        if self._copy_on is not None and choice.watched:
+            self._copy_on.judge(stepped.tokens)
+        if (arm := self._arms.get(choice.arm)) is not None:
+            own = until(stepped, stepped.switch) if stepped.switch else stepped
+            self._judge(arm, own)
+            arm.drafter.observe(text, own)
+        rejected, reply.rejected = reply.rejected, stepped.accepted < stepped.drafted / 2
+        if rejected and reply.rejected:
+            reply.goes_on = 0
+        self._noting.add(1e3 * (self._costs.clock() - began))
+
+    def _judge(self, arm: Arm, stepped: Stepped) -> None:
+        choice, longest = self._choice, self._reply.longest
+        arm.drafts += 1
+        if choice.reads:
+            self._estimates.read()
+        if choice.explores or arm.drafts % REFRESHED == 0:
+            # A chain and its tree are drafted by the same model, which has read for both.
+            self._estimates.refresh(one for one in self._arms.values() if arm in (one, one.chain) or one is arm.chain)
+        whole = 0 < stepped.accepted == stepped.drafted
+        short = choice.explores and choice.limit < longest and not arm.again and arm.chain is None
+        arm.again = short and whole
+        arm.last = self._step - 1
+        if arm.again:
+            arm.is_another(choice.kind)
+        if choice.explores or self._pressing:
+            self._pressing = self._exploration.pressing
+        # Of a draft that was accepted whole and might have gone on it is not known how much more would have been.
+        if not (whole and stepped.drafted == choice.limit < longest):
+            self._estimates.judged(choice.kind)
+            arm.judged(choice.kind, stepped.accepted, None if short else stepped.drafted, choice.explores)
+            arm.barren *= not self.tries
+
+    def _look_again(self) -> None:
+        """Look at costs where enough was measured since."""
+        if self._costs.measured - self._seen < REVIEW:
+            return
+        self._seen, self._looked = self._costs.measured, True
+        if self._seen - self._refreshed >= STALE:
+            self._refreshed = self._seen
+            self._estimates.refresh_all()
+        self._estimates.look()
+
+
+def until(stepped: Stepped, drafted: int) -> Stepped:
+    """The step as if its draft had ended there."""
+    return replace(
+        stepped,
+        drafts=stepped.drafts[:drafted],
+        path=stepped.path[:drafted],
+        confidence=stepped.confidence[:drafted],
+        tested=min(stepped.tested, drafted),
+        switch=0,
+    )
+
+
+def make(parts: Parts) -> AutoDrafter:
+    """The drafter over those that a pair has."""
+    arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
+    copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
+    alone = (name for name in parts.made if parts.strategies[name].arm == "alone")
+    models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
+    models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
+    trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
+    after = next(((copier.name, copier.after) for copier in copiers if isinstance(copier, Continues)), None)
+    drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)
+    return AutoDrafter(copiers, after if parts.joins else None, *drafters, parts.costs, parts.fences)

@@ -1,0 +1,153 @@
+"""Weights of 4 bits where 32 bytes at a time are looked up in tables of 16 (AVX2).
+
+They are unpacked once for all rows of a call, NIBBLES inputs at a time, which stay in registers meanwhile. Sums are
+kept in memory, where the level-1 cache has them. Every sum goes through its terms as `tiles.four_bit_tile` does.
+"""
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from specchat.engine.cpu.simd import (
+    F32,
+    I32,
+    I64,
+    VECTOR,
+    constant,
+    constants_primitive,
+    each_vector,
+    emitted,
+    fma,
+    instruction,
+    load,
+    primitive,
+    splat,
+    spread,
+    store,
+)
+from specchat.engine.cpu.tiles import NIBBLES, fetch
+from specchat.engine.model.vectors import LANES
+
+TOGETHER = 4
+"""Rows that meet unpacked weights at a time: their sums and the weights fill 16 registers."""
+MANY = 32
+"""Most rows of a call: what they need besides weights fills half of a small level-1 cache."""
+HALF = LANES // 2
+OCTETS, PAIRS = ir.VectorType(ir.IntType(8), 4 * HALF), ir.VectorType(ir.IntType(16), 2 * HALF)
+TABLES = 64
+"""Bytes of a code as float32, after which `packed.code_tables` has its tables of bytes."""
+
+
+@constants_primitive
+def room(typing: Any, vectors: Any) -> Any:
+    """The address of memory for so many vectors, a constant, on the calling function's stack."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(cgutils.alloca_once(builder, VECTOR, vectors.literal_value), I64)
+
+    return types.int64(vectors), code
+
+
+@primitive
+def cleared(typing: Any, out: Any, size: Any) -> Any:
+    """out = 0; float32 [size], a multiple of LANES."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        out, size = arguments
+        each_vector(builder, size, lambda at: store(builder, splat(0.0), out, at))
+
+    return emitted([], 2, emit)
+
+
+@constants_primitive
+def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, further: Any, code: Any, sums: Any) -> Any:
+    """sums[r] += the sum over NIBBLES k of x[r, k] code[w[k]], for `rows` rows and LANES outputs.
+
+    `few` is the number of rows where that is a constant, else 0. x is float32, its rows so many elements apart; `sums`
+    float32 [rows, LANES]; w int32 [LANES] as `four_bit_tile` has them, `code` as `packed.code_tables` makes it.
+    What lies `further` bytes after w is fetched.
+    """
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        rows, x, x_row, w, further, code, sums = arguments[1:]
+        fetch(builder, w, [further], 1)
+        for lane in range(0, LANES, HALF):
+            weights = _unpacked(builder, code, load(builder, w, constant(lane), ir.VectorType(I32, HALF)))
+
+            def add(first: Any, count: int, lane: int = lane, weights: list[Any] = weights) -> None:
+                at = [builder.add(first, constant(r)) for r in range(count)]
+                places = [builder.add(builder.mul(r, constant(LANES)), constant(lane)) for r in at]
+                totals = [load(builder, sums, place, ir.VectorType(F32, HALF)) for place in places]
+                for k, weight in enumerate(weights):
+                    for i, r in enumerate(at):
+                        value = load(builder, x, builder.add(builder.mul(x_row, r), constant(k)), F32, 4)
+                        totals[i] = fma(builder, spread(builder, value, HALF), weight, totals[i])
+                for place, total in zip(places, totals, strict=True):
+                    store(builder, total, sums, place)
+
+            if few.literal_value:
+                add(constant(0), few.literal_value)
+                continue
+            tiles = builder.sdiv(rows, constant(TOGETHER))
+            with cgutils.for_range(builder, tiles) as loop:
+                add(builder.mul(loop.index, constant(TOGETHER)), TOGETHER)
+            done = builder.mul(tiles, constant(TOGETHER))
+            with cgutils.for_range(builder, builder.sub(rows, done)) as loop:
+                add(builder.add(done, loop.index), 1)
+
+    return emitted([few], 7, emit)
+
+
+@primitive
+def end_block(typing: Any, rows: Any, sums: Any, scales: Any, further: Any, out: Any) -> Any:
+    """out[r] += sums[r] * scales, then sums = 0; scales float32 [LANES], the others [rows, LANES].
+
+    What lies `further` bytes after the scales is fetched.
+    """
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        rows, sums, scales, further, out = arguments
+        fetch(builder, scales, [further], 1)
+        factors = load(builder, scales, constant(0))
+
+        def one(at: Any) -> None:
+            store(builder, fma(builder, load(builder, sums, at), factors, load(builder, out, at)), out, at)
+            store(builder, splat(0.0), sums, at)
+
+        each_vector(builder, builder.mul(rows, constant(LANES)), one)
+
+    return emitted([], 5, emit)
+
+
+def _unpacked(builder: Any, code: Any, packed: Any) -> list[Any]:
+    """NIBBLES vectors of HALF weights, of as many int32: the four bytes of each are looked up apart, then joined."""
+    # Bytes of four outputs come to lie side by side, as those of their weights do once these are joined.
+    turned = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(4 * HALF)]
+    packed = _shuffled(builder, [builder.bitcast(packed, OCTETS)] * 2, turned)
+    tables = [load(builder, code, constant(TABLES + 4 * HALF * byte), OCTETS, 1) for byte in range(4)]
+    found = []
+    for shift in (0, 4):
+        shifted = builder.lshr(packed, ir.Constant(OCTETS, [shift] * 4 * HALF)) if shift else packed
+        index = builder.and_(shifted, ir.Constant(OCTETS, [15] * 4 * HALF))
+        octets = [instruction(builder, "llvm.x86.avx2.pshuf.b", OCTETS, [table, index]) for table in tables]
+        lower, upper = (_joined(builder, octets[i : i + 2], PAIRS) for i in (0, 2))
+        found.append([one for pair in zip(lower, upper, strict=True) for one in _joined(builder, pair, packed.type)])
+    floats = ir.VectorType(F32, HALF)
+    return [builder.bitcast(found[nibble % 2][nibble // 2], floats) for nibble in range(NIBBLES)]
+
+
+def _joined(builder: Any, parts: Any, kind: Any) -> list[Any]:
+    """Two vectors of `kind` from elements of two of half the size in turns, within each half of a register."""
+    count = parts[0].type.count
+    made = []
+    for upper in (0, 1):
+        places = [half + count // 4 * upper + i for half in (0, count // 2) for i in range(count // 4)]
+        turns = [count * which + place for place in places for which in (0, 1)]
+        made.append(builder.bitcast(_shuffled(builder, parts, turns), kind))
+    return made
+
+
+def _shuffled(builder: Any, parts: Any, places: list[int]) -> Any:
+    return builder.shuffle_vector(*parts, ir.Constant(ir.VectorType(I32, len(places)), places))
