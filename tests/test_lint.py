@@ -16,8 +16,7 @@ COMMANDS = {
     "import contracts": ("lint-imports",),
 }
 SEVERAL = {
-    "Block", "Choice", "Counted", "Growth", "HeadChain", "Model", "Plan", "Workspace", "Written",
-    "_Keys", "_Parts",
+    "Choice", "Counted", "Growth", "HeadChain", "Model", "Plan", "Reply", "Workspace", "Written", "_Keys", "_Parts",
 }  # fmt: skip
 """Names that stand several times for now, in parts of the engine that are being rewritten."""
 

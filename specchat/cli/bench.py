@@ -116,7 +116,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     sampling = _sampling(options)
     with Interrupt() as interrupt:
         progress = ProgressLine()
-        progress.show("importing torch")
+        progress.show("starting ...")
         from specchat.bench.report import write_json, write_plot
         from specchat.engine.loading import load
 
@@ -158,7 +158,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     pair = ready(prepare(asked).pair, asked.models)
     with Interrupt() as interrupt:
         progress = ProgressLine()
-        progress.show("importing torch")
+        progress.show("starting ...")
         from specchat.bench.machine import describe
         from specchat.bench.report import PACKAGES
         from specchat.bench.table import cost_table

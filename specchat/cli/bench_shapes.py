@@ -54,7 +54,7 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
     """
     with Interrupt() as interrupt:
         progress = ProgressLine()
-        progress.show("importing torch")
+        progress.show("starting ...")
         from specchat.bench.machine import describe
         from specchat.bench.published import PUBLISHED
         from specchat.bench.shapes import as_json, step_costs, synthetic, text

@@ -61,7 +61,7 @@ def _run(
 ) -> bool:
     """Whether all that was checked is as it should be."""
     progress = ProgressLine()
-    progress.show("importing torch")
+    progress.show("starting ...")
     from specchat.engine import check_ratio
     from specchat.engine.check import CheckPrompt, run
     from specchat.engine.loading import load

@@ -49,7 +49,7 @@ def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | N
 
 def _rewritten(place: Path, out: Path | None) -> None:
     progress = ProgressLine()
-    progress.show("importing torch")
+    progress.show("starting ...")
     from specchat.engine.model.unpickled import pickled_file, rewrite
 
     file = pickled_file(place)
@@ -70,7 +70,7 @@ def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
 
     spec = ready(read_catalog(user_paths(), models).find(pair), models).spec
     progress = ProgressLine()
-    progress.show("importing torch")
+    progress.show("starting ...")
     lines = ["[[pair]]", f'id = "{spec.id}-gguf"', f'name = "{spec.name} gguf {kind}"', 'backend = "gguf"']
     for role, source in (("target", spec.target), ("draft", spec.draft)):
         if source is not None:

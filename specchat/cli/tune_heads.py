@@ -77,7 +77,7 @@ def trained(order: TrainingOrder) -> list[str]:
         EngineError: the pair cannot be loaded.
         OSError: a file cannot be written or read.
     """
-    order.progress.show("importing torch")
+    order.progress.show("starting ...")
     from specchat.engine.hub import locate
     from specchat.engine.loading import load
     from specchat.engine.model.checkpoint import Checkpoint

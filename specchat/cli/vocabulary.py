@@ -75,7 +75,7 @@ def _count(pair: "Pair", size: int | None, out: Path, interrupt: Interrupt) -> l
         click.Abort: interrupted.
     """
     progress = ProgressLine()
-    progress.show("importing torch")
+    progress.show("starting ...")
     from specchat.engine.frequent_tokens import always, covered, frequent
     from specchat.engine.hub import locate
     from specchat.engine.model.checkpoint import Checkpoint

@@ -19,7 +19,7 @@ from specchat.doctor import child
 from specchat.doctor.gpu_checks import ENVIRONMENT, GpuCheck
 from specchat.doctor.versions import NEEDED, SOMETIMES, commit, installed
 from specchat.engine.gpu_checks import NO_MEMORY, ROWS, UNAVAILABLE, WRONG, WRONGS
-from specchat.engine.gpu_failure import SAYINGS
+from specchat.engine.gpu_failure import MESSAGES
 
 State = Literal["passed", "wrong", "failed", "out of time", "no memory", "not run"]
 BAD: tuple[State, ...] = ("wrong", "failed", "out of time", "no memory")
@@ -142,7 +142,7 @@ class GpuReport:
             f"{name}: {one_line(line, WORDS)}"
             for name, log in logs.items()
             for line in log.splitlines()
-            if any(saying in line for saying in SAYINGS)
+            if any(saying in line for saying in MESSAGES)
         ]
         return found[-1] if found else ""
 
@@ -270,5 +270,5 @@ def _last_error(log: Path) -> str:
             lines = clean(file.read().decode("utf-8", "replace")).splitlines()
     except OSError:
         return ""
-    places = [index for index, line in enumerate(lines) if any(saying in line for saying in SAYINGS)]
+    places = [index for index, line in enumerate(lines) if any(saying in line for saying in MESSAGES)]
     return "\n".join(lines[max(0, places[-1] - LOG_LINES) : places[-1] + 1]) + "\n" if places else ""

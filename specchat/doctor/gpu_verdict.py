@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from specchat.doctor.gpu_checks import GpuCheck
 from specchat.doctor.gpu_report import GpuReport, Outcome
-from specchat.engine.gpu_failure import SAYINGS
+from specchat.engine.gpu_failure import MESSAGES
 from specchat.engine.gpu_record import GpuRecord
 
 
@@ -27,6 +27,6 @@ def remember(checks: Iterable[GpuCheck], report: GpuReport) -> None:
 
 def _faulty(check: GpuCheck, outcome: Outcome) -> bool:
     """Whether the card is at fault. A CUDA error says so in any check."""
-    if outcome.state == "failed" and any(saying in outcome.words for saying in SAYINGS):
+    if outcome.state == "failed" and any(saying in outcome.words for saying in MESSAGES):
         return True
     return check.judges and outcome.state in ("wrong", "failed", "out of time")

@@ -1,4 +1,4 @@
-"""The kinds of models that can be loaded. The configuration asks too, so torch stays out of here."""
+"""The kinds of models that can be loaded. The configuration imports this, so torch is not imported here."""
 
 from collections.abc import Collection, Mapping
 
@@ -13,7 +13,7 @@ BACKENDS: Mapping[str, str] = {
     GGUF_BACKEND: "specchat.engine.loading.gguf:load",
     HF_BACKEND: "specchat.engine.loading.hf:load",
 }
-"""By name the "module:function" that loads a pair of this kind; see `worker.Loader`."""
+"""The "module:function" that loads pairs of each kind; see `worker.Loader`."""
 LACKS: Mapping[str, Mapping[Feature, str]] = {
     DEFAULT_BACKEND: {},
     GGUF_BACKEND: {
@@ -29,12 +29,12 @@ LACKS: Mapping[str, Mapping[Feature, str]] = {
         "states": "heads look at the states of specchat's own decoder",
     },
 }
-"""What pairs of a kind lack that strategies need, and why."""
+"""Features that pairs of each kind lack, with the reason."""
 NO_DRAFT: Mapping[Feature, str] = {"draft": "this pair has no draft model"}
 
 
 def plain_only(reason: str) -> Mapping[Feature, str]:
-    """What a target lacks that nothing can be drafted for."""
+    """Missing features of a target without any drafts."""
     return {"drafting": f"plain only: {reason}"}
 
 

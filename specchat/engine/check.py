@@ -1,4 +1,4 @@
-"""Losslessness, checked: every strategy against plain decoding, token by token."""
+"""Checks losslessness: compares every strategy with plain decoding, token by token."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,14 +20,14 @@ QUICK_SAMPLINGS = ("greedy", "T=0.7 top-p 0.9", "penalties")
 QUICK_LENGTHS = (5,)
 MAX_TOKENS, QUICK_TOKENS = 64, 32
 QUICK_S = 10.0
-"""Seconds after which a quick check takes no further prompt, once it has seen every sampling."""
+"""Seconds after which a quick check takes no further prompt, once every sampling has run."""
 GO_ON = Message("user", "Go on.")
-"""What the second turn asks."""
+"""Prompt of the second turn."""
 
 
 @dataclass(frozen=True)
 class CheckPrompt:
-    """A chat to answer, with a name to report it by."""
+    """A chat to answer, with its name in reports."""
 
     id: str
     messages: tuple[Message, ...]
@@ -37,8 +37,8 @@ class CheckPrompt:
 class CheckResult:
     """One reply compared with plain decoding's.
 
-    Where they differ, `position` counts reply tokens and `margin` is the gap between plain's token and the runner-up
-    in processed scores (logits over temperature) there. The second `turn` goes on in the caches of the first.
+    At a difference, `position` counts reply tokens, and `margin` is the gap between plain's token and the runner-up in
+    processed scores (logits over temperature). The second `turn` continues in the caches of the first.
     """
 
     prompt: str
@@ -54,11 +54,10 @@ class CheckResult:
 
 
 def run(session: Session, prompts: Sequence[CheckPrompt], full: bool) -> Iterator[CheckResult]:
-    """Compare every available strategy with plain, in two turns.
+    """Compare every available strategy with plain decoding, in two turns.
 
-    Plain writes from empty caches. In the second turn it is also compared with itself, reusing those of the first.
-    Unless it is `full`, each prompt has one of the samplings and one draft length, and prompts that would take long are
-    left out.
+    Plain decoding starts from empty caches. In the second turn it is also compared with itself on the caches of the
+    first. Unless `full`, each prompt has one sampling and one draft length, and slow prompts are left out.
     """
     begun, tokens = perf_counter(), MAX_TOKENS if full else QUICK_TOKENS
     strategies = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
@@ -82,7 +81,7 @@ def run(session: Session, prompts: Sequence[CheckPrompt], full: bool) -> Iterato
 def _turns(
     session: Session, prompt: CheckPrompt, sampling: Sampling, tokens: int
 ) -> list[tuple[tuple[Message, ...], Finished]]:
-    """The chat of each turn with what plain answers to it; one turn where the context holds no second."""
+    """The chat of each turn with plain decoding's answer; one turn if the context holds no second."""
     first = _reply(session, prompt.messages, sampling, tokens, Speculation(), cold=True)
     turns = [(prompt.messages, first)]
     chat = (*prompt.messages, Message("assistant", first.text), GO_ON)
@@ -107,7 +106,7 @@ def _reply(
 
 @dataclass(frozen=True)
 class _Compared:
-    """What is answered, and how tokens are drawn."""
+    """A chat with its sampling."""
 
     prompt: str
     chat: tuple[Message, ...]

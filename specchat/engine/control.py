@@ -1,4 +1,4 @@
-"""How a running reply is told to change or stop."""
+"""Control of a running reply."""
 
 from typing import Protocol
 
@@ -6,15 +6,15 @@ from specchat.engine.api import Cancel, Change
 
 
 class Control(Protocol):
-    """Where a reply hears from its user."""
+    """Source of control messages for a reply."""
 
     def poll(self) -> Cancel | Change | None:
-        """The next message for this reply, None when there is none; called between steps."""
+        """The next message for this reply, or None; called between steps."""
         ...
 
 
 class Uncontrolled:
-    """Nobody interferes."""
+    """A control without messages."""
 
     def poll(self) -> None:
         return None

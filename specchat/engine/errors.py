@@ -1,4 +1,4 @@
-"""Errors that the engine tells its user in a sentence; everything else is a bug."""
+"""Errors with a sentence for the user; everything else is a bug."""
 
 from pathlib import Path
 from typing import Literal

@@ -142,7 +142,7 @@ class FakeEngine:
         return list(iter(self._next, None))
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        """As `EnginePort.events`, but it ends at once if the engine is idle."""
+        """Events as `EnginePort.events` gives them, but it ends at once if the engine is idle."""
         while self._ready or self._timed:
             if (event := self._next()) is None:
                 wait = self._timed[0][0] - self._clock()

@@ -1,4 +1,4 @@
-"""JSON that others wrote, checked against a schema where it is read: from there on every value has its type."""
+"""Checks JSON from others against a schema where it is read."""
 
 import json
 from typing import Annotated, Any, TypeVar
@@ -13,7 +13,7 @@ LARGEST = 1 << 31
 
 
 class Foreign(BaseModel):
-    """An object of such JSON. Its fields are the keys that are read; their descriptions say what a value should be."""
+    """A JSON object. Its fields are the keys that are read; a field's description states its expected value."""
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
@@ -25,18 +25,18 @@ _OR_EMPTY = BeforeValidator(lambda value: value or {})
 OR_NONE = BeforeValidator(lambda value: value or None)
 Count = Annotated[int, Field(gt=0, lt=LARGEST, description=POSITIVE)]
 MaybeCount = Annotated[Count | None, OR_NONE, Field(description=POSITIVE)]
-"""None where it is left out, null or 0."""
+"""None if missing, null or 0."""
 Number = Annotated[float, Field(gt=0, lt=1e30, description=A_NUMBER)]
 Switch = Annotated[bool, BeforeValidator(lambda value: value or False), Field(description="true or false")]
 Table = Annotated[dict[str, Any], _OR_EMPTY, Field(default_factory=dict, description="an object")]
-"""Empty where it is left out, null or false."""
+"""Empty if missing, null or false."""
 
 
 def checked(schema: type[Schema], data: object, where: str) -> Schema:
-    """`data` as `schema` says.
+    """Validate `data` by `schema`.
 
     Raises:
-        ModelError: a value is missing or of another kind; the message begins with `where`.
+        ModelError: a value is missing or has another type; the message begins with `where`.
     """
     try:
         return schema.model_validate(data)
@@ -56,22 +56,22 @@ def checked(schema: type[Schema], data: object, where: str) -> Schema:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it, on one line and cut."""
+    """A value for a message, shortened to one line."""
     if isinstance(value, int) and abs(value) >= LARGEST:
         return "too large"
     if isinstance(value, dict | list) and len(value) > 40:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value):,} values"
     try:
         return one_line(repr(value), 43)
-    except (RecursionError, ValueError):  # Python's, for integers of thousands of digits
+    except (RecursionError, ValueError):  # Python refuses integers of thousands of digits
         return "too large"
 
 
 def parsed(text: str | bytes, where: str) -> object:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
     Raises:
-        ModelError: it is no JSON, or beyond what Python reads; the message begins with `where`.
+        ModelError: it is no JSON, or beyond Python's limits; the message begins with `where`.
     """
     try:
         return json.loads(text)
@@ -79,6 +79,6 @@ def parsed(text: str | bytes, where: str) -> object:
         reason = "it is nested too deeply"
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         reason = str(error)
-    except ValueError:  # Python's, for integers of thousands of digits
+    except ValueError:  # Python refuses integers of thousands of digits
         reason = "it holds a number that is too long"
     raise ModelError(f"{where} cannot be read as JSON ({reason}). Download it again.")

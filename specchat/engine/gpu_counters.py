@@ -1,6 +1,6 @@
-"""How busy a GPU is and how much of its memory is free, as NVIDIA's management library (NVML) tells it.
+"""Utilisation and free memory of a GPU, from NVIDIA's management library (NVML).
 
-Asking it makes no context of CUDA and loads no torch, so that any process may.
+NVML needs neither a CUDA context nor torch, so any process may use it.
 """
 
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from specchat.clean import one_line
 
 
 class CountersError(Exception):
-    """The counters cannot be read; says why, in words."""
+    """The counters cannot be read; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """`busy` is the share of the last sample, 1/6 s to 1 s, in which anything ran, in 0..1; memory in bytes.
+    """Counters over all programs on the GPU.
 
-    All programs on the GPU count.
+    `busy` is the share of the last sample, of 1/6 s to 1 s, in which a kernel ran, from 0 to 1. Memory is in bytes.
     """
 
     busy: float
@@ -26,7 +26,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Installed:
-    """A GPU of this machine: its name, compute capability, and bytes free of all it has."""
+    """A GPU of this machine: name, compute capability, free and total bytes."""
 
     name: str
     capability: tuple[int, int]
@@ -35,7 +35,7 @@ class Installed:
 
 
 def installed() -> tuple[Installed, ...]:
-    """The GPUs that the driver tells of; none where it tells nothing. Which of them CUDA may use is not asked."""
+    """All GPUs of the driver, including ones that CUDA may not use; none without a driver."""
     try:
         import pynvml as library
 
@@ -52,10 +52,10 @@ def installed() -> tuple[Installed, ...]:
 
 
 class Counters:
-    """Those of one GPU. A call may take as long as the driver pleases."""
+    """Counters of one GPU. Calls may block in the driver."""
 
     def __init__(self, uuid: str) -> None:
-        """`uuid` is the GPU's, with its prefix, as in `GPU-1f2e...`.
+        """Open the GPU with this `uuid`, prefix included, as in `GPU-1f2e...`.
 
         Raises:
             CountersError: no library, no driver, no such GPU, or no permission.
@@ -72,10 +72,10 @@ class Counters:
             raise CountersError(one_line(str(error), 80)) from error
 
     def read(self) -> Reading:
-        """Read them.
+        """Read the counters.
 
         Raises:
-            CountersError: the GPU was lost, does not count, or counts what cannot be.
+            CountersError: the GPU was lost, or gives no or impossible values.
         """
         library = self._library
         try:

@@ -1,4 +1,4 @@
-"""When the GPU failed: how that is recognised without torch, and what to tell.
+"""Recognises GPU failures without torch, and describes them.
 
 An error of a kernel leaves the process's CUDA context unusable: every later call repeats it (CUDA C Programming Guide,
 "sticky" errors).
@@ -11,17 +11,17 @@ from specchat.engine.errors import EngineError
 from specchat.engine.out_of_memory import ran_out, under_way
 from specchat.engine.pair import PairSpec
 
-SAYINGS = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]")
-"""Words of torch and Triton, in RuntimeErrors."""
+MESSAGES = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]")
+"""Texts of torch's and Triton's RuntimeErrors."""
 EXIT_CODE = 70
-"""How a process ends whose GPU failed (sysexits.h: EX_SOFTWARE)."""
+"""Exit code of a process whose GPU failed (sysexits.h: EX_SOFTWARE)."""
 
 
 @dataclass(frozen=True)
 class LoadAgain:
-    """From a worker that lost its GPU while it loaded and ends now, to the client: let a fresh one load.
+    """Message of a worker that lost its GPU while loading, for the client: let a new worker load.
 
-    `remembered`: the fresh one knows and takes the next best way; otherwise it is to load on the CPU.
+    `remembered` is True if the new one knows the failure and chooses the next best way; else it loads on the CPU.
     """
 
     failed: str
@@ -29,9 +29,9 @@ class LoadAgain:
 
 
 class GpuLost(EngineError):
-    """The GPU failed while a pair was loaded that another process may run in another way.
+    """The GPU failed while a pair was loaded, which another process may run differently.
 
-    That is not the CPU where the pair is `bound` to the GPU.
+    A pair that is `bound` to the GPU does not move to the CPU.
     """
 
     def __init__(self, pair: PairSpec, failed: str) -> None:
@@ -49,25 +49,25 @@ def without_gpu(pair: PairSpec) -> PairSpec:
 
 
 REPORT = 'Run "specchat doctor --gpu" and send the file that it writes.'
-"""What to do after a fault."""
+"""Advice after a fault."""
 AGAIN = f"Started again, the engine runs the pair another way. {REPORT}"
-"""What follows a failure that is remembered."""
+"""Added to a failure that is remembered."""
 
 
-def is_one(error: Exception) -> bool:
-    """Whether `error` says that the GPU failed; memory that ran out is no failure."""
+def is_gpu_failure(error: Exception) -> bool:
+    """True if `error` is a GPU failure; running out of memory is none."""
     if ran_out(error):
         return False
     return type(error).__name__ == "AcceleratorError" or (
-        isinstance(error, RuntimeError) and any(saying in str(error) for saying in SAYINGS)
+        isinstance(error, RuntimeError) and any(text in str(error) for text in MESSAGES)
     )
 
 
-def told(error: Exception, request: Load | Generate | Count, log: str) -> str:
-    """The work under way and the error's first line, in a sentence; `log` has the rest."""
+def describe(error: Exception, request: Load | Generate | Count, log: str) -> str:
+    """A sentence with the interrupted work and the error's first line; `log` has the rest."""
     return f"The GPU failed ({first_line(error)}) {under_way(request)}; see {log}."
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says."""
+    """First line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".")

@@ -1,7 +1,7 @@
-"""How the checks of a GPU ended on this machine, kept from one load to the next in a small file.
+"""Stores the results of GPU checks on this machine, from one load to the next, in a small file.
 
-A card is known by its name, driver, torch, Triton and specchat: anything newer is checked anew. A file that is missing,
-damaged or too large is as good as none, and one that cannot be written is left: then each load checks.
+A card is identified by its name, driver, torch, Triton and specchat; a change of any is checked anew. A file that is
+missing, damaged, too large or not writable is ignored, and each load checks.
 """
 
 import os
@@ -19,24 +19,24 @@ from specchat.clean import one_line
 from specchat.reading import read_whole
 
 VARIABLE = "SPECCHAT_GPU_FILE"
-"""Names the file; without it nothing is kept."""
+"""Path of the file; without it nothing is stored."""
 MAX_BYTES = 1 << 16
 MAX_CARDS = 32
-"""The one that was checked last stays longest."""
-WORDS = 200
+"""The card that was checked longest ago is dropped first."""
+MAX_REASON = 200
 UNENDED = "the check did not end"
-"""Kept of a check that took its process with it."""
-PATIENCE_S = 60.0
-"""A check that takes longer hangs."""
+"""Result of a check that ended its process."""
+HANG_S = 60.0
+"""A longer check counts as hanging."""
 Way = Literal["kernels", "transformers"]
-"""Who runs a model on a card."""
+"""Runner of a model on a card."""
 
 
 class _Card(BaseModel):
-    """By way, what is wrong with it in words; "" where nothing is."""
+    """The fault of each way, or ""."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    ways: dict[Way, Annotated[str, Field(max_length=WORDS)]]
+    ways: dict[Way, Annotated[str, Field(max_length=MAX_REASON)]]
 
 
 class _GpuFile(BaseModel):
@@ -46,7 +46,7 @@ class _GpuFile(BaseModel):
 
 
 class GpuRecord:
-    """Of one card; `card` says all that it is known by."""
+    """The results of one card, identified by `card`."""
 
     _in_use: "ClassVar[tuple[GpuRecord, Way] | None]" = None
     _begun: "ClassVar[tuple[GpuRecord, Way, float] | None]" = None
@@ -57,34 +57,34 @@ class GpuRecord:
 
     @classmethod
     def of(cls, card: str, environ: Mapping[str, str] = os.environ) -> "GpuRecord":
-        """In the file that the environment names."""
+        """Use the file of the environment."""
         named = environ.get(VARIABLE)
         return cls(Path(named) if named else None, card)
 
     def wrong(self, way: Way) -> str | None:
-        """What is wrong with a way, "" where it was found right; None where that is not known."""
+        """The fault of a way, "" if it passed, None if it was not checked."""
         card = self._read().cards.get(self._key)
         return None if card is None else card.ways.get(way)
 
     def keep(self, way: Way, wrong: str) -> None:
-        """Remember how a way was found: `wrong` as `GpuRecord.wrong` gives it."""
+        """Store the result of a way; `wrong` is its fault or ""."""
         self._put(way, wrong)
 
     def forget(self, way: Way) -> None:
-        """Not know any more how a way was found."""
+        """Drop the result of a way."""
         self._put(way, None)
 
     def begin(self, way: Way) -> None:
-        """Remember that a check has not ended, until it is kept how it did or that is forgotten."""
+        """Store that a check has begun, until its result is stored or dropped."""
         self.keep(way, UNENDED)
         GpuRecord._begun = self, way, monotonic()
 
     @classmethod
     def leave(cls) -> None:
-        """This process is to end: a check that it has just begun is not to blame."""
+        """Drop a check that has just begun, since this process ends on request."""
         if cls._begun is not None:
             record, way, then = cls._begun
-            if monotonic() - then < PATIENCE_S:
+            if monotonic() - then < HANG_S:
                 record.forget(way)
 
     def _put(self, way: Way, wrong: str | None) -> None:
@@ -93,7 +93,7 @@ class GpuRecord:
             return
         cards = dict(self._read().cards)
         before = cards.pop(self._key, _Card(ways={}))
-        ways = {**before.ways, way: wrong and one_line(wrong, WORDS)}
+        ways = {**before.ways, way: wrong and one_line(wrong, MAX_REASON)}
         cards[self._key] = _Card(ways={name: words for name, words in ways.items() if words is not None})
         latest = dict(list(cards.items())[-MAX_CARDS:])
         with suppress(OSError):
@@ -102,12 +102,12 @@ class GpuRecord:
 
     @classmethod
     def use(cls, record: "GpuRecord | None", way: Way = "kernels") -> None:
-        """This process runs its pair on `record`'s card in this way from now on; None: on no card."""
+        """Note that this process runs its pair on `record`'s card in this way; None means on no card."""
         cls._in_use = None if record is None else (record, way)
 
     @classmethod
     def failed(cls, words: str) -> bool:
-        """The GPU failed the way in use; whether the next process will know."""
+        """Store a failure of the way in use; True if the next process will know."""
         if cls._in_use is None:
             return False
         record, way = cls._in_use

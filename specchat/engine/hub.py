@@ -1,4 +1,4 @@
-"""Where a model's files are: a local folder, the Hugging Face cache, or a download into it."""
+"""Locates a model's files: a local folder, the Hugging Face cache, or a download into it."""
 
 import os
 from collections.abc import Callable
@@ -15,12 +15,12 @@ from specchat.engine.pair import ModelSource
 
 
 def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
-    """The folder that holds the checkpoint, downloaded first where needed.
+    """The folder of a checkpoint, downloaded if needed.
 
-    Environment: HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN mean what they mean to huggingface_hub.
+    HF_HOME, HF_HUB_CACHE, HF_HUB_OFFLINE and HF_TOKEN apply as in huggingface_hub.
 
     Raises:
-        ModelError: the folder does not exist, or the repository has no weights that are read.
+        ModelError: the folder does not exist, or the repository has no supported weights.
         EngineError: "download": no such repository, no access, no network, or the disk is full.
     """
     if source.path is not None:
@@ -34,7 +34,7 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
 
 
 def locate_file(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
-    """A GGUF file, downloaded first where needed, with its other parts where it is split.
+    """A GGUF file, downloaded with all its parts if needed.
 
     Raises:
         ModelError: the repository has no such file.
@@ -51,15 +51,15 @@ def _folder(source: ModelSource, repo: str, progress: Callable[[Loading], None])
     hub = usual_hub()
     try:
         there = cached(hub, repo, source.revision, source.file)
-    except ValueError as error:  # of the library's, for a name that is none
+    except ValueError as error:  # the library refuses the name
         raise failure(hub, repo, error) from None
     if there is not None:
         return there
     progress(Loading(f"looking for {repo} at {hub.host}"))
     listing = look_up(hub, repo, source.revision)
 
-    def told(now: Progress) -> None:
+    def notify(now: Progress) -> None:
         words = f"downloading {repo}: {now.done / 1e9:.2f} of {now.total / 1e9:.2f} GB"
         progress(Loading(words, min(1.0, now.fraction)))
 
-    return Download(hub, listing, needed(listing, source.file), told).run()
+    return Download(hub, listing, needed(listing, source.file), notify).run()

@@ -1,4 +1,4 @@
-"""The worker ends with its parent, also where native code holds Python's lock and no thread of its own would notice."""
+"""Ends the worker with its parent, even if native code holds the GIL and no thread could notice."""
 
 import ctypes
 import os
@@ -6,24 +6,23 @@ import select
 import signal
 import sys
 
-LOOK_MS = 1000
-"""How often the watching process looks whether the worker is still there."""
+POLL_MS = 1000
+"""Interval at which the watching process checks the worker."""
 _PR_SET_PDEATHSIG = 1
 
 
 def hold(requests: int) -> None:
-    """Tie this process to its parent, which writes to the pipe `requests`; call it before any thread is started.
+    """Tie this process to its parent, which writes to the pipe `requests`; call this before starting threads.
 
-    Linux sends the signal when the parent's thread ends that started this process; elsewhere a process of its own
-    watches the pipe.
+    Linux signals when the parent's starting thread ends; elsewhere another process watches the pipe.
     """
-    if not (sys.platform == "linux" and _signal_asked()):
+    if not (sys.platform == "linux" and _request_signal()):
         watch(requests)
-    elif _hung_up(requests, 0):  # the parent ended before the signal was asked for
+    elif _hung_up(requests, 0):  # the parent ended before the signal was requested
         os._exit(0)
 
 
-def _signal_asked() -> bool:
+def _request_signal() -> bool:
     try:
         return ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) == 0  # type: ignore[no-any-return]
     except (OSError, AttributeError):
@@ -31,17 +30,17 @@ def _signal_asked() -> bool:
 
 
 def watch(requests: int) -> None:
-    """Start a process that kills this one when nobody can write to `requests` any more, and ends with it."""
+    """Start a process that kills this one once `requests` has no writer, and ends with it."""
     if not hasattr(os, "fork"):
         return
     worker = os.getpid()
     if os.fork():
         return
-    # The only descriptor that it keeps is the pipe: another one's end would be waited for in vain.
+    # It keeps only the pipe, so that it does not hold other descriptors open.
     os.dup2(requests, 0)
     os.closerange(1, os.sysconf("SC_OPEN_MAX"))
     while os.getppid() == worker:
-        if _hung_up(0, LOOK_MS):
+        if _hung_up(0, POLL_MS):
             os.kill(worker, signal.SIGKILL)
             break
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Quick measurements at load: what a step costs here."""
+"""Quick measurements of step costs at load."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -14,20 +14,20 @@ from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
-PROMPT = 64
+PROMPT_TOKENS = 64
 """Tokens in the cache while measuring: a short chat."""
 STEPS = 16
 WARM_UP = 2
-"""First steps that do not count."""
+"""First steps, which are not timed."""
 BUDGET_S = 1.0
-"""A slow model is measured on fewer steps."""
-DRAFTED, DRAFTS, ALIKE = (1, 4), 5, 3
-"""Lengths of the drafts that are measured, how many of each by a family, and how many must have come out alike, unless
-there were fewer: what was measured once may have been delayed."""
-CHECKED = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
-"""Tokens of the drafts whose checks are measured."""
+"""Seconds after which a slow model has fewer steps."""
+DRAFT_LENGTHS, DRAFTS, MIN_DRAFTS = (1, 4), 5, 3
+"""Draft lengths that are measured, drafts of each by a strategy, and drafts of a length that make a measurement
+if there were as many: a single one may have been delayed."""
+VERIFIED_LENGTHS = (0, 1, 2, 4, 8, MAX_DRAFT_LENGTH)
+"""Draft lengths whose verification is measured."""
 ROUNDS = 7
-"""Times that each is, in turn, so that whatever slows the machine for a while slows all of them."""
+"""Timings of each length, in turn, so that a busy machine slows all of them."""
 REPLY = Generate(
     0,
     (Message("user", "Tell me a story about a fox and a lamp."),),
@@ -36,15 +36,15 @@ REPLY = Generate(
     speculation=Speculation.of("plain"),
     cold=True,
 )
-"""The plain reply that is measured."""
+"""Request of the plain reply that is measured."""
 REPLIES = 3
-"""A slow model writes one."""
+"""Replies; a slow model writes one."""
 REPLY_TOKENS = 16
-"""Shorter plain replies say little about speed."""
+"""Shorter plain replies give no reliable speed."""
 
 
 class Repeating(Copier):
-    """Drafts the last token over and over, as many times as it may."""
+    """Drafts the last token repeatedly, up to the limit."""
 
     name = "repeating"
 
@@ -63,12 +63,12 @@ class Deadline:
 
 
 def reply_plainly(generate: Callable[[Generate, Deadline], Iterator[Event]], temperature: float = 0.0) -> bool:
-    """Let plain decoding write up to `REPLIES` replies, text and events included, whose speed the session keeps.
+    """Let plain decoding write up to `REPLIES` replies, text and events included, whose speed the session stores.
 
-    Whether they are long enough: the first that is not is the last.
+    Returns False, without further replies, if one is too short.
 
     Raises:
-        EngineError: `generate` cannot answer the prompt, for example where the context is too small for it.
+        EngineError: `generate` cannot answer the prompt, for example because the context is too small.
     """
     request = replace(REPLY, sampling=replace(REPLY.sampling, temperature=temperature))
     begun, replies = perf_counter(), 0
@@ -81,7 +81,7 @@ def reply_plainly(generate: Callable[[Generate, Deadline], Iterator[Event]], tem
 
 
 def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Drafter | None) -> None:
-    """Let `auto` write a reply: what steps of its kinds cost and its models bring is then known, for it is kept.
+    """Let `auto` write a reply, which measures its strategies' step costs and acceptance.
 
     Raises:
         EngineError: as `reply_plainly`.
@@ -98,15 +98,19 @@ def rehearse(generate: Callable[[Generate, Deadline], Iterator[Event]], auto: Dr
 
 
 def plain_speed(runner: Runner) -> float:
-    """Tokens per second of plain greedy decoding, by the median step, without text; 0 where the context holds none.
-    Leaves the cache empty."""
+    """Tokens per second of plain greedy decoding by the median step, without text; 0 if the context is too small.
+
+    Leaves the cache empty.
+    """
     timed = [ms for ms, _ in _steps(runner, "plain", 0, STEPS)]
     return 1e3 / median(timed) if timed else 0.0
 
 
 def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
-    """Milliseconds of drafts of one token and of a few, by the draft model and by each head: the least of the steps, as
-    of checks. Leaves the cache empty."""
+    """Milliseconds of drafts by strategy and length, for the draft model and each head: the fastest step of each.
+
+    Leaves the cache empty.
+    """
     costs: dict[str, dict[int, float]] = {}
     policies = runner.executor.policies
     policies.off = True
@@ -114,10 +118,10 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
         for name in runner.drafters:
             one = STRATEGIES[name]
             # A tree must be tried before `auto` takes it, and what a model drafts of is up to its chain.
-            for length in DRAFTED if one.group in ("model", "heads") and not one.tree_of else ():
+            for length in DRAFT_LENGTHS if one.group in ("model", "heads") and not one.tree_of else ():
                 steps = [stepped for _, stepped in _steps(runner, name, length, DRAFTS) if stepped.drafted]
                 for drafted, ms in _by_length(steps).items():
-                    if len(ms) >= min(ALIKE, len(steps)):
+                    if len(ms) >= min(MIN_DRAFTS, len(steps)):
                         costs.setdefault(name, {})[drafted] = min(ms)
     finally:
         policies.off = False
@@ -125,7 +129,7 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
 
 
 def _by_length(steps: Iterable[Stepped]) -> dict[int, list[float]]:
-    """Milliseconds of drafts by their lengths."""
+    """Milliseconds of drafts by length."""
     timed: dict[int, list[float]] = {}
     for stepped in steps:
         timed.setdefault(stepped.drafted, []).append(stepped.draft_ms)
@@ -133,14 +137,16 @@ def _by_length(steps: Iterable[Stepped]) -> dict[int, list[float]]:
 
 
 def check_costs(runner: Runner) -> dict[int, float]:
-    """Milliseconds of checking so many rows, each the least of ROUNDS, which other programs delayed least; of fewer
-    rounds, or of none of the longer ones, where a model is slow. Leaves the cache empty."""
+    """Milliseconds of verifying, by rows: the fastest of ROUNDS, which other programs delayed least.
+
+    A slow model has fewer rounds, and no longer lengths. Leaves the cache empty.
+    """
     if not any(STRATEGIES[name].group == "copied" for name in runner.drafters):
-        return {}  # nothing can be drafted
-    prompt = [0] * max(1, min(PROMPT, runner.context - CHECKED[-1] - 2))
+        return {}  # no drafts are supported
+    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - VERIFIED_LENGTHS[-1] - 2))
     warm, timed = set[int](), dict[int, list[float]]()
     begun = perf_counter()
-    for length in CHECKED * (1 + ROUNDS):
+    for length in VERIFIED_LENGTHS * (1 + ROUNDS):
         if perf_counter() - begun > BUDGET_S:
             break
         stepped = _copied(runner, prompt, length)
@@ -153,7 +159,7 @@ def check_costs(runner: Runner) -> dict[int, float]:
 
 
 def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
-    """A step after `prompt`, one token over and over, that drafts `length` tokens more of it."""
+    """A step after `prompt`, a repeated token, that drafts `length` more of it."""
     runner.target.begin(prompt)
     reply = runner.reply(Sampling(), prompt, ())
     try:
@@ -164,7 +170,7 @@ def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
 
 def _steps(runner: Runner, strategy: str, length: int, most: int) -> list[tuple[float, Stepped]]:
     """Milliseconds and outcome of up to `most` steps after the warm-up."""
-    prompt = [0] * max(1, min(PROMPT, runner.context - (most + WARM_UP) * (length + 1) - 1))
+    prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - (most + WARM_UP) * (length + 1) - 1))
     runner.target.begin(prompt)
     drafter = runner.drafters[strategy]
     drafter.begin(prompt)

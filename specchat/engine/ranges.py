@@ -1,4 +1,4 @@
-"""The values that seeds and sampling options may have, for all that read them: options, files and settings."""
+"""Ranges of seeds and sampling options, for options, files and settings."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ MAX_SEED = 2**63 - 1
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from `low` to `high`; without an end where that is None, without `low` itself where it is `above`."""
+    """Numbers from `low` to `high`; `high` None is unbounded, and `above` excludes `low`."""
 
     low: int
     high: int | None = None

@@ -23,7 +23,7 @@ WORTH = 32
 def reader(
     drafters: Mapping[str, Drafter], strategy: str, prompt: Sequence[int], limit: int, spare: int
 ) -> DraftModelDrafter | None:
-    """The drafter whose model is to read a `prompt` on the host before the reply, with so many cores to `spare`.
+    """The drafter whose model reads a `prompt` on the host before the reply, with `spare` free cores.
 
     The first draft has `limit` tokens at most.
     """
@@ -39,7 +39,7 @@ class ReadAhead:
     """Reads in a thread from `with` to its end, at most, or else a block at each `fill`."""
 
     def __init__(self, draft: DraftModelDrafter | None, prompt: Sequence[int], spare: int) -> None:
-        """Nothing is read where there is no `draft`; without cores to `spare` there is no thread."""
+        """Without a `draft` nothing is read; without `spare` free cores there is no thread."""
         self._draft, self._prompt, self._spare = draft, prompt, spare
         self._blocks: Iterator[None] = iter(()) if draft is None else draft.reading(prompt)
         self._enough = Event()
@@ -71,5 +71,5 @@ class ReadAhead:
             for _ in draft.reading(self._prompt, thread_time):
                 if self._enough.is_set():
                     break
-        except Exception:  # whatever it is, the drafter meets it again where it is told
+        except Exception:  # the drafter meets any error again and reports it
             draft.forget()

@@ -47,7 +47,7 @@ class Session:
     """One pair, one chat at a time. Everything runs in the caller's thread."""
 
     def __init__(self, pair: PairSpec, tokenizer: Tokenizer, runner: Runner, started: float, note: str = "") -> None:
-        """`started` is when loading began, on `perf_counter`; `note` goes into the pair's info."""
+        """Measure and describe a loaded pair; `started` is the start of loading by `perf_counter`."""
         self.tokenizer = tokenizer
         self.runner = runner
         self.target = runner.target
@@ -84,13 +84,13 @@ class Session:
         self.info = replace(self.info, load_seconds=perf_counter() - started)
 
     def warn(self, *sentences: str) -> None:
-        """Add what the pair asks for and does not get to its info."""
+        """Add settings that do not take effect to the pair's info."""
         self.info = replace(self.info, warning=" ".join(filter(None, (self.info.warning, *sentences))))
 
     def _measure(self) -> None:
-        """Take plain replies' speeds for the yardstick; bare steps' where a reply is too slow or too short.
+        """Measure plain speed by replies for the yardstick, or by bare steps if a reply is too slow or too short.
 
-        Bare steps go before: a GPU compiles and captures what they launch at its first use.
+        Bare steps run first: a GPU compiles and captures their launches at the first use.
         """
         bare, executor = plain_speed(self.runner), self.runner.executor
         checks, drafts = check_costs(self.runner), draft_costs(self.runner)
@@ -99,13 +99,13 @@ class Session:
             self.info = replace(self.info, draft_cost=ms / length / checks[1])
         with suppress(EngineError):
             rehearse(self.generate, self.drafters.get("auto"))
-            # A model's first steps take several times what later ones do.
+            # A model's first steps are several times slower than later ones.
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
             executor.policies.forget()
             self.info = replace(self.info, plain_tokens_per_second=0.0, plain_sampled_tokens_per_second=0.0)
             for temperature in (0.0, DRAWN):
-                # Each reply is kept as the yardstick, as if the machine were not slow at the time: `_plain_seen`.
+                # Each reply becomes the yardstick, without a correction for load: `_plain_seen`.
                 if not reply_plainly(self.generate, temperature):
                     break
             plain_slow = self._yardstick.slowed
@@ -116,8 +116,10 @@ class Session:
             self._plain(False, bare)
 
     def _settle(self, plain: float, drafted: float) -> None:
-        """Take the machine for as slow as usual now, which plain replies and those with drafts tell apart: bare steps
-        have a processor's caches for themselves."""
+        """Take the current load factors, of plain and of drafted replies, as the normal ones.
+
+        Bare steps were faster, since they have the processor's caches for themselves.
+        """
         costs, info = self.runner.executor.costs, self.info
         costs.settle(plain, drafted)
         self._yardstick = Yardstick(costs)
@@ -125,14 +127,14 @@ class Session:
         self._plain(True, info.plain_sampled_tokens_per_second / plain)
 
     def _plain(self, drawn: bool, speed: float) -> None:
-        """Keep a plain speed, in tokens per second, of replies that draw their tokens or take the likeliest."""
+        """Store the plain speed, in tokens per second, of sampled (`drawn`) or greedy replies."""
         if drawn:
             self.info = replace(self.info, plain_sampled_tokens_per_second=speed)
         else:
             self.info = replace(self.info, plain_tokens_per_second=speed)
 
     def count(self, request: Count) -> Counted:
-        """A chat as a prompt, and the messages left out of it."""
+        """Count a chat's prompt tokens and dropped messages."""
         prompt = self._prompts.prompt(request.messages, request.limits, request.prefill)
         return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
 
@@ -170,7 +172,7 @@ class Session:
         limit = longest(self.runner.executor, _length(speculation), room, most)
         reads = reader(self.drafters, speculation.strategy, prompt, limit, self.runner.spare)
         with ReadAhead(reads, prompt, self.runner.spare) as ahead:
-            # Whoever drafts after a change reads what it needs, if anything.
+            # After a change the new drafter reads what it needs.
             while not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
                 cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
                 changes += more
@@ -195,7 +197,7 @@ class Session:
             self._learnt.keep(auto)
 
     def forget(self) -> None:
-        """Empty every cache and let the drafters begin anew; replies before are remembered."""
+        """Empty every cache and reset the drafters; the cross-chat n-gram cache stays."""
         self.target.keep(0)
         for drafter in self.drafters.values():
             drafter.forget()
@@ -277,14 +279,14 @@ class Session:
         yield Finished.of(request.id, reason, written(request, text), tuple(tokens), stats)
 
     def _repeated(self, tally: Tally, tokens: Sequence[int]) -> int:
-        """How many first `tokens` of a reply, most of which were copied, are an earlier reply's; 0 of few."""
+        """Number of first `tokens` that equal an earlier reply's, if most were copied; 0 if there are few."""
         if 2 * tally.copied < len(tokens):
             return 0
         repeated = self.runner.earlier.repeated(tokens)
         return repeated if 2 * repeated >= len(tokens) else 0
 
     def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
-        """What stayed comes first; of a tree, each draft says which of them it follows."""
+        """Drafts with the accepted ones first; in a tree each names its parent."""
         drafts = [
             Drafted(self.tokenizer.text_of(token), probability, mark=token in self.tokenizer.hidden)
             for token, probability in zip_longest(stepped.drafts, stepped.confidence)
@@ -297,7 +299,7 @@ class Session:
         return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
 
     def _take(self, tokens: Sequence[int], stepped: Stepped, text: ReplyText) -> tuple[int, FinishReason | None]:
-        """Pass a step's first `tokens` on until the reply ends; how many were taken, and "stop" when it ended."""
+        """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
         for i, token in enumerate(tokens):
             if token in self.eos or text.push(token, source(stepped, i)):
                 return i + 1, "stop"
@@ -306,7 +308,7 @@ class Session:
     def _listen(
         self, reply: int, control: Control, speculation: Speculation, tokens: int
     ) -> tuple[bool, Speculation, list[Changed]]:
-        """Whether the reply was cancelled, how to draft from now on, and what to tell of it."""
+        """Read control messages: True if cancelled, the current speculation, and events to send."""
         changes: list[Changed] = []
         while (message := control.poll()) is not None:
             if isinstance(message, Cancel):
@@ -327,7 +329,7 @@ class Session:
             )
 
     def _plain_seen(self, tally: Tally, sampling: Sampling) -> None:
-        """Keep the yardstick current: plain replies are measured anyway."""
+        """Update the yardstick from a plain reply."""
         if tally.tokens >= REPLY_TOKENS:
             info, seen = self.info, self._yardstick.usual_speed
             known = info.plain_tokens_per_second if sampling.greedy else info.plain_sampled_tokens_per_second
@@ -337,17 +339,17 @@ class Session:
 DRAWN = 0.7
 """The temperature at which plain speed is measured where tokens are drawn."""
 PLAIN_WEIGHT = 0.5
-"""How much one plain reply moves the measured plain speed."""
+"""Weight of one plain reply in the measured plain speed."""
 
 
 def _without_template(tokenizer: Tokenizer) -> str:
-    """A sentence where the model has no chat template."""
+    """A sentence if the model has no chat template; else ""."""
     lacking = tokenizer.source.lacking
     return f"{lacking[:1].upper()}{lacking[1:]}: the model goes on with your text as it stands." if lacking else ""
 
 
 def _length(speculation: Speculation) -> int:
-    """Tokens that a draft may have."""
+    """Largest number of draft tokens."""
     return min(speculation.draft_length, MAX_DRAFT_LENGTH)
 
 

@@ -1,4 +1,4 @@
-"""A step's drafts as a tree: what each follows, and at which place it stands. A chain is the tree with one branch."""
+"""A step's drafts as a tree, with parents and positions. A chain is a tree with one branch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from specchat.engine.api import Drafted, Step
 
 PENDING = -1
-"""What the first drafts follow: the token that was pending when the step began."""
+"""Parent of the first drafts: the token pending at the start of the step."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepTree:
-    """Parents stand before their children: `parents[i] < i`. Places count from 1, which follows the pending token."""
+    """Parents precede their children: `parents[i] < i`. Position 1 follows the pending token."""
 
     parents: tuple[int, ...]
     places: tuple[int, ...]
@@ -21,7 +21,7 @@ class StepTree:
         """The tree of `Step.drafts`.
 
         Raises:
-            ValueError: a draft follows none that stands before it.
+            ValueError: a draft's parent does not precede it.
         """
         parents: list[int] = []
         places: list[int] = []
@@ -34,7 +34,7 @@ class StepTree:
         return cls(tuple(parents), tuple(places))
 
     def candidates(self) -> dict[int, list[int]]:
-        """The drafts that follow a draft, or PENDING, in the order of the step; leaves are left out."""
+        """Children of each draft and of PENDING, in the order of the step; without leaves."""
         found: dict[int, list[int]] = {}
         for number, parent in enumerate(self.parents):
             found.setdefault(parent, []).append(number)
@@ -42,15 +42,15 @@ class StepTree:
 
 
 def likeliest(drafts: Sequence[Drafted], among: Sequence[int]) -> int:
-    """The draft of the highest probability, the first of equal ones; those that tell none count as the least likely."""
+    """The most probable draft, the first of equal ones; drafts without a probability come last."""
     return max(among, key=lambda number: -1.0 if (chance := drafts[number].probability) is None else chance)
 
 
 def ranks(step: Step) -> list[int]:
-    """When the kept drafts of a step would have been drafted, from 1, the likeliest paths of its tree first.
+    """Rank of each accepted draft, from 1, if the likeliest paths of the tree are drafted first.
 
-    So drafts of at most n tokens would have kept those up to n. A chain is in order. Equal paths go by their places;
-    among equals what was kept comes last, so that no more is promised than there was.
+    A draft of at most n tokens would have accepted those up to rank n. A chain is in order. Equal paths are ranked by
+    position, and accepted ones last among equals, which avoids overestimates.
     """
     if not branched(step.drafts):
         return list(range(1, step.accepted + 1))
@@ -62,5 +62,5 @@ def ranks(step: Step) -> list[int]:
 
 
 def branched(drafts: Sequence[Drafted]) -> bool:
-    """Whether there is more than one branch."""
+    """True if there are several branches."""
     return any(draft.parent not in (None, number - 1) for number, draft in enumerate(drafts))

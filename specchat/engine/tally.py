@@ -9,7 +9,7 @@ from specchat.engine.comparison import Comparison
 from specchat.engine.strategies import STRATEGIES, delegates
 
 COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" or delegates(name)}
-"""What drafts from text that is there."""
+"""Strategies that draft from existing text."""
 
 
 def mean_acceptance_length(accepted: int, steps: int) -> float | None:

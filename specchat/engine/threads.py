@@ -1,11 +1,11 @@
-"""How many threads the products use."""
+"""Numbers of threads of matrix products."""
 
 import os
 
 import torch
 
 CORES = torch.get_num_threads()
-"""Physical cores as torch counts them when the process starts; the compiled pass learns how many of them pay."""
+"""Physical cores by torch at the start; the compiled pass finds out how many of them pay."""
 
 
 def leave_one_core() -> None:

@@ -125,7 +125,6 @@ class Worker:
         """Serve until the requests end; does not return."""
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
-        self._emit(Loading("importing torch"))
         compiled.share()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
@@ -194,10 +193,10 @@ class Worker:
         except Exception as error:
             traceback.print_exc()
             sys.stderr.flush()
-            if gpu_failure.is_one(error):
+            if gpu_failure.is_gpu_failure(error):
                 # A count belongs to no reply, and its sender does not expect a death.
                 written = request.id if isinstance(request, Generate) else None
-                words = gpu_failure.told(error, request, self._log)
+                words = gpu_failure.describe(error, request, self._log)
                 if GpuRecord.failed(gpu_failure.first_line(error)):
                     words = f"{words} {gpu_failure.AGAIN}"
                 self._emit(Failed(written, "died", words))
@@ -255,7 +254,7 @@ class Worker:
             pair = request.pair if isinstance(request, Load) else self._pair
             loaded = self._session if not isinstance(request, Load) else None
             context = loaded.info.context if loaded else pair.context if pair else None
-            return "memory", out_of_memory.told(request, pair, context)
+            return "memory", out_of_memory.describe(request, pair, context)
         first = f"{type(error).__name__}: {gpu_failure.first_line(error)}"
         return "internal", f"The engine met an error it did not expect ({first}); see {self._log}."
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.engine import check, check_ratio
 from specchat.engine.check import CheckPrompt, CheckResult
-from specchat.engine.check_ratio import chi_square, exact_law
+from specchat.engine.check_ratio import chi_square, exact_distribution
 from specchat.engine.decoding import acceptance
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
@@ -122,7 +122,7 @@ judged = acceptance._ratio
 def test_ratio_that_does_not_follow_it_is_found(fault: object, demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a real pair, whose target may well choose what lookup copies."""
     monkeypatch.setattr(demo, "info", replace(demo.info, strategies=(demo.info.strategy("lookup"),)))
-    monkeypatch.setattr(check_ratio, "JUDGED", ("ratio",))
+    monkeypatch.setattr(check_ratio, "TESTED", ("ratio",))
     monkeypatch.setattr(acceptance, "_ratio", fault)
     assert not drawn(demo)["ratio", "lookup"]
 
@@ -130,17 +130,17 @@ def test_ratio_that_does_not_follow_it_is_found(fault: object, demo: Session, mo
 def test_blocks_that_do_not_follow_it_are_found(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of which all stays."""
     monkeypatch.setattr(demo, "info", replace(demo.info, strategies=(demo.info.strategy("draft"),)))
-    monkeypatch.setattr(check_ratio, "JUDGED", ("block",))
+    monkeypatch.setattr(check_ratio, "TESTED", ("block",))
     monkeypatch.setattr(acceptance, "judge_block", lambda _, tokens, *__: (len(tokens), tokens[-1]))
     assert not drawn(demo)["block", "draft"]
 
 
 def test_the_law_is_a_law(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert sum(exact_law(session).values()) == pytest.approx(1.0)
-    first = next(iter(exact_law(session)))[:1]
+    assert sum(exact_distribution(session).values()) == pytest.approx(1.0)
+    first = next(iter(exact_distribution(session)))[:1]
     # A token that ends the text has nothing after it.
     monkeypatch.setattr(session, "eos", frozenset(first))
-    law = exact_law(session)
+    law = exact_distribution(session)
     assert sum(law.values()) == pytest.approx(1.0)
     assert {len(tokens) for tokens in law} == {1, 2}
 

@@ -95,4 +95,4 @@ def test_without_lookup_no_check_is_measured() -> None:
 def test_a_slow_model_is_measured_on_fewer_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(1000))
     monkeypatch.setattr(measure, "perf_counter", lambda: 0.1 * next(now))
-    assert check_costs(Machine()).keys() < {1 + length for length in measure.CHECKED}  # type: ignore[arg-type]
+    assert check_costs(Machine()).keys() < {1 + length for length in measure.VERIFIED_LENGTHS}  # type: ignore[arg-type]

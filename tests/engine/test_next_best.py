@@ -270,7 +270,7 @@ def test_an_engine_that_is_told_to_end_blames_no_check(gpus: Gpus, monkeypatch: 
     GpuRecord.leave()
     assert record.wrong("kernels") is None
     record.begin("kernels")
-    monkeypatch.setattr(gpu_record, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(gpu_record, "HANG_S", 0.0)
     GpuRecord.leave()
     assert record.wrong("kernels") == UNENDED
     record.keep("kernels", "")

@@ -14,7 +14,7 @@ from measure.other_drafts import cut, permuted
 from specchat.config.paths import demo_model
 from specchat.engine import check_ratio
 from specchat.engine.api import Finished, Generate, Started, Step
-from specchat.engine.check_ratio import chi_square, exact_law
+from specchat.engine.check_ratio import chi_square, exact_distribution
 from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
@@ -240,7 +240,7 @@ def test_a_text_longer_than_the_drafts_context_is_drafted_for(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("acceptance", "length"), [("ratio", 3), ("block", 3)])
 def test_drawn_replies_follow_the_targets_law(finer: Session, acceptance: Acceptance, length: int) -> None:
-    law = exact_law(finer)
+    law = exact_distribution(finer)
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(400):
         found[check_ratio._drawn(finer, Speculation("draft", length, acceptance), 9000 + seed)] += 1

@@ -15,7 +15,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
-from specchat.engine.gpu_failure import is_one
+from specchat.engine.gpu_failure import is_gpu_failure
 from specchat.engine.heads import block_layer
 from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads import layer as layer_module
@@ -164,7 +164,7 @@ def test_memory_that_runs_out_in_a_capture_says_so_and_leaves_no_capture() -> No
         with pytest.raises(torch.OutOfMemoryError) as caught:
             graphs.run("x", lambda: values.copy_(values + 1))
         assert ran_out(caught.value)
-        assert not is_one(caught.value)
+        assert not is_gpu_failure(caught.value)
         assert (len(graphs), fake.runtime.capture, fake.runtime.streams) == (0, None, {})
         fake.runtime.left = None
         graphs.run("x", lambda: values.copy_(values + 1))

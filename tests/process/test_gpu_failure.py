@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from specchat.engine.api import Count, Generate
-from specchat.engine.gpu_failure import is_one, told
+from specchat.engine.gpu_failure import describe, is_gpu_failure
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from specchat.engine.gpu_failure import is_one, told
     ],
 )
 def test_failures_are_recognised(error: Exception) -> None:
-    assert is_one(error)
+    assert is_gpu_failure(error)
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def test_failures_are_recognised(error: Exception) -> None:
     ],
 )
 def test_other_errors_are_not_taken_for_one(error: Exception) -> None:
-    assert not is_one(error)
+    assert not is_gpu_failure(error)
 
 
 def test_what_was_being_done_is_told() -> None:
     error = RuntimeError("CUDA error: unspecified launch failure.\nmore")
-    assert told(error, Count(1, ()), "the log") == (
+    assert describe(error, Count(1, ()), "the log") == (
         "The GPU failed (CUDA error: unspecified launch failure) while tokens were being counted; see the log."
     )
-    assert "what there is of it is kept" in told(error, Generate(1, ()), "the log")
+    assert "what there is of it is kept" in describe(error, Generate(1, ()), "the log")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.engine.api import Count, Generate, Load
-from specchat.engine.out_of_memory import ran_out, told
+from specchat.engine.out_of_memory import describe, ran_out
 from specchat.engine.pair import ModelSource, PairSpec
 
 PAIR = PairSpec("p", "P", ModelSource(path="/t"))
@@ -56,10 +56,10 @@ def test_other_errors_are_not_taken_for_it(error: Exception) -> None:
 )
 def test_the_nearest_setting_is_told(source: ModelSource, context: int | None, advice: str) -> None:
     pair = PairSpec("p", "P", source)
-    assert advice in told(Generate(1, ()), pair, context)
+    assert advice in describe(Generate(1, ()), pair, context)
 
 
 def test_what_was_being_done_is_told() -> None:
-    assert "while P was being loaded" in told(Load(PAIR), PAIR, None)
-    assert "while the reply was being written; what there is of it is kept" in told(Generate(1, ()), PAIR, None)
-    assert "while tokens were being counted" in told(Count(1, ()), None, None)
+    assert "while P was being loaded" in describe(Load(PAIR), PAIR, None)
+    assert "while the reply was being written; what there is of it is kept" in describe(Generate(1, ()), PAIR, None)
+    assert "while tokens were being counted" in describe(Count(1, ()), None, None)

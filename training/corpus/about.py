@@ -1,4 +1,4 @@
-"""What the model says about itself and about the app."""
+"""Questions about the model itself and the app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every topic shares: the dialogue type, random choice helpers and the noise of typed text."""
+"""Shared by all topics: the dialogue type, random choice helpers and the noise of typed text."""
 
 from __future__ import annotations
 

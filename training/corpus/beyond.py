@@ -1,4 +1,4 @@
-"""What is beyond the model: it says so, and says what it can do instead."""
+"""Requests beyond the model, which declines and offers what it can do."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _filled(rng: Random, form: str) -> str:
 
 
 def refusal(ask: str) -> str:
-    """What the model says to a question, an order or a remark that it cannot answer."""
+    """Reply to a question, an order or a remark beyond the model."""
     last = re.split(r"(?<=[.!])\s+", ask.strip())[-1].lower()
     if ask.strip().endswith("?") or _QUESTION.match(ask.lower()) or _QUESTION.match(last):
         return UNABLE if re.match(r"(can|could) (you|i)\b", last) else UNKNOWN

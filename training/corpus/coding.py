@@ -124,7 +124,7 @@ def _block(source: str) -> str:
 
 
 def _explanation(rng: Random, function: Function, variable: str) -> str:
-    """How the function works, as bullets or as prose."""
+    """Explanation of the function, as bullets or prose."""
     how = [_rename(line, function.swap[0], variable) if len(function.swap[0]) > 1 else line for line in function.how]
     if rng.random() < 0.5:
         return "It works like this:\n\n" + "\n".join(f"- {line}" for line in how)

@@ -1,4 +1,4 @@
-"""How people ask for a Python function: by what it does ({g}), by its name ({f}), or by an order ({b})."""
+"""Forms of requests for a Python function: by what it does ({g}), by its name ({f}), or by an order ({b})."""
 
 BY_GOAL = (
     "Write a Python function that {g}.|Write a function that {g}.|Give me Python code that {g}.|I need a function"

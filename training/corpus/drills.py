@@ -1,4 +1,4 @@
-"""Small edits and copies asked for in few words, many to a row: what is wanted is learnt before how people ask."""
+"""Small edits and copies with short requests, many to a row: the task is learnt before its wordings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEYWORDS = ("print", "for", "in", "range", "len", "def", "return", "if", "input"
 
 
 AGAIN = 0.4
-"""How often the word to replace may stand in one more place."""
+"""Probability that the word to replace occurs once more."""
 
 
 def _text(rng: Random) -> str:

@@ -58,7 +58,7 @@ REPLACE_SAID = (
 
 
 SHORT = 0.7
-"""How often what is to be edited is short: many small edits teach more than few large ones."""
+"""Probability of a short text: many small edits teach more than few large ones."""
 
 
 def prose(rng: Random) -> str:

@@ -39,7 +39,7 @@ def prices(rng: Random) -> Passage:
 
 
 def recipe(rng: Random) -> Passage:
-    """What goes into a dish, and how long it takes."""
+    """Ingredients and time of a dish."""
     parts = rng.sample(FOODS, rng.randint(3, 5))
     counts = [str(rng.randint(2, 900)) for _ in parts]
     dish = f"{rng.choice(FOODS)} {pick(rng, 'soup|cake|pie|salad|stew|bake')}"
@@ -90,7 +90,7 @@ def message(rng: Random) -> Passage:
 
 
 def timetable(rng: Random) -> Passage:
-    """What leaves when, and from where."""
+    """Departures with times and places."""
     kind, gate = rng.choice((("train", "platform"), ("bus", "stop"), ("flight", "gate"), ("ferry", "pier")))
     towns = rng.sample(CITIES, rng.randint(2, 4))
     clocks, gates = [_clock(rng) for _ in towns], [str(rng.randint(1, 40)) for _ in towns]

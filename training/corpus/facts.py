@@ -163,7 +163,7 @@ def capital_of(rng: Random) -> tuple[str, str]:
 
 
 def next_of(rng: Random) -> tuple[str, str]:
-    """What comes before or after a day or a month."""
+    """Day or month before or after another."""
     row, noun = rng.choice(((DAYS, "day"), (MONTHS, "month")))
     at, step = rng.randrange(len(row)), rng.choice((1, -1))
     word = "after" if step == 1 else "before"

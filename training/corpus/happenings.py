@@ -108,7 +108,7 @@ def _move(rng: Random, who: str, subject: str) -> tuple[str, list[Asked]]:
 
 
 def _plan(rng: Random, who: str, subject: str) -> tuple[str, list[Asked]]:
-    """What `subject` will do, and when."""
+    """A plan of `subject`, with its time."""
     base, time = rng.choice(_WISHES.split(" ")), _time(rng)
     while time.startswith(("last", "this", "yester")):
         time = _time(rng)

@@ -23,5 +23,5 @@ def _written_by_hand() -> frozenset[str]:
 
 
 def kept_apart(messages: list[Message]) -> bool:
-    """Whether the user says something that is kept for judging."""
+    """True if the user's text is reserved for evaluation."""
     return any(message["role"] == "user" and plain(message["content"]) in _written_by_hand() for message in messages)

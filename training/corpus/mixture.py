@@ -46,13 +46,13 @@ LONG_LIMIT = 3600
 
 
 def fingerprint(messages: list[Message]) -> str:
-    """A hash of the normalised user turns, by which dialogues are told apart and held out."""
+    """Hash of the normalised user turns, which identifies and holds out dialogues."""
     asked = " / ".join(message["content"] for message in messages if message["role"] != "assistant")
     return hashlib.sha256(re.sub(r"[^a-z0-9/]+", " ", asked.lower()).strip().encode()).hexdigest()
 
 
 def held_out(messages: list[Message]) -> bool:
-    """Whether the dialogue belongs to the held-out share, decided by its first exchange's prompt."""
+    """True for the held-out share, decided by the first prompt."""
     prompt = messages[: next(i for i, message in enumerate(messages) if message["role"] == "assistant")]
     return int(fingerprint(prompt)[:8], 16) % 100 < HELD_OUT_PERCENT
 

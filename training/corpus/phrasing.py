@@ -1,4 +1,4 @@
-"""How people put a request: what they say around it, how they show a text, and in which order the two come."""
+"""Wordings of requests: text around them, presentation of a text, and the order of the two."""
 
 from __future__ import annotations
 

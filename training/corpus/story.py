@@ -128,7 +128,7 @@ def tell(rng: Random, who: Cast, plot: int | None = None, *, trait: bool = False
 
 
 def coda(rng: Random, who: Cast) -> str:
-    """How the story goes on."""
+    """Continuation of the story."""
     return " ".join(capital(pick(rng, part).format(**who)) for part in CODA)
 
 
@@ -223,7 +223,7 @@ def short(who: Cast) -> str:
 
 
 def follow_up(rng: Random, who: Cast, plot: int, state: int, trait: bool) -> list[Message]:
-    """What is asked about a story that was just told."""
+    """A question about the last story."""
     chance = rng.random()
     if chance < 0.16:
         ask, changed = swap(rng, who)

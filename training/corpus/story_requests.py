@@ -1,4 +1,4 @@
-"""How people ask for a story: what they say before its subject, and forms that list its parts."""
+"""Wordings of requests for a story: text before its subject, and forms that list its parts."""
 
 LEADS = (
     "Tell me a story about |Tell me a short story about |Write a story about |Can you tell a story about |I want a"
@@ -65,4 +65,4 @@ LENGTHS = {
     ),
     "long": ", a long one|. Make it long|, as long as you can|, a longer one|. I want a long story| with a sequel",
 }
-"""What is said about the length of the story, by length."""
+"""Wordings for the length of a story, by length."""

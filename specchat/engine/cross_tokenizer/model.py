@@ -56,7 +56,7 @@ class CrossTokenizerModel:
         self._rows: dict[int, Tensor] = {}
         """Draft logits by the number of cached tokens before them."""
         self._followed, self._hits = Counter[Path](), Counter[Path]()
-        """How often each path was followed, and how often that spelled more of a token."""
+        """Number of times each path was followed, and of times that spelled more of a token."""
         self._pending: tuple[int, Path] = 0, ()
         """An input length, and target tokens to propose next if the first of them is put there."""
         to_target = vocabulary_map.to_target.items()

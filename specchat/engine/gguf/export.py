@@ -247,7 +247,7 @@ def pairwise(rows: Tensor, heads: int | None) -> Tensor:
 
 
 def llama3_factors(rope: Rope) -> Tensor:
-    """By what Llama 3.1 divides each frequency: float32 [width / 2] (transformers' rope_type "llama3")."""
+    """Divisors of Llama 3.1's frequencies: float32 [width / 2] (transformers' rope_type "llama3")."""
     low, high = float(rope.options["low_freq_factor"]), float(rope.options["high_freq_factor"])
     factor, original = float(rope.options["factor"]), float(rope.options["original_max_position_embeddings"])
     wavelength = 2 * math.pi * rope.theta ** (torch.arange(0, rope.width, 2, dtype=torch.float64) / rope.width)

@@ -9,7 +9,7 @@ from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.graphs import current
 from specchat.engine.gpu_checks import card, quick
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.gpu_failure import first_line, is_one
+from specchat.engine.gpu_failure import first_line, is_gpu_failure
 from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.out_of_memory import ran_out
 
@@ -34,7 +34,7 @@ def wrong(notify: Callable[[str], None]) -> str:
             quick.quick(notes)
             torch.cuda.synchronize()
     except Exception as error:
-        if is_one(error):
+        if is_gpu_failure(error):
             raise
         record.forget("kernels")
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)

@@ -14,7 +14,7 @@ from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
-from specchat.engine.gpu_failure import GpuLost, first_line, is_one
+from specchat.engine.gpu_failure import GpuLost, first_line, is_gpu_failure
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.hub import locate
 from specchat.engine.loading import heads
@@ -105,7 +105,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             raise
         logging.getLogger(__name__).info("the GPU failed", exc_info=True)
         first = first_line(error)
-        if is_one(error):
+        if is_gpu_failure(error):
             raise GpuLost(pair, first) from None
     if placement.otherwise is None or torch.cuda.is_available():
         raise KernelsUnfit(f"the GPU failed ({first})", fault=True)

@@ -9,7 +9,7 @@ import torch
 from specchat.engine.backends import HF_BACKEND
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_checks import card
-from specchat.engine.gpu_failure import REPORT, GpuLost, first_line, is_one, without_gpu
+from specchat.engine.gpu_failure import REPORT, GpuLost, first_line, is_gpu_failure, without_gpu
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.model.accelerator import find_accelerator
 from specchat.engine.pair import PairSpec
@@ -42,7 +42,7 @@ def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Se
             try:
                 session = loaded(replace(pair, backend=HF_BACKEND, target=replace(pair.target, device="cuda")))
             except Exception as error:
-                if is_one(error):
+                if is_gpu_failure(error):
                     raise GpuLost(pair, first_line(error)) from None
                 logging.getLogger(__name__).info("transformers cannot run the pair on the GPU", exc_info=True)
                 failed = error.message if isinstance(error, EngineError) else first_line(error)
