@@ -10,6 +10,7 @@ from specchat.engine.api import Finished, Generate
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
+from specchat.engine.strategies import delegates
 
 CHAT = (Message("user", "Tell me a story about a fox and a lamp."),)
 REPLY_START = "A fox and a lamp. A fox and"
@@ -59,7 +60,7 @@ def run(session: Session, shown: Callable[[Acceptance, str, int], bool], full: b
     replies = round(min(MOST_REPLIES, max(FEWEST_REPLIES, steps / (DRAFT_TOKENS + 1))))
     drafting = [s.name for s in session.info.strategies if s.available and s.name != "plain"]
     if not full:
-        drafting, replies = [name for name in drafting if name != "auto"][:1], min(replies, QUICK_REPLIES)
+        drafting, replies = [name for name in drafting if not delegates(name)][:1], min(replies, QUICK_REPLIES)
     for number, (acceptance, strategy) in enumerate(product(TESTED, drafting)):
         found: Counter[tuple[int, ...]] = Counter()
         for seed in range(replies):

@@ -110,6 +110,22 @@ class Strategy:
         return self.refuses(facts)
 
 
+def headed(
+    head: HeadFamily,
+    title: str,
+    summary: str,
+    draft_length: int,
+    notes: str,
+    make: Callable[[Any], Any],
+    name: str = "",
+    tree_of: str = "",
+) -> Strategy:
+    """A strategy that drafts by trained heads, and is named as their family where it has no `name`."""
+    needs: tuple[Feature, ...] = ("drafting", "states")
+    name = name or head.name
+    return Strategy(name, "heads", title, summary, draft_length, notes, make, needs, head, 0, "yes", tree_of)
+
+
 def resolved(path: str) -> Any:
     """What "module:name" names: imported only when it is asked for."""
     module, _, name = path.partition(":")

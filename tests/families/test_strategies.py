@@ -16,10 +16,13 @@ PROMPT = "abcabcabcabc"
 TOKENS = 24
 
 
-@pytest.fixture(scope="module", params=MORE)
+SHAPES = MORE | {"by the reference": FAMILIES["qwen3"] | {"head_dim": 24}}
+
+
+@pytest.fixture(scope="module", params=SHAPES)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
     root = tmp_path_factory.mktemp(request.param)
-    target = checkpoint(root / "target", seed=4, **FAMILIES[request.param])
+    target = checkpoint(root / "target", seed=4, **SHAPES[request.param])
     draft = perturbed(root / "draft", target, 0.05)
     return PairSpec("tiny", "Tiny", on_cpu(target), on_cpu(draft), heads=heads(root, HEADS))
 

@@ -6,7 +6,6 @@ tokens that it is expected to bring, at what its rows cost, are more than those 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
 
 from specchat.engine.bandit.averages import KEPT_LONG, NEW, Average
 from specchat.engine.decoding.draft import Copy
@@ -19,16 +18,7 @@ SHORTEST = 4
 """Tokens that must be alike for a copy after a model's: a model knows better what follows fewer."""
 
 After = Callable[[Sequence[int], Sequence[int], int], Copy]
-"""Up to so many tokens that may follow a text and what was drafted after it."""
-
-
-@runtime_checkable
-class Continues(Protocol):
-    """A copier that can be asked what follows a text and what was drafted after it."""
-
-    def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Copy:
-        """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was proposed for."""
-        ...
+"""Up to so many tokens that may follow a text and what was drafted after it: the `after` of copiers that can tell."""
 
 
 class Copies:

@@ -7,16 +7,16 @@ goes on unasked for a few steps where nothing could be copied, and where nothing
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 from specchat.engine.bandit.arms import Arm, Sums
 from specchat.engine.bandit.averages import kind
-from specchat.engine.bandit.copies import After, Continues, CopyOn, copies_by_kind
+from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
 from specchat.engine.bandit.estimates import MARGIN, Estimates
-from specchat.engine.bandit.exploration import Exploration, Situation
+from specchat.engine.bandit.exploration import Choice, Exploration
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Copy, Follow, ModelDrafter, Proposal
+from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Follow, ModelDrafter, Proposal
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import Fences
@@ -48,31 +48,6 @@ def rest_steps(barren: int, share: float) -> int:
 def unasked_steps(weighing_ms: float, plain: float) -> int:
     """Steps at which an arm goes on unasked, where choosing takes so long and `plain` is tokens a millisecond."""
     return min(max(0, int(weighing_ms * plain / WEIGHING)), UNASKED)
-
-
-@dataclass
-class Choice:
-    """The arm of a step, and what was known as it was chosen.
-
-    Attributes:
-        arm: the strategy that drafts, at most `limit` tokens.
-        throughput: tokens a millisecond that are expected.
-        kind: the kind of text.
-        copy: what can be copied, by the strategy `copier`.
-        explores: whether the arm is explored.
-        watched: whether a copy may end its draft.
-        reads: whether its model had to read something first.
-    """
-
-    arm: str = "plain"
-    limit: int = 0
-    throughput: float = 0.0
-    kind: int = 0
-    copy: Copy = field(default_factory=Copy)
-    copier: str = ""
-    explores: bool = False
-    watched: bool = False
-    reads: bool = False
 
 
 @dataclass
@@ -119,7 +94,8 @@ class AutoDrafter:
         self._fences, self._copiers, self._costs = fences, copiers, costs
         self._arms = {drafter.name: Arm(drafter) for drafter in models}
         self._arms |= {tree.name: Arm(tree, self._arms[name]) for name, tree in trees.items()}
-        self._estimates, self._exploration = Estimates(self._arms, costs), Exploration(self._arms, costs)
+        self._estimates = Estimates(self._arms, costs)
+        self._exploration = Exploration(self._arms, self._estimates, costs)
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
         """The same of copies after a model's tokens."""
@@ -290,21 +266,9 @@ class AutoDrafter:
         """Let an arm draft in place of the best one where it is due to be explored."""
         if not (looked or self._pressing or self.tries):
             return
-        choice, estimates = self._choice, self._estimates
-        now = Situation(
-            self._step,
-            limit,
-            choice.kind,
-            looked,
-            choice.arm,
-            choice.throughput,
-            estimates.plain,
-            MARGIN,
-            estimates.verify_ms,
-            lambda name: estimates.estimate(name, choice.kind).times,
-            self.tries,
-        )
-        if (due := self._exploration.due(text, now)) is not None:
+        choice, exploration = self._choice, self._exploration
+        due = exploration.unknown(limit) if self.tries else exploration.due(text, choice, self._step, limit, looked)
+        if due is not None:
             (choice.arm, choice.limit), choice.explores = due, True
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
@@ -380,6 +344,6 @@ def make(parts: Parts) -> AutoDrafter:
     models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
     models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
     trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
-    after = next(((copier.name, copier.after) for copier in copiers if isinstance(copier, Continues)), None)
+    after = next(((copier.name, copier.after) for copier in copiers if hasattr(copier, "after")), None)
     drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)
     return AutoDrafter(copiers, after if parts.joins else None, *drafters, parts.costs, parts.fences)

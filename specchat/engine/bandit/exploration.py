@@ -4,11 +4,13 @@ A chain explores with one token, and a whole draft follows where that was accept
 could pay. This is so seldom that it costs little of the time.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from specchat.engine.bandit.arms import Arm
+from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.draft import Copy
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 EXPLORED = 1
@@ -28,32 +30,29 @@ TREE_GAIN = 1.25
 NEVER = float("inf")
 
 
-@dataclass(frozen=True)
-class Situation:
-    """A step of a text of some `kind`, whose draft may have `limit` tokens.
+@dataclass
+class Choice:
+    """The arm of a step, and what was known as it was chosen.
 
     Attributes:
-        looked: whether costs were looked at.
-        drafting: the arm that would draft otherwise.
-        best: its expected throughput, in tokens a millisecond.
-        plain: that of plain decoding.
-        margin: an arm must be expected to be so much faster to be taken.
-        verify_ms: milliseconds of verifying 0, 1, ... rows.
-        times: an arm's expected throughput in times plain's.
-        tries: whether arms of which nothing is known draft at once.
+        arm: the strategy that drafts, at most `limit` tokens.
+        throughput: tokens a millisecond that are expected.
+        kind: the kind of text.
+        copy: what can be copied, by the strategy `copier`.
+        explores: whether the arm is explored.
+        watched: whether a copy may end its draft.
+        reads: whether its model had to read something first.
     """
 
-    step: int
-    limit: int
-    kind: int
-    looked: bool
-    drafting: str
-    best: float
-    plain: float
-    margin: float
-    verify_ms: Sequence[float]
-    times: Callable[[str], float]
-    tries: bool = False
+    arm: str = "plain"
+    limit: int = 0
+    throughput: float = 0.0
+    kind: int = 0
+    copy: Copy = field(default_factory=Copy)
+    copier: str = ""
+    explores: bool = False
+    watched: bool = False
+    reads: bool = False
 
 
 def patience(lost_ms: float, plain: float, barren: int) -> float:
@@ -65,8 +64,8 @@ def patience(lost_ms: float, plain: float, barren: int) -> float:
 class Exploration:
     """Of all arms."""
 
-    def __init__(self, arms: Mapping[str, Arm], costs: StepCosts) -> None:
-        self._arms, self._costs = arms, costs
+    def __init__(self, arms: Mapping[str, Arm], estimates: Estimates, costs: StepCosts) -> None:
+        self._arms, self._estimates, self._costs = arms, estimates, costs
         self._sharing = max(1, sum(arm.chain is None for arm in arms.values()))
         """Times an exploration of one waits as long as if it were the only one."""
 
@@ -75,62 +74,63 @@ class Exploration:
         """Whether an arm is to be explored again at once."""
         return any(arm.again for arm in self._arms.values())
 
-    def due(self, text: Sequence[int], now: Situation) -> tuple[str, int] | None:
-        """The arm to explore in place of the best one, and the most tokens that it drafts.
+    def due(self, text: Sequence[int], best: Choice, step: int, limit: int, looked: bool) -> tuple[str, int] | None:
+        """The arm to explore in place of the `best` one at this step, and of `limit` tokens the most that it drafts.
 
-        Those that waited for long are looked at where costs were, the one that waited longest first; one whose last
-        exploration asks for another, at each step.
+        Those that waited for long are looked at where costs were `looked` at, the one that waited longest first; one
+        whose last exploration asks for another, at each step.
         """
-        if now.tries:
-            return self._unknown(now)
+        plain = self._estimates.plain
         for name, arm in sorted(self._arms.items(), key=lambda item: item[1].last):
-            waited = now.looked and now.step - arm.last >= self._sharing * SOONEST
-            if name == now.drafting or not (waited or arm.again):
+            waited = looked and step - arm.last >= self._sharing * SOONEST
+            if name == best.arm or not (waited or arm.again):
                 continue
             if arm.chain is not None:
-                tried, lost_ms = now.limit, self._lost_by_tree(arm, arm.chain, now)
+                tried, lost_ms = limit, self._lost_by_tree(arm, arm.chain, best, limit)
             else:
-                whole = arm.again or now.times(name) > CLOSE or self._costs.at_once(name)
-                tried, lost_ms = now.limit if whole else min(now.limit, EXPLORED), NEVER
-                if self._could_pay(name, now):
-                    lost_ms = self._lost_by_chain(arm, whole, now)
+                whole = (
+                    arm.again or self._estimates.estimate(name, best.kind).times > CLOSE or self._costs.at_once(name)
+                )
+                tried, lost_ms = limit if whole else min(limit, EXPLORED), NEVER
+                if self._could_pay(name, limit):
+                    lost_ms = self._lost_by_chain(arm, whole, best, limit)
             if lost_ms == NEVER:
                 continue
-            waits = max(patience(lost_ms, now.plain, arm.barren), arm.reads.behind(text) * now.plain / SHARE)
-            if arm.again or now.step - arm.last >= self._sharing * waits:
+            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.behind(text) * plain / SHARE)
+            if arm.again or step - arm.last >= self._sharing * waits:
                 return name, tried
         return None
 
-    def _unknown(self, now: Situation) -> tuple[str, int] | None:
-        """The arm that is known by fewest drafts, if by too few."""
+    def unknown(self, limit: int) -> tuple[str, int] | None:
+        """The arm that is known by fewest drafts, if by too few, which drafts up to `limit` tokens."""
         chains = [(arm.known, name) for name, arm in self._arms.items() if arm.chain is None]
         known, name = min(chains, default=(ENOUGH, ""))
-        return (name, now.limit) if known < ENOUGH and self._could_pay(name, now) else None
+        return (name, limit) if known < ENOUGH and self._could_pay(name, limit) else None
 
-    def _could_pay(self, name: str, now: Situation) -> bool:
+    def _could_pay(self, name: str, limit: int) -> bool:
         """Whether an arm would be taken if all that it drafts were accepted."""
-        longest = min(now.limit, MAX_DRAFT_LENGTH)
+        longest = min(limit, MAX_DRAFT_LENGTH)
         most = max(
-            (1 + n) / (self._costs.drafting(name, n) + now.verify_ms[1 + n] + self._costs.other_ms)
+            (1 + n) / (self._costs.drafting(name, n) + self._estimates.verify_ms[1 + n] + self._costs.other_ms)
             for n in range(1, longest + 1)
         )
-        return most > now.plain * now.margin
+        return most > self._estimates.plain * MARGIN
 
-    def _lost_by_chain(self, arm: Arm, whole: bool, now: Situation) -> float:
+    def _lost_by_chain(self, arm: Arm, whole: bool, best: Choice, limit: int) -> float:
         """Milliseconds that exploring a chain loses by what is known of it; a short one brings nothing."""
-        accepted, drafted = arm.lengths(now.kind) if whole else (0.0, EXPLORED)
-        row = min(int(drafted), now.limit, MAX_DRAFT_LENGTH)
-        ms = self._costs.drafting(arm.drafter.name, drafted) + now.verify_ms[1 + row] + self._costs.other_ms
-        return ms - (1 + accepted) / now.best
+        accepted, drafted = arm.lengths(best.kind) if whole else (0.0, EXPLORED)
+        row = min(int(drafted), limit, MAX_DRAFT_LENGTH)
+        ms = self._costs.drafting(arm.drafter.name, drafted) + self._estimates.verify_ms[1 + row] + self._costs.other_ms
+        return ms - (1 + accepted) / best.throughput
 
-    def _lost_by_tree(self, tree: Arm, chain: Arm, now: Situation) -> float:
+    def _lost_by_tree(self, tree: Arm, chain: Arm, best: Choice, limit: int) -> float:
         """Milliseconds that exploring a tree loses by what is known of it, as much as of the chain before that.
 
         NEVER where it could not pay even if as much of it were accepted as of a tree can be.
         """
-        accepted, drafted = chain.lengths(now.kind)
+        accepted, drafted = chain.lengths(best.kind)
         draft_ms = drafted * self._costs.draft(chain.drafter.name)
-        ms = draft_ms + now.verify_ms[1 + min(now.limit, MAX_DRAFT_LENGTH)] + self._costs.other_ms
-        if (1 + TREE_GAIN * accepted) / ms < now.best * now.margin:
+        ms = draft_ms + self._estimates.verify_ms[1 + min(limit, MAX_DRAFT_LENGTH)] + self._costs.other_ms
+        if (1 + TREE_GAIN * accepted) / ms < best.throughput * MARGIN:
             return NEVER
-        return ms - (1 + min(accepted, tree.lengths(now.kind)[0])) / now.best
+        return ms - (1 + min(accepted, tree.lengths(best.kind)[0])) / best.throughput

@@ -1,10 +1,10 @@
-"""Block verification: how much of a drawn chain stays is judged of the whole of it (Sun et al. 2024).
+"""Block verification: a drawn chain is judged as a whole (Sun et al. 2024).
 
 With x_1 .. x_n drawn from q_1 .. q_n and P_0 = 1, P_i = min(P_(i-1) p_i(x_i) / q_i(x_i), 1), the first i tokens pass
 with probability h_i = R_i / (R_i + 1 - P_i), R_i being the sum of max(P_i p_(i+1) - q_(i+1), 0), and h_n = P_n. The
-longest prefix that passes stays; after it comes a sample of norm(max(P_i p_(i+1) - q_(i+1), 0)), or of p_(n+1) after
-all n. The law is the target's, and no fewer tokens stay on average than with one test a token. n may depend on the
-tokens drawn so far.
+longest prefix that passes is accepted; after it comes a sample of norm(max(P_i p_(i+1) - q_(i+1), 0)), or of p_(n+1)
+after all n. The distribution is the target's, and no fewer tokens are accepted on average than with one test a token.
+n may depend on the tokens drawn so far.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ def judge_block(
 ) -> tuple[int, int]:
     """Judge a chain of at least one token, with a sampler that is not greedy.
 
-    The uniforms have the places in the block in their key: a token that did not stay was looked at all the same, so
+    The uniforms have the places in the block in their key: a rejected token was looked at all the same, so
     that what judged it must not judge another one at its position.
 
     Args:
@@ -30,20 +30,20 @@ def judge_block(
         history: counts the committed tokens; returned as it was.
 
     Returns:
-        how many of the tokens stay, and the token after them.
+        how many of the tokens are accepted, and the token after them.
     """
     seed = sampler.sampling.seed
-    laws: list[Tensor] = []
+    p_of: list[Tensor] = []
     reached = [1.0]
     try:
         for row, token, drawn_from in zip(logits, tokens, q, strict=False):
-            law = sampler.probabilities(sampler.scores(row, history))
+            p = sampler.probabilities(sampler.scores(row, history))
             share = float(drawn_from[token])
-            reached.append(min(reached[-1] * float(law[token]) / share, 1.0) if share > 0 else 0.0)
+            reached.append(min(reached[-1] * float(p[token]) / share, 1.0) if share > 0 else 0.0)
             history.push(token)
-            laws.append(law)
+            p_of.append(p)
         for length in range(len(tokens), 0, -1):
-            passing, of = chance(length, reached, laws, q)
+            passing, of = chance(length, reached, p_of, q)
             if noise.uniform(seed, position + length - 1, noise.BLOCK, length) * of < passing:
                 break
         else:
@@ -51,22 +51,22 @@ def judge_block(
         if length == len(tokens):
             return length, sampler.choose(logits[length], position + length, history)
     finally:
-        for token in tokens[: len(laws)]:
+        for token in tokens[: len(p_of)]:
             history.pop(token)
-    rest = _rest(reached[length], laws[length], q[length])
+    rest = _rest(reached[length], p_of[length], q[length])
     if not rest.any():
-        rest = laws[length]
+        rest = p_of[length]
     return length, gumbel_argmax(rest.log().numpy(), seed, position + length, noise.RESIDUAL)
 
 
-def chance(length: int, reached: Sequence[float], laws: Sequence[Tensor], q: Sequence[Tensor]) -> tuple[float, float]:
-    """h of the first `length` > 0 tokens as a fraction, `reached` being P_0, P_1, ... and `laws` p_1, p_2, ..."""
+def chance(length: int, reached: Sequence[float], p_of: Sequence[Tensor], q: Sequence[Tensor]) -> tuple[float, float]:
+    """h of the first `length` > 0 tokens as a fraction, `reached` being P_0, P_1, ... and `p_of` p_1, p_2, ..."""
     left = 1.0 - reached[length]
     if left <= 0 or length == len(q):
         return reached[length], 1.0
-    rest = float(_rest(reached[length], laws[length], q[length]).sum())
+    rest = float(_rest(reached[length], p_of[length], q[length]).sum())
     return rest, rest + left
 
 
-def _rest(reached: float, law: Tensor, drawn_from: Tensor) -> Tensor:
-    return (reached * law - drawn_from).clamp_min(0.0)
+def _rest(reached: float, p: Tensor, drawn_from: Tensor) -> Tensor:
+    return (reached * p - drawn_from).clamp_min(0.0)

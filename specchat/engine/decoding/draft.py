@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specchat.engine.model.decoder import Skip
 
 Role = str
-"""A model of a pair: "target", "draft", or the family of a trained head."""
+"""A model of a pair: "target", "draft", or a family of trained heads."""
 
 WIDTH = 4
 """Nodes that a level of a tree goes on from, and tokens that may follow each."""
@@ -176,6 +176,10 @@ class Drafter(Protocol):
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
         """Learn how the last proposal was judged: `text` is the text now, its last token pending."""
+        return
+
+    def warm(self, prompt: Sequence[int]) -> None:
+        """Run once what steps run now and then beside drafting, for a device to capture; `prompt` is in the cache."""
         return
 
 

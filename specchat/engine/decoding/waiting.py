@@ -38,7 +38,7 @@ class Scheduled:
 
 
 class Waiting(local):
-    """Each thread that asks is told of itself."""
+    """Of each thread that asks."""
 
     def __init__(self, path: Path = SCHEDULED) -> None:
         self._scheduled = Scheduled(path)

@@ -122,14 +122,14 @@ class Part:
 
 
 class Yardstick:
-    """Of one pair. It is told of each step after `costs` were."""
+    """Of one pair. Each step is added to `costs` first."""
 
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
         self._loads: defaultdict[str, Window] = defaultdict(lambda: Window(LOAD_S))
-        """By family of the drafts: what one is expected to take may be off by more than another."""
+        """By strategy: the expected time of one may be off by more than that of another."""
         self._parts: defaultdict[str, Part] = defaultdict(Part)
-        self._family = ""
+        self._strategy = ""
         """Of the last draft."""
         self._usual = 0.0
         self._credit: float | None = None
@@ -169,17 +169,17 @@ class Yardstick:
     @property
     def load(self) -> float:
         """How many times as slow the machine is as usual, in the last seconds."""
-        load = self._loads[self._family]
+        load = self._loads[self._strategy]
         return max(LEAST_LOAD, load.observed / load.expected) if self._recent else self._costs.load.value
 
     @property
     def _recent(self) -> bool:
         """Whether drafts of the last seconds tell the load: what was seen before a pause counts little."""
-        return self._loads[self._family].expected > self._usual > 0
+        return self._loads[self._strategy].expected > self._usual > 0
 
     @property
     def _part(self) -> Part:
-        return self._parts[self._family]
+        return self._parts[self._strategy]
 
     @property
     def plain_ms(self) -> float:
@@ -202,8 +202,8 @@ class Yardstick:
         self._left = steps - 1
         return True
 
-    def add(self, family: str, stepped: Stepped) -> Measured:
-        """A step, its text included, ended, whose draft was of `family`."""
+    def add(self, strategy: str, stepped: Stepped) -> Measured:
+        """A step, its text included, ended, whose draft was of `strategy`."""
         now = self._costs.clock()
         self._fade(now)
         usual, load = self._costs.usual, self.load
@@ -218,10 +218,10 @@ class Yardstick:
             return Measured(0.0, 0.0, 0.0)
         self._settled += 1
         if stepped.drafted:
-            self._family, self._settled = family, 0
+            self._strategy, self._settled = strategy, 0
             self._drafts += 1
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
-            self._loads[family].add(stepped.draft_ms + lasted, own)
+            self._loads[strategy].add(stepped.draft_ms + lasted, own)
             most = 2 * (self._cold + COUNTED) * self._usual * load
             self._credit = min((self._credit or 0.0) + SHARE * (stepped.draft_ms + lasted), most)
         elif self._drafts and self._recent and self._settled > self._cold:

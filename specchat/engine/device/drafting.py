@@ -71,7 +71,7 @@ class CapturedDrafts:
     def finish(self) -> int:
         """Draft on until a further token is unlikely to pay; the most nodes that there are then."""
         limit = self._proposal.limit
-        while self._done < limit and not self._ends(self._told(self._done - 2)):
+        while self._done < limit and not self._ends(self._value(self._done - 2)):
             self._run_pass()
         if isinstance(self._proposal, Tree):
             self._graphs.eagerly(self._trees.settle)
@@ -89,13 +89,13 @@ class CapturedDrafts:
         return tuple(self._sure[:drafted].tolist())
 
     def _ends(self, value: float) -> bool:
-        """Whether nothing is wanted after the pass that the host is told this of."""
+        """Whether nothing is wanted after the pass with this value."""
         if isinstance(self._proposal, Tree):
             return value < self._proposal.least
         assert self._policy is not None
         return self._policy.ends(value)
 
-    def _told(self, done: int) -> float:
+    def _value(self, done: int) -> float:
         """The value that the pass after so many others found; waits for it."""
         if (event := self._passed[done]) is not None:
             event.synchronize()
@@ -110,7 +110,7 @@ class CapturedDrafts:
         self._done += 1
 
     def _pass(self, proposal: Chain | Tree, node: int) -> None:
-        """One pass, over node 0 of the text or what the device counts; what the host is told of it goes along."""
+        """One pass, over node 0 of the text or what the device counts, and its report to the host."""
         if isinstance(proposal, Tree):
             self._level(proposal, node)
             self._sure[:MAX_DRAFT_LENGTH].copy_(self._trees.values, non_blocking=True)

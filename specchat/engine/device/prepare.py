@@ -1,7 +1,6 @@
 """What replies on a GPU launch, compiled and captured before the first one asks for it."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Mapping
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
@@ -14,15 +13,6 @@ from specchat.engine.options import Sampling
 PROMPT = WINDOW + 2
 DRAFTED = 3
 """Tokens of a draft that has a first pass and later ones."""
-
-
-@runtime_checkable
-class Tries(Protocol):
-    """A drafter that runs other passes now and then than those that draft."""
-
-    def warm(self, tokens: Sequence[int]) -> None:
-        """Run such a pass once, over the first of these tokens, which the target's cache holds."""
-        ...
 
 
 def prepare(
@@ -47,10 +37,7 @@ def prepare(
         drafter.begin(prompt)
         decoding.step(drafter, DRAFTED, "coupled")
         decoding.close()
-    for name, drafter in drafters.items():
-        if isinstance(drafter, Tries):
-            notify(f"trials of {name}")
-            drafter.warm(prompt)
+        drafter.warm(prompt)
     target.keep(0)
     for drafter in drafters.values():
         drafter.forget()

@@ -1,4 +1,4 @@
-"""The verify pass with its verdict, and what the host is told of it in one copy."""
+"""The verify pass with its verdict, and its report to the host in one copy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Report:
 
 
 class Verifier:
-    """Runs the target over a step's nodes, judges them and takes what stays into the state."""
+    """Runs the target over a step's nodes, judges them and takes what is accepted into the state."""
 
     def __init__(
         self, target: DeviceDecoder, state: VerifyState, drawn: Scored, vocab: int, device: torch.device

@@ -1,1 +1,1 @@
-"""One file a family of drafting."""
+"""One file a strategy: a drafter, which proposes, and its descriptor."""

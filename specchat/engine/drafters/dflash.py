@@ -7,8 +7,7 @@ from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Block, Proposal
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.drafters.parts import Parts
-from specchat.engine.strategy import HeadFamily, Strategy
+from specchat.engine.strategy import HeadFamily, Strategy, headed
 
 
 class Guessing(Model, Protocol):
@@ -34,13 +33,7 @@ class BlockDrafter(DraftModelDrafter):
 
 def block_strategy(title: str, summary: str, draft_length: int, notes: str, head: HeadFamily) -> Strategy:
     """A strategy that drafts blocks by a head, and is named as its family."""
-
-    def make(parts: Parts) -> BlockDrafter:
-        return BlockDrafter(head, parts.heads[head.name])
-
-    return Strategy(
-        head.name, "heads", title, summary, draft_length, notes, make, ("drafting", "states"), head, arm="yes"
-    )
+    return headed(head, title, summary, draft_length, notes, lambda parts: BlockDrafter(head, parts.heads[head.name]))
 
 
 STRATEGY = block_strategy(

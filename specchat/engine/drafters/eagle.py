@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from specchat.engine.decoding.draft import Proposal, Tree
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import LEAST, DraftModelDrafter
-from specchat.engine.drafters.parts import Parts
-from specchat.engine.strategy import HeadFamily, Strategy
+from specchat.engine.strategy import HeadFamily, headed
 
 
 class EagleDrafter(DraftModelDrafter):
@@ -29,40 +28,23 @@ class EagleTreeDrafter(EagleDrafter):
         return Tree(self.name, self.role, limit, LEAST)
 
 
-def head_chain(strategy: str, family: HeadFamily, parts: Parts) -> EagleDrafter:
-    """The drafter of a chain by a head."""
-    return EagleDrafter(strategy, family.name, parts.heads[family.name])
-
-
-def head_tree(strategy: str, family: HeadFamily, parts: Parts) -> EagleDrafter:
-    """The drafter of a tree by a head."""
-    return EagleTreeDrafter(strategy, family.name, parts.heads[family.name])
-
-
 HEAD = HeadFamily("eagle", "specchat.engine.heads.eagle:EagleHead", "specchat.engine.heads.need:of_eagle")
-EAGLE = Strategy(
-    name="eagle",
-    group="heads",
-    title="EAGLE",
-    summary="A head drafts a chain from the target's last state and the tokens after it.",
-    draft_length=5,
-    notes="""A head of one layer (EAGLE, Li et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] eagle`.
+EAGLE = headed(
+    HEAD,
+    "EAGLE",
+    "A head drafts a chain from the target's last state and the tokens after it.",
+    5,
+    """A head of one layer (EAGLE, Li et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] eagle`.
 *Pays* as a draft model does, at the cost of one layer.""",
-    make=lambda parts: head_chain("eagle", HEAD, parts),
-    needs=("drafting", "states"),
-    head=HEAD,
-    arm="yes",
+    lambda parts: EagleDrafter("eagle", "eagle", parts.heads["eagle"]),
 )
-EAGLE2 = Strategy(
+EAGLE2 = headed(
+    HEAD,
+    "EAGLE-2",
+    "EAGLE's head drafts a tree: several tokens for a place where it is torn.",
+    12,
+    """EAGLE-2 (Li et al. 2024): [heads.md](heads.md), [trees.md](trees.md). *Pays* where `draft-tree` would.""",
+    lambda parts: EagleTreeDrafter("eagle2", "eagle", parts.heads["eagle"]),
     name="eagle2",
-    group="heads",
-    title="EAGLE-2",
-    summary="EAGLE's head drafts a tree: several tokens for a place where it is torn.",
-    draft_length=12,
-    notes="""EAGLE-2 (Li et al. 2024): [heads.md](heads.md), [trees.md](trees.md). *Pays* where `draft-tree` would.""",
-    make=lambda parts: head_tree("eagle2", HEAD, parts),
-    needs=("drafting", "states"),
-    head=HEAD,
-    arm="yes",
     tree_of="eagle",
 )

@@ -1,6 +1,6 @@
 """Early exit (LayerSkip, Elhoushi et al. 2024): the target's first layers and its head draft, the others verify.
 
-What drafting wrote to the cache of the first layers is what verification would write, so that it stays; and
+What drafting wrote to the cache of the first layers is what verification would write, so that it is kept; and
 verification goes on from the hidden states that the drafted tokens had after these layers. A step of n drafted tokens
 costs n passes of the first layers, and one of the others over n + 1 rows.
 
@@ -12,7 +12,6 @@ from collections.abc import Collection, Sequence
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
-from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
 from specchat.engine.strategy import Facts, Strategy
 
@@ -48,13 +47,13 @@ class ExitSearch:
         return min(self._right, key=lambda count: self._right[count].count)
 
     def tell(self, layers: int, share: float) -> None:
-        """Of a trial's tokens `layers` would have drafted this share right."""
+        """Count a trial, of whose tokens `layers` would have drafted this share right."""
         self._right[layers].add(share)
         if all(mean.count for mean in self._right.values()):
-            self.best = max(self._right, key=self._promise)
+            self.best = max(self._right, key=self._speed)
 
-    def _promise(self, layers: int) -> float:
-        """Tokens in the time of a plain one, of the best draft length, where a check costs what one token costs."""
+    def _speed(self, layers: int) -> float:
+        """Tokens in the time of a plain one, with the best draft length, where verifying costs what one token costs."""
         right, cost = self._right[layers].value, (layers + self._head) / (self._layers + self._head)
         tokens, chance, best = 1.0, 1.0, 0.0
         for drafted in range(1, LONGEST_DRAFT + 1):
@@ -109,10 +108,6 @@ def _refuses(facts: Facts) -> str:
     return ""
 
 
-def _make(parts: Parts) -> EarlyExitDrafter:
-    return EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer)
-
-
 STRATEGY = Strategy(
     name="early-exit",
     group="itself",
@@ -121,7 +116,7 @@ STRATEGY = Strategy(
     draft_length=6,
     notes="""No work is done twice (LayerSkip, Elhoushi et al. 2024): [early-exit.md](early-exit.md). *Parameters*:
 `exit_layer`. *Pays* with targets that were trained to be read early.""",
-    make=_make,
+    make=lambda parts: EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer),
     needs=("drafting", "exits"),
     begins_verify=True,
     refuses=_refuses,

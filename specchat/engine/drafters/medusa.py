@@ -11,8 +11,7 @@ from typing import Any
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Copy, ModelDrafter, Proposal, Tree
-from specchat.engine.drafters.parts import Parts
-from specchat.engine.strategy import HeadFamily, Strategy
+from specchat.engine.strategy import HeadFamily, headed
 
 LEAST = 0.1
 """Value of a path below which it is not followed: it costs the heads nothing, but the target a row."""
@@ -39,22 +38,14 @@ class MedusaDrafter(ModelDrafter):
         return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
 
 
-def _make(parts: Parts) -> MedusaDrafter:
-    return MedusaDrafter(parts.heads[HEAD.name])
-
-
 HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "specchat.engine.heads.need:of_medusa")
-STRATEGY = Strategy(
-    name="medusa",
-    group="heads",
-    title="Medusa",
-    summary="Heads on the target's last state draft several places at once, and several tokens for a place.",
-    draft_length=12,
-    notes="""Medusa-1 (Cai et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] medusa`. *Pays* where a
+STRATEGY = headed(
+    HEAD,
+    "Medusa",
+    "Heads on the target's last state draft several places at once, and several tokens for a place.",
+    12,
+    """Medusa-1 (Cai et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] medusa`. *Pays* where a
 head costs next to nothing beside the target's pass; its later places know nothing of the ones between, so drafts are
 short.""",
-    make=_make,
-    needs=("drafting", "states"),
-    head=HEAD,
-    arm="yes",
+    lambda parts: MedusaDrafter(parts.heads["medusa"]),
 )

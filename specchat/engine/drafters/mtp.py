@@ -1,7 +1,7 @@
 """Multi-token prediction: the layer that came with the target drafts as EAGLE's head does, again on what it made."""
 
-from specchat.engine.drafters.eagle import head_chain
-from specchat.engine.strategy import HeadFamily, Strategy
+from specchat.engine.drafters.eagle import EagleDrafter
+from specchat.engine.strategy import HeadFamily, headed
 
 HEAD = HeadFamily(
     "mtp",
@@ -9,18 +9,14 @@ HEAD = HeadFamily(
     "specchat.engine.heads.need:of_mtp",
     "specchat.engine.heads.mtp_settings:told_of",
 )
-STRATEGY = Strategy(
-    name="mtp",
-    group="heads",
-    title="MTP layer",
-    summary="A layer for further tokens, which came with the target, drafts a chain from the target's last state.",
-    draft_length=3,
-    notes="""The target was trained with it, and it runs again on its own states (DeepSeek-V3, 2024; Xiaomi's MiMo-7B,
+STRATEGY = headed(
+    HEAD,
+    "MTP layer",
+    "A layer for further tokens, which came with the target, drafts a chain from the target's last state.",
+    3,
+    """The target was trained with it, and it runs again on its own states (DeepSeek-V3, 2024; Xiaomi's MiMo-7B,
 2025): [heads.md](heads.md#the-targets-own-layer). *Parameters*: none, or `[pair.heads] mtp` for a layer from another
 folder. *Pays* for a token or two a step, at the cost of one layer each; further ones are accepted less often, as it
 was trained for one.""",
-    make=lambda parts: head_chain("mtp", HEAD, parts),
-    needs=("drafting", "states"),
-    head=HEAD,
-    arm="yes",
+    lambda parts: EagleDrafter("mtp", "mtp", parts.heads["mtp"]),
 )

@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal
-from specchat.engine.drafters.parts import Parts
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
 from specchat.engine.strategy import Strategy
 
@@ -43,13 +42,8 @@ class SwiftDrafter(ModelDrafter):
             self.search.offer(lambda skip: right_without(self._target.model, text, skip))
         return Chain(self.name, "target", limit, skip=self.search.best)
 
-    def warm(self, tokens: Sequence[int]) -> None:
-        """Run a trial's pass once, for a device to capture."""
-        self._target.model.guesses(tokens[:WINDOW], 0, skip_of((), ()))
-
-
-def _make(parts: Parts) -> SwiftDrafter:
-    return SwiftDrafter(parts.target, parts.layers)
+    def warm(self, prompt: Sequence[int]) -> None:
+        self._target.model.guesses(prompt[:WINDOW], 0, skip_of((), ()))
 
 
 STRATEGY = Strategy(
@@ -69,7 +63,7 @@ writes, by how many of the last tokens a choice would have drafted right.
 
 It needs no memory beside the target's. *Pays* with large targets, whose middle layers change little; a small one
 needs all it has.""",
-    make=_make,
+    make=lambda parts: SwiftDrafter(parts.target, parts.layers),
     needs=("drafting", "skips"),
     layers=4,
     arm="alone",

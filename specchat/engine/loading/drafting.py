@@ -53,7 +53,7 @@ def unrestricted(pair: PairSpec) -> str:
 
 
 def words_of(vocabulary_map: VocabularyMap | None) -> str:
-    """What is told of tokens that differ."""
+    """The note about tokens that differ."""
     return "" if vocabulary_map is None else vocabulary_map.summary
 
 

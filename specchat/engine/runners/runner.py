@@ -20,7 +20,7 @@ class Runner:
 
     Attributes:
         earlier: the replies before that some drafters copy from.
-        fences: which tokens fence code off, told by whoever has the tokenizer.
+        fences: which tokens fence code off; the session, which has the tokenizer, sets them.
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
         spare: cores that are free while the target reads a prompt.
