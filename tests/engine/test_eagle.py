@@ -251,7 +251,7 @@ def test_p_eagle_is_what_the_formulas_say(
     for text, places in ((TEXT[:25], 5), ([*TEXT[:25], 7], 1), (TEXT[:33], 7), ([*TEXT[:12], *tokens(9, seed=4)], 3)):
         target.begin(text)
         own.begin(text[:-1])
-        head.places = places
+        head.wanted = places
         rows = head.forward(text[len(own.tokens) :], len(own.tokens))
         guessed = [head.logits(rows[-1:])[0]]
         for place, token in enumerate(tokens(places - 1, seed=2)):  # whatever was drafted
