@@ -27,7 +27,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import EngineError
 from specchat.engine.fetch.source import Hub
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.need import need
+from specchat.engine.heads.recipe import need
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tokenizer import Tokenizer

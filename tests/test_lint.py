@@ -16,7 +16,7 @@ COMMANDS = {
     "import contracts": ("lint-imports",),
 }
 SEVERAL = {
-    "Choice", "Counted", "Growth", "HeadChain", "Model", "Plan", "Reply", "Workspace", "Written", "_Keys", "_Parts",
+    "Choice", "Growth", "HeadChain", "Model", "Plan", "Reply", "Workspace", "Written",
 }  # fmt: skip
 """Names that stand several times for now, in parts of the engine that are being rewritten."""
 

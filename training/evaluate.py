@@ -12,8 +12,9 @@ from training import judge, measure
 from training.corpus.base import Dialogue, Message
 from training.corpus.mixture import WEIGHTS, dialogues
 from training.data import pack
-from training.export import CONTEXT, load
+from training.export import load
 from training.make_demo import DEMO
+from training.model import CONTEXT
 from training.tokenizer import END, encode, token_id
 from training.tokenizer import load as load_tokenizer
 

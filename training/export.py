@@ -10,17 +10,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from training.model import Llama, Shape
+from specchat.engine import families
+from training.model import CONTEXT, Llama, Shape
 from training.tokenizer import BOS, END, PAD, SPECIAL, TEMPLATE, token_id
-
-CONTEXT = 1024
 
 
 def configuration(shape: Shape, tokenizer: Tokenizer) -> dict[str, Any]:
     """config.json."""
     return {
         "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
+        "model_type": families.plain().model_type,
         **shape.as_dict(),
         "max_position_embeddings": CONTEXT,
         "hidden_act": "silu",

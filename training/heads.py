@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training.model import Attention, Llama, rotate
-from training.train import Loss, weighted_loss
+from specchat.engine.reference import layer as reference
+from training.model import Llama
+from training.train import Loss, weighted
 
 SHARE = 1.0
 
@@ -30,18 +31,20 @@ MAX_OCCURRENCES = 3
 """A token is a target of attention if the request holds it at most this often."""
 
 
-def _attention(part: Attention, x: Tensor, rope: tuple[Tensor, Tensor], heads: int) -> Tensor:
-    """Log attention of the first heads, [batch, heads, length, length]."""
-    batch, length, _ = x.shape
-    groups = part.heads // part.kv_heads
+def _attention(model: Llama, index: int, x: Tensor, heads: int) -> Tensor:
+    """Log attention of the first heads of a layer, [batch, heads, length, length]."""
+    of, length = model.recipe.layers[index].mixer, x.shape[1]
+    groups = of.heads // of.kv_heads
     pairs = -(-heads // groups)
-    q = F.linear(x, part.q_proj.weight[: heads * part.head_dim]).view(batch, length, heads, part.head_dim)
-    k = F.linear(x, part.k_proj.weight[: pairs * part.head_dim]).view(batch, length, pairs, part.head_dim)
-    q, k = rotate(q.transpose(1, 2), *rope), rotate(k.transpose(1, 2), *rope)
-    scores = q @ k.repeat_interleave(groups, 1)[:, :heads].mT * part.head_dim**-0.5
+
+    def turned(name: str, count: int) -> Tensor:
+        made = F.linear(x, model.get_parameter(f"{name}.weight")[: count * of.head_dim])
+        return reference.turned(made.unflatten(-1, (count, -1)).transpose(1, 2), model.cos[:length], model.sin[:length])
+
+    q, k = turned(of.qkv.names[0], heads), turned(of.qkv.names[1], pairs)
+    scores = of.scale * q @ k.repeat_interleave(groups, 1)[:, :heads].mT
     future = torch.ones(length, length, dtype=torch.bool, device=x.device).triu(1)
-    found: Tensor = scores.masked_fill(future, -torch.inf).log_softmax(-1)
-    return found
+    return scores.masked_fill(future, -torch.inf).log_softmax(-1)
 
 
 def followers(tokens: Tensor) -> Tensor:
@@ -69,22 +72,25 @@ def pointed(tokens: Tensor, replies: Tensor) -> Tensor:
     return held & (held.sum(-1, keepdim=True) <= MAX_OCCURRENCES)
 
 
-def head_loss(model: Llama, guide: Guide, inputs: dict[int, Tensor], tokens: Tensor, replies: Tensor) -> Tensor:
-    """Loss of the chosen heads' attention.
+def head_loss(model: Llama, guide: Guide, states: list[Tensor], tokens: Tensor, replies: Tensor) -> Tensor:
+    """Loss of the chosen heads' attention, by the hidden states before each layer.
 
     Its targets are earlier neighbours, tokens after the same token, and the request's positions of the next token.
     """
-    length = tokens.shape[1] - 1
-    rope = model.rope(torch.arange(length, device=tokens.device)[None])
-    losses = []
+    losses, tensors = [], model.tensors
+
+    def attention(index: int, heads: int) -> Tensor:
+        x = reference.norm(model.recipe.layers[index].pre_mixer, states[index], tensors)
+        return _attention(model, index, x, heads)
+
     for index, offsets in guide.offsets.items():
-        found = _attention(model.attention(index), inputs[index], rope, len(offsets))
+        found = attention(index, len(offsets))
         losses += [-found[:, head].diagonal(-offset, 1, 2).mean() for head, offset in enumerate(offsets)]
     copied = followers(tokens)
     taken_up = (copied & replies[:, 1:, None], pointed(tokens, replies))
     for chosen, places in ((guide.following, (copied,)), (guide.pointing, taken_up)):
         for index, heads in chosen.items():
-            found = _attention(model.attention(index), inputs[index], rope, heads)
+            found = attention(index, heads)
             for head, wanted in product(range(heads), places):
                 rows = wanted.any(-1)
                 kept = found[:, head][rows].masked_fill(~wanted[rows], -torch.inf)
@@ -96,18 +102,8 @@ def guided_loss(guide: Guide) -> Loss:
     """Weighted cross-entropy with a share of the heads' loss."""
 
     def loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
-        inputs: dict[int, Tensor] = {}
-        hooks = [
-            model.attention(index).register_forward_pre_hook(
-                lambda _, arguments, index=index: inputs.__setitem__(index, arguments[0])
-            )
-            for index in (*guide.offsets, *guide.following, *guide.pointing)
-        ]
-        try:
-            value = weighted_loss(model, tokens, weights)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return value + SHARE * head_loss(model, guide, inputs, tokens, weights >= 1)
+        made, _ = model.states(tokens[:, :-1])
+        text = weighted(model.logits(made[-1]), tokens, weights)
+        return text + SHARE * head_loss(model, guide, made, tokens, weights >= 1)
 
     return loss

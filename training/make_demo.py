@@ -14,9 +14,9 @@ from training.corpus import public
 from training.corpus.mixture import LONG_SHARE
 from training.data import Rows, pack
 from training.distil import distillation_loss, sample_rows
-from training.export import CONTEXT, export
+from training.export import export
 from training.heads import DRAFT_GUIDE, TARGET_GUIDE, guided_loss
-from training.model import DRAFT, TARGET, Llama
+from training.model import CONTEXT, DRAFT, TARGET, Llama
 from training.train import Lessons, Recipe, train
 
 HERE = Path(__file__).resolve().parent

@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specchat.tune.muon import Muon
-from specchat.tune.precision import half_precision
+from specchat.tune.muon import Muon, half_precision
 from training.data import Rows
 from training.model import Llama, Shape
 
@@ -47,7 +46,11 @@ Loss = Callable[[Llama, Tensor, Tensor], Tensor]
 
 def weighted_loss(model: Llama, tokens: Tensor, weights: Tensor) -> Tensor:
     """Cross-entropy of the next token, weighted by token."""
-    logits, _ = model(tokens[:, :-1])
+    return weighted(model(tokens[:, :-1])[0], tokens, weights)
+
+
+def weighted(logits: Tensor, tokens: Tensor, weights: Tensor) -> Tensor:
+    """The same of logits after all tokens but the last."""
     losses = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
     mass = weights[:, 1:].flatten()
     return (losses * mass).sum() / mass.sum()

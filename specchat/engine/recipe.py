@@ -5,7 +5,7 @@ weights, caches, buffers, the memory plan and exports. No torch in here: the app
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 Activation = Literal["silu"]
@@ -61,6 +61,10 @@ class Matrix:
         """(name, outputs) of each stored matrix."""
         return tuple(zip(self.names, self.outputs, strict=True))
 
+    def only(self, first: int, last: int) -> "Matrix":
+        """The product of the stored matrices `first`, ..., `last` - 1 alone."""
+        return replace(self, names=self.names[first:last], outputs=self.outputs[first:last])
+
     @property
     def parameters(self) -> int:
         """Values of the matrices and their biases."""
@@ -69,7 +73,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Attention:
-    """Causal attention of `heads` query heads, groups of which share one of `kv_heads` keys and values.
+    """Attention of `heads` query heads, groups of which share one of `kv_heads` keys and values.
 
     Attributes:
         qkv: queries, keys and values, one after another.
@@ -77,6 +81,7 @@ class Attention:
         rope: turns queries and keys; None leaves them unturned.
         query_norm, key_norm: before they are turned: over each head, or over all heads together (see `Norm.size`).
         window: positions that a token sees, itself among them; 0 for all before it.
+        causal: a token sees none after it; otherwise all of its pass, as in heads that draft a block at once.
     """
 
     heads: int
@@ -89,6 +94,12 @@ class Attention:
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     window: int = 0
+    causal: bool = True
+
+    @property
+    def key_value(self) -> Matrix:
+        """Keys and values alone, of tokens that ask nothing."""
+        return self.qkv.only(1, 3)
 
     @property
     def entry(self) -> int:

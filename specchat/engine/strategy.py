@@ -25,14 +25,16 @@ class HeadFamily(NamedTuple):
     Attributes:
         name: the key there.
         reads: "module:class" of what reads and runs the head.
-        needs: "module:function" that works out its memory (`heads.need`), without torch.
+        recipe: "module:function" that makes a `heads.recipe.HeadRecipe` of its files, without torch.
         in_target: "module:function" that tells from config.json whether a target brings it along; "" where none does.
+        marks: tensors that tell it from families whose tensors it has besides.
     """
 
     name: str
     reads: str
-    needs: str
+    recipe: str
     in_target: str = ""
+    marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

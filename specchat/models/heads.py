@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
-from specchat.engine.heads.need import need
+from specchat.engine.heads.recipe import need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.files import found, read_json, stored_values
 from specchat.engine.model.plan import Place

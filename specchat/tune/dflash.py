@@ -6,15 +6,20 @@ it is the target's shares of them, of which a token is one draw. Embeddings and 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear
 
+from specchat.engine import families
+from specchat.engine.heads.recipe import layers
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
-from specchat.tune.parts import Entries, Mlp, shapes, turned
+from specchat.engine.recipe import Attention, Matrix, Norm
+from specchat.engine.reference import layer as reference
+from specchat.engine.reference.layer import Context, keys_and_values, norm
+from specchat.tune.parts import add, mixed, settings
 from specchat.tune.rows import LONGEST, Batch
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
@@ -23,6 +28,8 @@ BLOCK = 8
 """Tokens of a block, the pending one among them."""
 ANCHORS = 64
 """Blocks that are learnt from in a text at each step: longer texts have a share of theirs, another each time."""
+STACK = "stack"
+"""What the layers are called here, where `layers` are the target's."""
 MOST_LAYERS = 5
 """The paper's number, for targets of 36 layers."""
 
@@ -46,57 +53,6 @@ def mask_token(target: Checkpoint) -> int:
     return max(set(range(c.vocab)) - named - c.eos - tokenizer.eos, default=c.vocab - 1)
 
 
-class DFlashAttention(nn.Module):
-    """Of the rows of a block over the text up to its anchor, and over the block."""
-
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self._heads, self._dim = c.heads, c.head_dim
-        self.q_proj = nn.Linear(c.hidden, c.heads * c.head_dim, bias=False)
-        self.k_proj = nn.Linear(c.hidden, c.kv_heads * c.head_dim, bias=False)
-        self.v_proj = nn.Linear(c.hidden, c.kv_heads * c.head_dim, bias=False)
-        self.o_proj = nn.Linear(c.heads * c.head_dim, c.hidden, bias=False)
-        self.q_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
-        self.k_norm = nn.RMSNorm(c.head_dim, c.norm_eps)
-
-    def forward(self, x: Tensor, text: Tensor, ropes: tuple[Entries, Entries], later: Tensor) -> Tensor:
-        """Blocks x float32 [rows, blocks, B, hidden] and text float32 [rows, slots, hidden], turned by `ropes`.
-
-        `later` bool [rows, blocks, slots] are the slots that a block does not see.
-        """
-        query = turned(self.q_norm(self._split(self.q_proj(x))), ropes[0])
-        (key, value), (before, values) = self._entries(x, ropes[0]), self._entries(text, ropes[1])
-        seen = torch.einsum("rnbhd,rshd->rhnbs", query, before).masked_fill(later[:, None, :, None], -torch.inf)
-        own = torch.einsum("rnbhd,rnchd->rhnbc", query, key)
-        shares = (torch.cat([seen, own], -1) * self._dim**-0.5).softmax(-1)
-        of_text, of_block = shares.split([text.shape[1], x.shape[2]], -1)
-        mixed = torch.einsum("rhnbs,rshd->rnbhd", of_text, values)
-        mixed = mixed + torch.einsum("rhnbc,rnchd->rnbhd", of_block, value)
-        made: Tensor = self.o_proj(mixed.flatten(-2))
-        return made
-
-    def _entries(self, x: Tensor, rope: Entries) -> Entries:
-        return turned(self.k_norm(self._split(self.k_proj(x))), rope), self._split(self.v_proj(x))
-
-    def _split(self, x: Tensor) -> Tensor:
-        apart = x.view(*x.shape[:-1], -1, self._dim)
-        return apart.repeat_interleave(self._heads // apart.shape[-2], -2)
-
-
-class DFlashLayer(nn.Module):
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.input_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.self_attn = DFlashAttention(c)
-        self.post_attention_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.mlp = Mlp(c)
-
-    def forward(self, x: Tensor, text: Tensor, ropes: tuple[Entries, Entries], later: Tensor) -> Tensor:
-        hidden = x + self.self_attn(self.input_layernorm(x), text, ropes, later)
-        made: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
-        return made
-
-
 class DFlashTrainee(Trainee):
     """Layers of the target's own shapes; its parameters have the names of z-lab's files."""
 
@@ -108,54 +64,72 @@ class DFlashTrainee(Trainee):
         super().__init__()
         del replies
         c = target.config
-        self._target, self._shapes = target, c
+        self._target, self._config = target, c
         self.width, self.layers, self._mask = c.hidden, read_layers(c.layers), mask_token(target.checkpoint)
         self.register_buffer("tokens", torch.arange(c.vocab), persistent=False)
         self._head = target.head()
-        self.fc = nn.Linear(len(self.layers) * c.hidden, c.hidden, bias=False)
-        self.hidden_norm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.norm = nn.RMSNorm(c.hidden, c.norm_eps)
-        # Not `layers`, which are the target's.
-        self.stack = nn.ModuleList(DFlashLayer(c) for _ in range(depth(c.layers)))
+        family = families.head_normed()
+        self._settings = settings(c, family, depth(c.layers))
+        self._stack = layers(family.recipe(family.settings.model_validate(self._settings)), STACK)
+        self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
+        self._text_norm, self._norm = (Norm(name, c.hidden, c.norm_eps) for name in ("hidden_norm", "norm"))
+        add(self, self._fc, self._text_norm, self._norm, *self._stack)
         with torch.no_grad():
-            self.norm.weight.copy_(EVEN * target.last_norm())
+            self.get_parameter("norm.weight").copy_(EVEN * target.last_norm())
 
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
         rows, slots = anchors.shape
         # As many blocks in each row; where there are fewer anchors, slots that are none stand behind them.
         at = anchors.byte().argsort(dim=1, descending=True, stable=True)[:, : int(anchors.sum(1).max())]
-        text = self.hidden_norm(self.fc(torch.cat([batch.states[layer][:, :slots] for layer in self.layers], -1)))
+        tensors, mixer = self.tensors, self._stack[0].mixer
+        states = torch.cat([batch.states[layer][:, :slots] for layer in self.layers], -1)
+        text = norm(self._text_norm, tensors.product(states, self._fc), tensors)
         x = self._target.embedded(torch.tensor([self._mask])).repeat(rows, at.shape[1], BLOCK, 1)
         x[:, :, 0] = self._target.embedded(batch.tokens.gather(1, at + 1))
-        c, length = self._shapes, max(slots, LONGEST) + BLOCK
-        cos, sin = (table.unsqueeze(-2) for table in tables(c.rope, c.head_dim, length))
-        places = at.unsqueeze(-1) + torch.arange(1, BLOCK + 1)
-        ropes = (cos[places], sin[places]), (cos[:slots], sin[:slots])
-        later = torch.arange(slots) > at.unsqueeze(-1)
-        for layer in self.stack:
-            x = layer(x, text, ropes, later)
+        cos, sin = tables(mixer.rope, mixer.head_dim, max(slots, LONGEST) + BLOCK)
+        places = (at.unsqueeze(-1) + torch.arange(1, BLOCK + 1)).unsqueeze(2)
+        later = (torch.arange(slots) > at.unsqueeze(-1))[:, :, None, None, None]
+        for layer in self._stack:
+            before = keys_and_values(layer.mixer, text, tensors, (cos[:slots], sin[:slots]))
+            attend = partial(_attended, before=before, later=later)
+            x = reference.layer(layer, x, tensors, Context((cos[places], sin[places]), lambda *own: own, attend=attend))
         for place in range(min(self.places, slots)):
             made = torch.zeros(rows, slots, self.width)
             yield made.scatter(1, at.unsqueeze(-1).expand(-1, -1, self.width), x[:, :, place + 1])[:, : slots - place]
 
     def scores(self, place: int, hidden: Tensor) -> Tensor:
-        return linear(self.norm(hidden), self._head)
+        return linear(norm(self._norm, hidden, self.tensors), self._head)
 
     def wanted(self, batch: Batch) -> Tensor:
         row, at = batch.replied()
-        return self._target.logits(batch.states[self._shapes.layers][row, at - 1]).softmax(-1)
+        return self._target.logits(batch.states[self._config.layers][row, at - 1]).softmax(-1)
 
     def published(self) -> Published:
-        c = self._shapes
-        settings = {
+        told = {
             "architectures": ["DFlashDraftModel"],
-            "model_type": "qwen3",
-            **shapes(c, len(self.stack)),
+            **self._settings,
             "attention_bias": False,
-            "tie_word_embeddings": c.tied,
-            "num_target_layers": c.layers,
+            "tie_word_embeddings": self._config.tied,
+            "num_target_layers": self._config.layers,
             "block_size": BLOCK,
             "dflash_config": {"mask_token_id": self._mask, "target_layer_ids": [number - 1 for number in self.layers]},
         }
-        tensors = {name.replace("stack.", "layers."): part for name, part in self.state_dict().items()}
-        return Published(settings, tensors)
+        return Published(told, {name.replace(f"{STACK}.", "layers."): part for name, part in self.state_dict().items()})
+
+
+def _attended(
+    of: Attention, query: Tensor, key: Tensor, value: Tensor, *_: object, before: tuple[Tensor, Tensor], later: Tensor
+) -> Tensor:
+    """The values that queries of blocks float32 [rows, blocks, heads, B, head_dim] mix of text and block.
+
+    `before` are the text's entries float32 [rows, kv_heads, slots, head_dim]; `later`, bool [rows, blocks, 1, 1, 1,
+    slots], tells which of them a block does not see.
+    """
+    grouped, (keys, values) = of.scale * query.unflatten(2, (of.kv_heads, -1)), before
+    seen = torch.einsum("rnkgbd,rksd->rnkgbs", grouped, keys).masked_fill(later, -torch.inf)
+    own = torch.einsum("rnkgbd,rnkcd->rnkgbc", grouped, key)
+    of_text = partial(torch.einsum, "rnkgbs,rksd->rnkgbd")
+    of_block = partial(torch.einsum, "rnkgbc,rnkcd->rnkgbd")
+    return mixed(
+        [(seen, lambda shares: of_text(shares, values)), (own, lambda shares: of_block(shares, value))]
+    ).flatten(2, 3)

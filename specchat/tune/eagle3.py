@@ -7,14 +7,18 @@ the target's likeliest token is one of them.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from specchat.engine import families
 from specchat.engine.frequent_tokens import always, frequent
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.heads.recipe import joined, layers, renamed
 from specchat.engine.model.rope import tables
-from specchat.tune.parts import Entries, Mlp, shapes, turned
+from specchat.engine.recipe import Attention, Matrix, Norm
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, norm
+from specchat.tune.parts import Piece, add, mixed, settings
 from specchat.tune.rows import LONGEST, Batch
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
@@ -30,57 +34,6 @@ def read_layers(layers: int) -> tuple[int, ...]:
     return min(2, layers), layers // 2, max(1, layers - 3)
 
 
-class Eagle3Attention(nn.Module):
-    """Over the target's entries up to a row's slot, and the head's own of the same slot."""
-
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self._heads, self._dim = c.heads, c.head_dim
-        self.q_proj = nn.Linear(2 * c.hidden, c.heads * c.head_dim, bias=False)
-        self.k_proj = nn.Linear(2 * c.hidden, c.kv_heads * c.head_dim, bias=False)
-        self.v_proj = nn.Linear(2 * c.hidden, c.kv_heads * c.head_dim, bias=False)
-        self.o_proj = nn.Linear(c.heads * c.head_dim, c.hidden, bias=False)
-
-    def forward(self, x: Tensor, rope: Entries, before: list[Entries]) -> Tensor:
-        """x float32 [rows, slots, 2 hidden], turned by `rope`; its own entries are added to those of places before."""
-        rows, slots, _ = x.shape
-
-        def split(product: nn.Linear) -> Tensor:
-            made: Tensor = product(x).view(rows, slots, -1, self._dim).transpose(1, 2)
-            return made.repeat_interleave(self._heads // made.shape[1], 1)
-
-        query, key, value = turned(split(self.q_proj), rope), turned(split(self.k_proj), rope), split(self.v_proj)
-        before.append((key, value))
-        (first, values), *own = [(k[:, :, :slots], v[:, :, :slots]) for k, v in before]
-        later = torch.ones(slots, slots, dtype=torch.bool).triu(1)
-        scores = [(query @ first.mT).masked_fill(later, -torch.inf)]
-        scores += [(query * k).sum(-1, keepdim=True) for k, _ in own]
-        shares = (torch.cat(scores, -1) * self._dim**-0.5).softmax(-1)
-        mixed = shares[..., :slots] @ values
-        for place, (_, v) in enumerate(own):
-            mixed = mixed + shares[..., slots + place, None] * v
-        made: Tensor = self.o_proj(mixed.transpose(1, 2).flatten(2))
-        return made
-
-
-class Eagle3Layer(nn.Module):
-    """The head's one layer, over embeddings and features, onto the features."""
-
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.input_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.hidden_norm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.self_attn = Eagle3Attention(c)
-        self.post_attention_layernorm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.mlp = Mlp(c)
-
-    def forward(self, embedded: Tensor, features: Tensor, rope: Entries, before: list[Entries]) -> Tensor:
-        x = torch.cat([self.input_layernorm(embedded), self.hidden_norm(features)], -1)
-        hidden = features + self.self_attn(x, rope, before)
-        made: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
-        return made
-
-
 class Eagle3Trainee(Trainee):
     """A head of the target's own shapes; its parameters have the names of SafeAILab's and SpecForge's files."""
 
@@ -91,56 +44,75 @@ class Eagle3Trainee(Trainee):
         """For `target`; of its tokens the `proposed` ones that come most often in `replies` are scored."""
         super().__init__()
         c = target.config
-        self._target, self._shapes = target, c
+        self._target, self._config = target, c
         self.width, self.layers = c.hidden, read_layers(c.layers)
         self.register_buffer("tokens", _chosen(target, replies, proposed))
-        self.fc = nn.Linear(len(self.layers) * c.hidden, c.hidden, bias=False)
-        self.midlayer = Eagle3Layer(c)
-        self.norm = nn.RMSNorm(c.hidden, c.norm_eps)
-        self.lm_head = nn.Linear(c.hidden, len(self.tokens), bias=False)
+        family = families.plain()
+        self._settings = settings(c, family, 1)
+        (layer,) = layers(family.recipe(family.settings.model_validate(self._settings)), "midlayer")
+        self._layer = renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
+        self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
+        self._head = Matrix(("lm_head",), (len(self.tokens),), c.hidden)
+        names = "midlayer.input_layernorm", "midlayer.hidden_norm", "norm"
+        self._token_norm, self._feature_norm, self._norm = (Norm(name, c.hidden, c.norm_eps) for name in names)
+        add(self, self._fc, self._layer, self._token_norm, self._feature_norm, self._norm, self._head)
         with torch.no_grad():
-            self.lm_head.weight.copy_(target.head()[self.tokens])
-            self.norm.weight.copy_(EVEN * target.last_norm())
+            self.get_parameter("lm_head.weight").copy_(target.head()[self.tokens])
+            self.get_parameter("norm.weight").copy_(EVEN * target.last_norm())
 
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
-        length = batch.tokens.shape[1]
-        features = self.fc(torch.cat([batch.states[layer] for layer in self.layers], -1))
-        embedded = self._target.embedded(batch.tokens[:, 1:])
-        cos, sin = tables(self._shapes.rope, self._shapes.head_dim, max(length, LONGEST))
-        before: list[Entries] = []
+        length, tensors = batch.tokens.shape[1], self.tensors
+        features = tensors.product(torch.cat([batch.states[layer] for layer in self.layers], -1), self._fc)
+        embedded = norm(self._token_norm, self._target.embedded(batch.tokens[:, 1:]), tensors)
+        cos, sin = tables(self._layer.mixer.rope, self._layer.mixer.head_dim, max(length, LONGEST))
+        kept: list[tuple[Tensor, Tensor]] = []
+        """Keys and values of each place."""
+
+        def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            kept.append((key, value))
+            return key, value
+
+        def attend(of: Attention, query: Tensor, *_: object) -> Tensor:
+            grouped, slots = query.unflatten(1, (of.kv_heads, -1)), query.shape[-2]
+            (text, values), *own = [(k[:, :, None, :slots], v[:, :, None, :slots]) for k, v in kept]
+            later = torch.ones(slots, slots, dtype=torch.bool).triu(1)
+            scores = (grouped @ text.mT).masked_fill(later, -torch.inf)
+            pieces: list[Piece] = [(of.scale * scores, lambda shares: shares @ values)]
+            for k, v in own:
+                pieces.append((of.scale * (grouped * k).sum(-1, keepdim=True), partial(torch.mul, v)))
+            return mixed(pieces).flatten(1, 2)
+
         for place in range(min(self.places, length - 2)):
             slots = length - 2 - place
-            positions = slice(place, place + slots)
-            rope = cos[positions], sin[positions]
-            features = self.midlayer(embedded[:, positions], features[:, :slots], rope, before)
+            at, features = slice(place, place + slots), features[:, :slots]
+            context = Context((cos[at], sin[at]), entries, attend=attend)
+            inputs = torch.cat([embedded[:, at], norm(self._feature_norm, features, tensors)], -1)
+            features = after_feed(self._layer, after_mixer(self._layer, features, tensors, context, inputs), tensors)
             yield features
 
     def scores(self, place: int, hidden: Tensor) -> Tensor:
-        scores: Tensor = self.lm_head(self.norm(hidden))
-        return scores
+        return self.tensors.product(norm(self._norm, hidden, self.tensors), self._head)
 
     def wanted(self, batch: Batch) -> Tensor:
         row, at = batch.replied()
-        logits = self._target.logits(batch.states[self._shapes.layers][row, at - 1])
+        logits = self._target.logits(batch.states[self._config.layers][row, at - 1])
         proposes = torch.zeros(logits.shape[1], dtype=torch.bool).index_fill_(0, self.tokens, True)
         return logits[:, self.tokens].softmax(-1) * proposes[logits.argmax(-1)].unsqueeze(1)
 
     def published(self) -> Published:
-        c = self._shapes
-        settings = {
+        told = {
             "architectures": ["LlamaForCausalLMEagle3"],
-            "model_type": "llama",
-            **shapes(c, 1),
+            **self._settings,
             "draft_vocab_size": len(self.tokens),
             "tie_word_embeddings": False,
             "eagle_aux_hidden_state_layer_ids": list(self.layers),
             "norm_before_residual": False,
         }
         tensors = {name: tensor for name, tensor in self.state_dict().items() if name != "tokens"}
-        if len(self.tokens) < c.vocab:
+        if len(self.tokens) < (vocab := self._config.vocab):
             tensors["d2t"] = self.tokens - torch.arange(len(self.tokens))
-            tensors["t2d"] = torch.zeros(c.vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
-        return Published(settings, tensors)
+            tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
+        return Published(told, tensors)
 
 
 def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:

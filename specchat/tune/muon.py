@@ -5,10 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from specchat.tune.precision import half_precision
-
 MOMENTUM = 0.9
 ROUNDS = 4
+
+
+def half_precision(device: torch.device | str) -> torch.dtype:
+    """bfloat16 on a GPU or a CPU with its instructions; float32 on other CPUs, which would emulate it slowly."""
+    on_gpu = torch.device(device).type == "cuda"
+    return torch.bfloat16 if on_gpu or torch.cpu._is_avx512_bf16_supported() else torch.float32
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

@@ -1,38 +1,55 @@
-"""What the layers of heads under training have in common, and what is told of them in config.json."""
+"""Trainable parts of a recipe, the settings that they are published with, and attention over what trainees see."""
 
+from collections.abc import Callable, Sequence
+
+import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
 
+from specchat.engine.families.family import Family
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.recipe import Layer, Matrix, Norm
 
-Entries = tuple[Tensor, Tensor]
-"""Two tensors of the same places: keys and values, or cosines and sines."""
-
-
-class Mlp(nn.Module):
-    """down(silu(gate x) * up x), of the shapes of `c`."""
-
-    def __init__(self, c: ModelConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(c.hidden, c.intermediate, bias=False)
-        self.up_proj = nn.Linear(c.hidden, c.intermediate, bias=False)
-        self.down_proj = nn.Linear(c.intermediate, c.hidden, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.down_proj(silu(self.gate_proj(x)) * self.up_proj(x))
-        return made
+Piece = tuple[Tensor, Callable[[Tensor], Tensor]]
+"""Scores float32 [..., positions] of some positions, and what their shares mix of the values there."""
 
 
-def turned(x: Tensor, rope: Entries) -> Tensor:
-    """Queries or keys float32 [..., head_dim] with the rotary embedding of their places."""
-    cos, sin = rope
-    return x * cos + x.roll(x.shape[-1] // 2, -1) * sin
+def add(root: nn.Module, *parts: Layer | Matrix | Norm) -> None:
+    """Give `root` the tensors of parts as parameters, under their names in a checkpoint."""
+    for part in parts:
+        if isinstance(part, Layer):
+            add(root, *part.products, *part.norms)
+        elif isinstance(part, Norm):
+            _put(root, part.name, nn.RMSNorm(part.size))
+        else:
+            for name, outputs in part.parts:
+                _put(root, name, nn.Linear(part.inputs, outputs, bias=part.bias))
 
 
-def shapes(c: ModelConfig, layers: int) -> dict[str, object]:
-    """The settings of a head of so many layers that are shaped as those of `c`."""
-    rope = {} if c.rope.kind == "default" else {"rope_scaling": {**c.rope.options, "rope_type": c.rope.kind}}
+def _put(root: nn.Module, name: str, part: nn.Module) -> None:
+    *path, last = name.split(".")
+    for step in path:
+        if step not in dict(root.named_children()):
+            root.add_module(step, nn.Module())
+        root = root.get_submodule(step)
+    root.add_module(last, part)
+
+
+def mixed(pieces: Sequence[Piece]) -> Tensor:
+    """The values that queries mix of several pieces of what they see, whose shares add up to one."""
+    scores = [scores for scores, _ in pieces]
+    shares = torch.cat(scores, -1).softmax(-1).split([one.shape[-1] for one in scores], -1)
+    first, *others = (mix(share) for (_, mix), share in zip(pieces, shares, strict=True))
+    return sum(others, first)
+
+
+def settings(c: ModelConfig, family: Family, layers: int) -> dict[str, object]:
+    """The settings of a head of so many layers of `family`, shaped as the first layer of a target `c`."""
+    rope = next((rope for rope in c.recipe.ropes if rope is not None), None)
+    scaled = (
+        {} if rope is None or rope.kind == "default" else {"rope_scaling": {**rope.options, "rope_type": rope.kind}}
+    )
     return {
+        "model_type": family.model_type,
         "hidden_size": c.hidden,
         "intermediate_size": c.intermediate,
         "num_hidden_layers": layers,
@@ -42,7 +59,7 @@ def shapes(c: ModelConfig, layers: int) -> dict[str, object]:
         "vocab_size": c.vocab,
         "max_position_embeddings": c.context,
         "rms_norm_eps": c.norm_eps,
-        "rope_theta": c.rope.theta,
-        **rope,
+        **({} if rope is None else {"rope_theta": rope.theta}),
+        **scaled,
         "hidden_act": "silu",
     }

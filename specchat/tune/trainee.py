@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from specchat.engine.reference.tensors import Dense
 from specchat.tune.rows import Batch, TrainingText
 
 PLACE_WEIGHT = 0.8
@@ -47,6 +48,11 @@ class Trainee(nn.Module, ABC):
     tokens: Tensor
     scoring: tuple[str, ...] = ()
     anchors: int | None = None
+
+    @property
+    def tensors(self) -> Dense:
+        """The parameters, by their names."""
+        return Dense(dict(self.named_parameters()))
 
     @abstractmethod
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:

@@ -251,7 +251,7 @@ def test_p_eagle_is_what_the_formulas_say(
     for text, places in ((TEXT[:25], 5), ([*TEXT[:25], 7], 1), (TEXT[:33], 7), ([*TEXT[:12], *tokens(9, seed=4)], 3)):
         target.begin(text)
         own.begin(text[:-1])
-        head.places = places
+        head.wanted = places
         rows = head.forward(text[len(own.tokens) :], len(own.tokens))
         guessed = [head.logits(rows[-1:])[0]]
         for place, token in enumerate(tokens(places - 1, seed=2)):  # whatever was drafted
@@ -309,7 +309,7 @@ BAD: list[tuple[Head, Spoil, str]] = [
     ("eagle3", told(eagle_config={"use_last_layernorm": False}), "use_last_layernorm is not true"),
     ("eagle3", told(eagle_config=[1]), "eagle_config is [1], not an object"),
     ("eagle3", told(fc_norm=True), "fc_norm.0.weight is missing"),
-    ("eagle3", told(num_hidden_layers=2), "layers.1.input_layernorm.weight is missing"),
+    ("eagle3", told(num_hidden_layers=2), "layers.1.self_attn.q_proj.weight is missing"),
     ("eagle3", put("fc_norm.0.weight", torch.ones(64)), "fc_norm.0.weight is there, and config.json does not ask"),
     ("eagle3", put("input_norm.weight", torch.ones(192)), "input_norm.weight is there, and config.json does not ask"),
     ("eagle3", put("mask_hidden", torch.ones(192)), "holds P-EAGLE, as its tensor mask_hidden tells"),

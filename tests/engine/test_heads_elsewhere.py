@@ -13,12 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.heads import block_tensors, eagle3
 from specchat.engine.heads import dspark as dspark_module
+from specchat.engine.heads import eagle3
+from specchat.engine.heads import target as target_module
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.need import need
 from specchat.engine.heads.peagle import PEagleHead
+from specchat.engine.heads.recipe import need
 from specchat.engine.model import rows
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.rows import Linear
@@ -107,7 +108,7 @@ def heads(
         return torch.arange(rows, device=weights.device)
 
     monkeypatch.setattr(eagle3, "proposed", some)
-    monkeypatch.setattr(block_tensors, "proposed", some)
+    monkeypatch.setattr(target_module, "proposed", some)
     monkeypatch.setattr(dspark_module, "float", lambda _: 0.5, raising=False)
     target = CachedModel(Elsewhere(folder))
     target.tokens = list(range(KNOWN))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.files import MEDUSA, HeadFiles
 from specchat.engine.heads.medusa import MedusaHeads
-from specchat.engine.heads.need import need
+from specchat.engine.heads.recipe import need
 from specchat.engine.loading import heads as loading
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.mtp import MtpHead
-from specchat.engine.heads.need import need
+from specchat.engine.heads.recipe import need
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
@@ -195,7 +195,10 @@ OTHERS: list[tuple[Callable[[Path], Path], str]] = [
     (lambda folder: mtp(folder, vocab_size=300), "another target, of 300 tokens and a hidden size of 64"),
     (lambda folder: mtp(folder, speculators_model_type="mtp"), "is of speculators, whose MTP layers are not run"),
     (lambda folder: mtp(folder, layers=0), "num_nextn_predict_layers is 0, and only one such layer is run"),
-    (lambda folder: mtp(folder, model_type="deepseek_v3"), "model_type 'deepseek_v3' is not one that"),
+    (
+        lambda folder: Path(change(mtp(folder), told(model_type="deepseek_v3")).path or ""),
+        "model_type 'deepseek_v3' is not one that",
+    ),
 ]
 
 

@@ -12,7 +12,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.dflash2 import DFlash2Head
 from specchat.engine.heads.dspark import DSparkHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.need import need
+from specchat.engine.heads.recipe import need
 from specchat.engine.heads.target import Target
 from specchat.engine.heads.xpress import XPressHead
 from specchat.engine.loading import load

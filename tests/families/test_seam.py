@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from specchat.engine import families
-from specchat.engine.errors import ForeignModel
+from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import parse_config
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -43,10 +44,6 @@ ELSEWHERE = (
     "specchat/models/drafts.py",
     "specchat/engine/gguf/vocabulary.py",
     "specchat/engine/gguf/export.py",
-    "specchat/engine/heads/settings.py",
-    "specchat/engine/heads/block_settings.py",
-    "specchat/tune/dflash.py",
-    "specchat/tune/eagle3.py",
 )
 """Tables of published checkpoints, and llama.cpp's words."""
 
@@ -100,6 +97,13 @@ def test_layers_that_turn_go_by_an_interval_where_no_list_is_given(tmp_path: Pat
     (folder / "config.json").write_text(json.dumps(settings | {"no_rope_layer_interval": 3}))
     turns = [layer.mixer.rope is not None for layer in Checkpoint.open(folder).config.recipe.layers]
     assert turns == [True, True, False, True]
+
+
+def test_a_config_asks_for_no_more_layers_than_any_model_has(tmp_path: Path) -> None:
+    """A recipe would list them all."""
+    settings = json.loads((checkpoint(tmp_path / "m") / "config.json").read_text())
+    with pytest.raises(ModelError, match="num_hidden_layers is 1000000000, not a number of layers up to 1024"):
+        parse_config(tmp_path, settings | {"num_hidden_layers": 10**9})
 
 
 @pytest.mark.parametrize("file", sorted(Path(families.__file__).parent.glob("*.py")), ids=lambda file: file.stem)

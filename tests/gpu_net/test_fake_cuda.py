@@ -16,9 +16,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_failure import is_gpu_failure
-from specchat.engine.heads import block_layer
 from specchat.engine.heads import eagle3 as eagle3_module
-from specchat.engine.heads import layer as layer_module
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
@@ -285,21 +283,12 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
 
 
-def attended(query: Tensor, keys: Tensor, values: Tensor, seen: Tensor, enable_gqa: bool) -> Tensor:
-    """Torch's attention by operations that there are on every device."""
-    attend = torch.ops.aten._scaled_dot_product_attention_math
-    mixed: Tensor = attend(query, keys, values, seen, enable_gqa=enable_gqa)[0]
-    return mixed
-
-
 @pytest.mark.parametrize("head", CHAINS)
 def test_the_chain_of_a_head_is_drafted_on_the_gpu(
     head: Head, headed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is the one that is drafted at once, and no token's scores go to the host."""
     monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
-    for module in (layer_module, block_layer):
-        monkeypatch.setattr(module, "scaled_dot_product_attention", attended)
     found = FoundHeads({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
     drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
 

@@ -5,11 +5,14 @@ from dataclasses import replace
 import torch
 
 from specchat.config.paths import demo_model
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.runners.host import host_model
 from specchat.tune.muon import orthogonal
 from training import data, measure
 from training.data import Rows, pack_encoded
 from training.distil import distillation_loss
-from training.early_exit import EXIT_LAYERS, exiting_loss, states
+from training.early_exit import EXIT_LAYERS, exiting_loss
+from training.export import load as from_export
 from training.generate import generate
 from training.heads import TARGET_GUIDE, Guide, followers, guided_loss, pointed
 from training.model import Llama, Shape
@@ -82,13 +85,15 @@ def test_a_tune_lets_the_first_layers_say_what_all_say(tmp_path):
     lessons = Lessons(rows(), rows(), rows())
     small = train(TINY, Recipe(steps=60, tokens_a_step=128, save_every=60), lessons, tmp_path / "a", "cpu", 5)
     taught = Llama(replace(TINY, num_hidden_layers=4))
-    taught.model.embed_tokens.load_state_dict(small.model.embed_tokens.state_dict())
-    taught.model.norm.load_state_dict(small.model.norm.state_dict())
+    weights = dict(small.named_parameters())
     with torch.no_grad():
-        for name, weight in taught.model.layers[:2].named_parameters():
-            if name.endswith(("o_proj.weight", "down_proj.weight")):
-                weight.zero_()  # all the work is the last layers'
-    taught.model.layers[2:].load_state_dict(small.model.layers.state_dict())
+        for name, weight in taught.named_parameters():
+            index = int(name.split(".")[2]) if "layers" in name else None
+            if index is not None and index < 2:
+                if name.endswith(("o_proj.weight", "down_proj.weight")):
+                    weight.zero_()  # all the work is the last layers'
+            else:
+                weight.copy_(weights[name if index is None else name.replace(f"s.{index}.", f"s.{index - 2}.")])
     assert early_agreement(taught) < 0.1
     recipe = Recipe(steps=60, tokens_a_step=128, save_every=60, muon_rate=0.01, adam_rate=0.002)
     loss = exiting_loss(Guide({0: (1,)}, {1: 1}, {}))
@@ -104,8 +109,8 @@ def early_agreement(model: Llama) -> float:
     """How often the first layers choose what all choose."""
     tokens = rows().tokens
     with torch.no_grad():
-        made = states(model, tokens)
-        early, last = (model.logits(model.model.norm(made[place])).argmax(-1) for place in (EXIT_LAYERS, -1))
+        made, _ = model.states(tokens)
+        early, last = (model.logits(made[place]).argmax(-1) for place in (EXIT_LAYERS, -1))
     return float((early == last)[:, 1:].float().mean())
 
 
@@ -156,3 +161,11 @@ def test_passes_are_counted_as_speculation_counts_them():
     model = Llama(TINY).eval()
     own = measure.greedy(model, [[7, 8, 9]], end=1, limit=12)[0]
     assert measure.passes_with_draft(model, own, 5) == (len(own.reply), -(-len(own.reply) // 6))
+
+
+def test_an_exported_model_is_read_as_it_was_trained():
+    tokens = [7, 300, 12, 9, 41, 5, 77, 1200]
+    with torch.no_grad():
+        made = from_export(demo_model("draft"))(torch.tensor([tokens]))[0][0]
+    decoder = host_model(Checkpoint.open(demo_model("draft")), 64)
+    torch.testing.assert_close(made, decoder.logits(decoder.forward(tokens, 0)), atol=1e-3, rtol=1e-3)

@@ -43,5 +43,7 @@ STRATEGY = block_strategy(
     """A few layers guess a whole block of masked tokens from keys and values made of the target's states (DFlash,
 2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dflash`. *Pays* where verifying takes many rows for little
 more than one.""",
-    HeadFamily("dflash", "specchat.engine.heads.dflash:DFlashHead", "specchat.engine.heads.need:of_block"),
+    HeadFamily(
+        "dflash", "specchat.engine.heads.dflash:DFlashHead", "specchat.engine.heads.block_settings:block_recipe"
+    ),
 )

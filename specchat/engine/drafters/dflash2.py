@@ -9,5 +9,10 @@ STRATEGY = block_strategy(
     7,
     """DFlash with convolutions over the block, and a selector among the best tokens of a place (DFlash2, 2026):
 [heads.md](heads.md). *Parameters*: `[pair.heads] dflash2`. *Pays* as `dflash`, with longer accepted drafts.""",
-    HeadFamily("dflash2", "specchat.engine.heads.dflash2:DFlash2Head", "specchat.engine.heads.need:of_block"),
+    HeadFamily(
+        "dflash2",
+        "specchat.engine.heads.dflash2:DFlash2Head",
+        "specchat.engine.heads.block_settings:block_recipe",
+        marks=("candidate_selector.hidden_projection.weight",),
+    ),
 )

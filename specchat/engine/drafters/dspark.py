@@ -13,5 +13,10 @@ STRATEGY = block_strategy(
     """DFlash with a bias by the token drafted before, and a guess at how likely each token is to be accepted, by
 which the draft ends (DSpark, 2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dspark`. *Pays* as `dflash`,
 and where texts change between easy and hard.""",
-    HeadFamily("dspark", "specchat.engine.heads.dspark:DSparkHead", "specchat.engine.heads.need:of_block"),
+    HeadFamily(
+        "dspark",
+        "specchat.engine.heads.dspark:DSparkHead",
+        "specchat.engine.heads.block_settings:block_recipe",
+        marks=("markov_head.markov_w1.weight", "confidence_head.proj.weight"),
+    ),
 )

@@ -38,7 +38,7 @@ class MedusaDrafter(ModelDrafter):
         return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
 
 
-HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "specchat.engine.heads.need:of_medusa")
+HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "specchat.engine.heads.recipe:on_last_state")
 STRATEGY = headed(
     HEAD,
     "Medusa",

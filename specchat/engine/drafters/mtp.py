@@ -6,8 +6,8 @@ from specchat.engine.strategy import HeadFamily, headed
 HEAD = HeadFamily(
     "mtp",
     "specchat.engine.heads.mtp:MtpHead",
-    "specchat.engine.heads.need:of_mtp",
-    "specchat.engine.heads.mtp_settings:told_of",
+    "specchat.engine.heads.settings:mtp_recipe",
+    "specchat.engine.heads.settings:has_mtp",
 )
 STRATEGY = headed(
     HEAD,

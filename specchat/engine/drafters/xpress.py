@@ -9,5 +9,10 @@ STRATEGY = block_strategy(
     8,
     """DFlash with a small network that makes each token fit all drafted before it (XPress, 2026):
 [heads.md](heads.md). *Parameters*: `[pair.heads] xpress`. *Pays* as `dflash`, with longer accepted drafts.""",
-    HeadFamily("xpress", "specchat.engine.heads.xpress:XPressHead", "specchat.engine.heads.need:of_block"),
+    HeadFamily(
+        "xpress",
+        "specchat.engine.heads.xpress:XPressHead",
+        "specchat.engine.heads.block_settings:block_recipe",
+        marks=("xpress_head.w1.weight", "refiner_head.token_embed.weight"),
+    ),
 )

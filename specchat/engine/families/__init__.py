@@ -13,3 +13,13 @@ def known() -> dict[str, Family]:
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     families = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
     return {family.model_type: family for family in families}
+
+
+def plain() -> Family:
+    """The family whose layers trained heads have, unless they say otherwise."""
+    return known()["llama"]
+
+
+def head_normed() -> Family:
+    """The family whose layers are `plain` ones with norms of query and key heads."""
+    return known()["qwen3"]

@@ -7,6 +7,9 @@ from pydantic import Field
 from specchat.engine.foreign import A_NUMBER, LARGEST, OR_NONE, Count, Foreign, MaybeCount, Number, Switch, Table
 
 MaybeNumber = Annotated[Number | None, OR_NONE, Field(description=A_NUMBER)]
+MOST_LAYERS = 1024
+"""No published model has a third of them, and a recipe lists them all."""
+Layers = Annotated[int, Field(gt=0, le=MOST_LAYERS, description=f"a number of layers up to {MOST_LAYERS}")]
 TokenId = Annotated[int, Field(gt=-LARGEST, lt=LARGEST)]
 
 
@@ -26,7 +29,7 @@ class Settings(Ends):
 
     hidden_size: Count
     intermediate_size: Count
-    num_hidden_layers: Count
+    num_hidden_layers: Layers
     num_attention_heads: Count
     num_key_value_heads: MaybeCount = None
     head_dim: MaybeCount = None

@@ -1,6 +1,6 @@
 """DFlash (z-lab 2026, arXiv:2602.06036): a few layers guess all tokens of a block in one pass, as diffusion does.
 
-Of the target's states after some of its layers each layer makes keys and values of the text; e is a token's embedding:
+Of the target's auxiliary hidden states each layer makes keys and values of the text; e is a token's embedding:
 
     c = norm(W [h1, h2, ...])                          of each token of the text before the pending one
     x = layers([e(pending), e(mask), e(mask), ...])    each row attends to c and to all rows of the block
@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.block_layer import BlockLayer, Rotary, Sight
-from specchat.engine.heads.block_settings import BlockSettings
-from specchat.engine.heads.block_tensors import Scores, fits_family
+from specchat.engine.errors import ModelError
+from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, number
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.stand_in import StandIn
-from specchat.engine.heads.target import Target
-from specchat.engine.heads.tensors import Embedding, fits_target
+from specchat.engine.heads.layer import BlockLayer
+from specchat.engine.heads.target import Embedding, Scores, StandIn, Target
+from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.reference.layer import norm
+from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head
 
 CONVOLVED = "layers.0.attention_conv.base_kernel"
@@ -39,6 +39,8 @@ class DFlashHead(StandIn):
     "lm_head.weight" if they are not the target's; with a head of its own perhaps "d2t" and "t2d" as EAGLE-3."""
 
     family: ClassVar[Head] = "dflash"
+    convolved: ClassVar[bool] = False
+    """Whether its layers must have convolutions."""
 
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
@@ -48,28 +50,32 @@ class DFlashHead(StandIn):
         """
         model = target.model
         self._given = given = BlockSettings.read(files, model.config, self.family)
-        c, inputs = given.layer, len(given.states) * model.config.hidden
-        turned = Rotary(c, model.context, model.device)
+        hidden, inputs = given.shape.hidden, len(given.recipe.aux_layers) * model.config.hidden
         with Weights(files, model.device) as weights:
+            super().__init__(target, given.recipe, weights.count())
             fits_family(files, weights, self.family)
-            fits_target(files, weights, model.config.hidden, c.hidden, inputs)
-            self._fc = Linear(weights.get("fc.weight", c.hidden, inputs), drafting=True)
-            self._text_norm = RMSNorm(weights.get("hidden_norm.weight", c.hidden), c.norm_eps)
-            kernel = given.kernel(files) if self.family == "dflash2" or CONVOLVED in weights else None
-            self._layers = [
-                BlockLayer(weights, f"layers.{i}.", c, model.context, turned, Sight(*sight), kernel)
-                for i, sight in enumerate(zip(given.windows, given.causal, strict=True))
-            ]
-            self._norm = RMSNorm(weights.get("norm.weight", c.hidden), c.norm_eps)
-            self._embedding = Embedding(weights, model, c.hidden)
-            self._scores = Scores(weights, model, given)
+            fits_target(files, weights, model.config.hidden, hidden, inputs)
+            self._block_size = self._size(files)
+            tensors, eps = self._tensors, given.shape.norm_eps
+            self._fc = tensors.read(weights, Matrix(("fc",), (hidden,), inputs))
+            self._text_norm, self._norm = (
+                tensors.read(weights, Norm(name, hidden, eps)) for name in ("hidden_norm", "norm")
+            )
+            kernel = given.kernel(files, self._block_size) if self.convolved or CONVOLVED in weights else None
+            slots = model.context + MOST_BLOCK
+            self._layers = [BlockLayer(weights, tensors, layer, slots, kernel) for layer in given.recipe.layers]
+            self._embedding = Embedding(weights, tensors, model, hidden)
+            self._scores = Scores(weights, tensors, model, given.proposes, hidden)
             self._more(files, weights)
-            super().__init__(target, weights.count())
-        model.tap(given.states)
-        self.places = self.wanted = given.block - given.first
+        model.tap(given.recipe.aux_layers)
+        self.places = self.wanted = self._block_size - given.first
         """How many tokens after the pending one are guessed, and how many of these are asked for."""
         self._before: list[int] = []
         """The pending token and the drafted ones that are known: those before the place that is scored."""
+
+    def _size(self, files: HeadFiles) -> int:
+        """Rows of the block, the pending token's among them."""
+        return number(files, self._given.known.block_size, "block_size", 2, MOST_BLOCK)
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
         """Read what a family has besides."""
@@ -101,20 +107,20 @@ class DFlashHead(StandIn):
         return self._base[place]
 
     def _remember(self, first: int, last: int) -> None:
-        """Make keys and values of slots first, ..., last - 1 of the target's states there."""
+        """Make keys and values of slots first, ..., last - 1 of the target's hidden states there."""
         if first == last:  # a product takes at least one row
             return
-        states = torch.cat([self.target.model.states(layer, first, last) for layer in self._given.states], -1)
-        text = self._text_norm(self._fc(states))
+        states = torch.cat([self.target.model.states(layer, first, last) for layer in self.recipe.aux_layers], -1)
+        text = norm(self._text_norm, self._tensors.product(states, self._fc), self._tensors)
         for layer in self._layers:
             layer.remember(text, first)
 
     def _guess(self, pending: int, known: int) -> None:
         given = self._given
-        x = self._embedding([pending, *[given.mask] * (given.block - 1)])
+        x = self._embedding([pending, *[given.mask] * (self._block_size - 1)])
         for layer in self._layers:
             x = layer(x, known)
-        self._block = self._norm(x)
+        self._block = norm(self._norm, x, self._tensors)
         """All rows of the block, float32 [block, hidden]."""
         self._rows = self._block[given.first :]
         """Those that guess, by place."""
@@ -122,5 +128,16 @@ class DFlashHead(StandIn):
         """What they score by themselves, float32 [wanted, vocab]."""
 
     def memory(self) -> int:
-        products = self._fc.memory() + self._scores.memory() + self._embedding.memory()
-        return products + sum(layer.memory() for layer in self._layers)
+        return super().memory() + sum(layer.memory() for layer in self._layers)
+
+
+def fits_family(files: HeadFiles, weights: Weights, family: Head) -> None:
+    """Check by its tensors that a head is of `family`.
+
+    Raises:
+        ModelError: it is of another.
+    """
+    marked = (name for name, one in HEADS.items() if any(mark in weights for mark in one.marks))
+    theirs = next(marked, DFlashHead.family)
+    if theirs != family:
+        raise ModelError(f"{files.folder}: by its tensors this is a {theirs} head. Name it heads.{theirs} instead.")

@@ -10,12 +10,18 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.heads.block_settings import MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix
 from specchat.engine.strategy import Head
+
+
+class SelectorKeys(Foreign):
+    selector_rank: MaybeCount = None
+    selector_top_k: MaybeCount = None
 
 
 class DFlash2Head(DFlashHead):
@@ -23,21 +29,20 @@ class DFlash2Head(DFlashHead):
     "predecessor_codebook" and "successor_codebook" [vocab, rank], and W as "hidden_projection.weight"."""
 
     family: ClassVar[Head] = "dflash2"
+    convolved: ClassVar[bool] = True
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
-        known, c = self._given.known, self._given.layer
+        known, shape = checked(SelectorKeys, self._given.settings, str(files.folder / "config.json")), self._given.shape
         rank = number(files, known.selector_rank, "selector_rank", 1, MOST_RANK)
-        self._best = number(files, known.selector_top_k, "selector_top_k", 1, c.vocab)
+        self._best = number(files, known.selector_top_k, "selector_top_k", 1, shape.vocab)
         prefix = "candidate_selector."
-        self._after = weights.get(f"{prefix}predecessor_codebook", c.vocab, rank)
-        self._next = weights.get(f"{prefix}successor_codebook", c.vocab, rank)
-        self._projection = Linear(weights.get(f"{prefix}hidden_projection.weight", rank, c.hidden), drafting=True)
+        self._after = self._tensors.table(weights, f"{prefix}predecessor_codebook", shape.vocab, rank)
+        self._next = self._tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)
+        self._projection = self._tensors.read(weights, Matrix((f"{prefix}hidden_projection",), (rank,), shape.hidden))
 
     def _scored(self, place: int) -> Tensor:
         scores, tokens = self._base[place].topk(self._best)
-        edge = self._after[self._before[place]].float() * self._projection(self._rows[place : place + 1])[0]
+        of_row = self._tensors.product(self._rows[place : place + 1], self._projection)[0]
+        edge = self._after[self._before[place]].float() * of_row
         whole = torch.full_like(self._base[place], float("-inf"))
         return whole.index_copy_(0, tokens, scores + self._next[tokens].float() @ edge)
-
-    def memory(self) -> int:
-        return super().memory() + self._projection.memory() + self._after.nbytes + self._next.nbytes

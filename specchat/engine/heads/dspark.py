@@ -12,18 +12,30 @@ With p the token before a place, h its row of the block and u what the row score
 from typing import ClassVar
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, checked
 from specchat.engine.heads.block_settings import MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix
 from specchat.engine.strategy import Head
 
 INNER = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}
 """The kinds of bias, and the product that each has beside W1 and W2."""
+
+
+_SWITCH = "true or false"
+
+
+class MarkovKeys(Foreign):
+    markov_rank: int | None = Field(None, description="a whole number")
+    markov_head_type: str = Field("vanilla", description="a text")
+    confidence_head_with_markov: bool = Field(True, description=_SWITCH)
+    enable_confidence_head: bool = Field(True, description=_SWITCH)
 
 
 class DSparkHead(DFlashHead):
@@ -33,30 +45,28 @@ class DSparkHead(DFlashHead):
     family: ClassVar[Head] = "dspark"
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
-        known, c = self._given.known, self._given.layer
+        path, shape = files.folder / "config.json", self._given.shape
+        known = checked(MarkovKeys, self._given.settings, str(path))
         rank = number(files, known.markov_rank, "markov_rank", 0, MOST_RANK)
         self._kind = known.markov_head_type
         if self._kind not in INNER:
-            raise ModelError(
-                f"{files.folder / 'config.json'}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}."
-            )
+            raise ModelError(f"{path}: markov_head_type is {self._kind[:40]}, not one of {', '.join(INNER)}.")
 
-        def product(name: str, outputs: int, inputs: int) -> Linear:
-            return Linear(weights.get(f"{name}.weight", outputs, inputs), weights.get(f"{name}.bias", outputs), True)
+        def matrix(name: str, outputs: int, inputs: int, bias: bool = True) -> Matrix:
+            return self._tensors.read(weights, Matrix((name,), (outputs,), inputs, bias))
 
         self._rank, prefix = rank, "markov_head."
-        self._w1 = weights.get(f"{prefix}markov_w1.weight", c.vocab, rank) if rank else None
+        self._w1 = self._tensors.table(weights, f"{prefix}markov_w1.weight", shape.vocab, rank) if rank else None
         self._w2 = self._inner = self._chances = None
         if rank:
-            w2 = weights.get(f"{prefix}markov_w2.weight", self._given.proposes, rank)
-            self._w2 = Linear(w2, drafting=True)
+            self._w2 = matrix(f"{prefix}markov_w2", self._given.proposes, rank, bias=False)
             if self._kind == "gated":
-                self._inner = product(f"{prefix}gate_proj", rank, c.hidden + rank)
+                self._inner = matrix(f"{prefix}gate_proj", rank, shape.hidden + rank)
             elif self._kind == "rnn":
-                self._inner = product(f"{prefix}joint_proj", 3 * rank, 2 * rank + c.hidden)
+                self._inner = matrix(f"{prefix}joint_proj", 3 * rank, 2 * rank + shape.hidden)
         self._sees_token = known.confidence_head_with_markov
         if known.enable_confidence_head:
-            self._chances = product("confidence_head.proj", 1, c.hidden + (rank if self._sees_token else 0))
+            self._chances = matrix("confidence_head.proj", 1, shape.hidden + (rank if self._sees_token else 0))
         self._states: list[Tensor] = []
         """The state s before each place."""
         self.chance: float | None = None
@@ -67,22 +77,20 @@ class DSparkHead(DFlashHead):
         token = h[:, :0] if self._w1 is None else self._w1[self._before[place]].float().unsqueeze(0)
         if self._chances is not None:
             of = torch.cat([h, token], -1) if self._sees_token else h
-            self.chance = float(self._chances(of).sigmoid())
+            self.chance = float(self._tensors.product(of, self._chances).sigmoid())
         if self._w2 is None:
             return self._base[place]
-        return self._base[place] + self._scores.spread(self._w2(self._latent(place, h, token)), 0.0)[0]
+        more = self._tensors.product(self._latent(place, h, token), self._w2)
+        return self._base[place] + self._scores.spread(more, 0.0)[0]
 
     def _latent(self, place: int, h: Tensor, token: Tensor) -> Tensor:
         """z float32 [1, rank]."""
         if self._inner is None:
             return token
         if self._kind == "gated":
-            return self._inner(torch.cat([h, token], -1)).sigmoid() * token
+            return self._tensors.product(torch.cat([h, token], -1), self._inner).sigmoid() * token
         self._states[place:] = [self._states[place]] if place else [token.new_zeros(1, self._rank)]
-        gate, new, out = self._inner(torch.cat([self._states[place], token, h], -1)).chunk(3, -1)
+        given = torch.cat([self._states[place], token, h], -1)
+        gate, new, out = self._tensors.product(given, self._inner).chunk(3, -1)
         self._states.append(gate.sigmoid() * self._states[place] + (1 - gate.sigmoid()) * new.tanh())
         return out.tanh()
-
-    def memory(self) -> int:
-        products = [one.memory() for one in (self._w2, self._inner, self._chances) if one is not None]
-        return super().memory() + sum(products) + (0 if self._w1 is None else self._w1.nbytes)

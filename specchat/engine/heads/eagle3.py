@@ -1,6 +1,6 @@
 """The head of EAGLE-3 (Li et al. 2025).
 
-Of the target's states after some of its layers a feature is made; e is a token's embedding, and
+Of the target's hidden states after some of its layers a feature is made; e is a token's embedding, and
 
     f = W [h1, h2, h3]                                 of the text; of a drafted token what the head made before it
     g = layer([norm(e), norm(f)]) onto f               onto norm(f) with norm_before_residual
@@ -22,15 +22,17 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.layer import Places
+from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.settings import Eagle3Settings
-from specchat.engine.heads.target import Target
-from specchat.engine.heads.tensors import Embedding, fits_target, proposed
+from specchat.engine.heads.target import Embedding, Target
+from specchat.engine.heads.tensors import fits_target, proposed, stored
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.going import Going
-from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.rows import TILE, Linear
+from specchat.engine.model.rows import TILE
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.reference.layer import norm
 from specchat.engine.strategy import Head
 
 if TYPE_CHECKING:
@@ -43,8 +45,6 @@ class Eagle3Head(FeatureHead):
 
     kind: ClassVar[Head] = "eagle3"
 
-    _embedding: Embedding
-
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
 
@@ -53,67 +53,59 @@ class Eagle3Head(FeatureHead):
         """
         model = target.model
         given = Eagle3Settings.read(files, model.config, self.kind)
-        c, inputs = given.layer, len(given.states) * model.config.hidden
         with Weights(files, model.device) as weights:
-            fits_target(files, weights, model.config.hidden, c.hidden, inputs)
+            first = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
+            recipe = given.recipe(model.config, first)
+            super().__init__(target, recipe, weights.count())
+            shape, state, tensors = given.shape, model.config.hidden, self._tensors
+            hidden, inputs = shape.hidden, len(given.aux_layers) * state
+            fits_target(files, weights, state, hidden, inputs)
             _agree(files, weights, given, self.kind)
-            prefix = "midlayer." if "midlayer.hidden_norm.weight" in weights else "layers.0."
 
-            def norm(name: str, size: int) -> RMSNorm:
-                return RMSNorm(weights.get(f"{name}.weight", size), c.norm_eps)
+            def norm_of(name: str, size: int = hidden) -> Norm:
+                return tensors.read(weights, Norm(name, size, shape.norm_eps))
 
-            self._before = norm("input_norm", inputs) if given.norm_before_fc else None
-            each = range(len(given.states) if given.fc_norm else 0)
-            self._each = [norm(f"fc_norm.{i}", model.config.hidden) for i in each]
-            self._fc = Linear(weights.get("fc.weight", c.hidden, inputs), drafting=True)
-            self._token_norm = norm(f"{prefix}input_layernorm", c.hidden)
-            self._feature_norm = norm(f"{prefix}hidden_norm", c.hidden)
-            self._layer = HeadLayer(weights, prefix, c, 2 * c.hidden, model)
-            self._further = [
-                (
-                    norm(f"layers.{i}.input_layernorm", c.hidden),
-                    HeadLayer(weights, f"layers.{i}.", c, c.hidden, model),
-                )
-                for i in range(1, c.layers)
-            ]
-            self._norm = norm("norm", c.hidden)
+            self._before = norm_of("input_norm", inputs) if given.norm_before_fc else None
+            each = range(len(given.aux_layers) if given.fc_norm else 0)
+            self._each = [norm_of(f"fc_norm.{i}", state) for i in each]
+            self._fc = tensors.read(weights, Matrix(("fc",), (hidden,), inputs))
+            self._token_norm, self._feature_norm = norm_of(f"{first}input_layernorm"), norm_of(f"{first}hidden_norm")
+            self._norm = norm_of("norm")
             self._tokens = proposed(weights, given.proposes, model.vocab)
-            self._head = Linear(weights.get("lm_head.weight", given.proposes, c.hidden), drafting=True)
-            self._embedding = Embedding(weights, model, c.hidden)
-            super().__init__(target, weights.count(), c.hidden)
+            self._head = tensors.read(weights, Matrix(("lm_head",), (given.proposes,), hidden))
+            for layer in recipe.layers:
+                self._read_layer(weights, layer, compiles(shape))
+            self._embedding = Embedding(weights, tensors, model, hidden)
             self._given = given
-            self._chain = self._one_go(weights, prefix, model)
-        model.tap(given.states)
+            self._chain = self._one_go(weights, model)
+        model.tap(given.aux_layers)
         logging.getLogger(__name__).info(
-            "%s of %s: states after %s layers, norm_before_residual %s",
+            "%s of %s: hidden states after %s layers, norm_before_residual %s",
             self.kind,
             files.folder,
-            given.states,
+            given.aux_layers,
             given.norm_before_residual,
         )
 
-    def _one_go(self, weights: Weights, prefix: str, model: Target) -> "HeadChain | None":
+    def _one_go(self, weights: Weights, model: Target) -> "HeadChain | None":
         """What drafts a chain without being asked for each token: for small heads as most are, of compiled targets."""
-        given, layer, embed = self._given, self._layer.compiled, model.packed_embeddings
-        other = self.kind != "eagle3" or given.norm_output or self._further or "embed_tokens.weight" in weights
-        if other or layer is None or embed is None or len(self._tokens) != model.vocab:
+        given, (layer, *further), embed = self._given, self._layers, model.packed_embeddings
+        other = self.kind != "eagle3" or given.norm_output or further or self.table is not None
+        if other or layer.compiled is None or embed is None or len(self._tokens) != model.vocab:
             return None
         from specchat.engine.cpu.head_chain import HeadChain
 
-        hidden = given.layer.hidden
-        names = (f"{prefix}input_layernorm", f"{prefix}hidden_norm", "norm")
-        token, feature, last = (weights.get(f"{name}.weight", hidden) for name in names)
-        scoring = weights.get("lm_head.weight", model.vocab, hidden)
-        eps, onto = given.layer.norm_eps, given.norm_before_residual
+        norms = self._token_norm, self._feature_norm, self._norm
+        token, feature, last = (self._tensors.vector(f"{one.name}.weight") for one in norms)
         return HeadChain(
-            layer.of_layers,
+            layer.compiled.of_layers,
             embed,
             model.config.recipe.embed_scale,
             (token, feature, last),
-            eps,
-            scoring,
+            given.shape.norm_eps,
+            stored(weights, self._head)[0],
             self._made,
-            onto,
+            given.norm_before_residual,
         )
 
     @torch.inference_mode()
@@ -127,38 +119,33 @@ class Eagle3Head(FeatureHead):
         features = torch.cat([self.features(start - 1, known), self._made[known:last]])
         return self._chain.drafted(tokens, start, features, going)
 
-    @property
-    def looked_at(self) -> Sequence[int]:
-        return self._given.states
-
     def feature(self, states: Tensor) -> Tensor:
-        states = states if self._before is None else self._before(states)
+        tensors = self._tensors
+        states = norm(self._before, states, tensors)
         if self._each:
             parts = states.chunk(len(self._each), -1)
-            states = torch.cat([norm(part) for norm, part in zip(self._each, parts, strict=True)], -1)
-        return self._fc(states)
+            states = torch.cat([norm(one, part, tensors) for one, part in zip(self._each, parts, strict=True)], -1)
+        return tensors.product(states, self._fc)
 
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
-        normed = self._feature_norm(features)
-        x = torch.cat([self._token_norm(embedded), normed], -1)
-        hidden = self._layer(x, normed if self._given.norm_before_residual else features, at)
-        for norm, layer in self._further:
-            hidden = layer(norm(hidden), hidden, at)
+        normed = norm(self._feature_norm, features, self._tensors)
+        inputs = torch.cat([norm(self._token_norm, embedded, self._tensors), normed], -1)
+        first, *further = self._layers
+        hidden = first(normed if self._given.norm_before_residual else features, at, inputs)
+        for layer in further:
+            hidden = layer(hidden, at)
         return hidden
 
     def fed_on(self, hidden: Tensor) -> Tensor:
-        return self._norm(hidden) if self._given.norm_output else hidden
+        return norm(self._norm, hidden, self._tensors) if self._given.norm_output else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        scores = self._head(self._norm(hidden))
+        scores = self._tensors.product(norm(self._norm, hidden, self._tensors), self._head)
         whole = scores.new_full((len(scores), self.vocab), float("-inf"))
         return whole.index_copy_(1, self._tokens, scores)
 
     def memory(self) -> int:
-        layers = self._layer.memory() + sum(layer.memory() for _, layer in self._further)
-        chain = 0 if self._chain is None else self._chain.memory()
-        more = self._embedding.memory() + 4 * self._made.numel() + chain
-        return self._fc.memory() + layers + self._head.memory() + more
+        return super().memory() + (0 if self._chain is None else self._chain.memory())
 
 
 def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head) -> None:
@@ -173,7 +160,7 @@ def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head
         )
     if kind == "eagle3" and "mask_hidden" in weights:
         raise ModelError(f"{files.folder} holds P-EAGLE, as its tensor mask_hidden tells. Name it under heads.peagle.")
-    further = f"layers.{given.layer.layers}.input_layernorm.weight"
+    further = f"layers.{given.shape.layers}.input_layernorm.weight"
     for asked, name in (
         (given.norm_before_fc, "input_norm.weight"),
         (given.fc_norm, "fc_norm.0.weight"),

@@ -11,34 +11,42 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import Places
-from specchat.engine.heads.stand_in import StandIn
-from specchat.engine.heads.target import Target
-from specchat.engine.heads.tensors import Embedding
+from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.recipe import HeadRecipe
+from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.runs import Runs
+from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Layer
 
 
 class FeatureHead(StandIn):
-    """Feeds features and tokens to the one layer of a head."""
+    """Feeds features and tokens to the layers of a head."""
 
     _embedding: Embedding | None = None
     """Of a head that may have its own."""
 
-    def __init__(self, target: CachedModel[Target], parameters: int, hidden: int) -> None:
-        """`hidden` is the size of a feature."""
-        super().__init__(target, parameters)
-        self._made = torch.zeros(self.context + 1, hidden, device=target.model.device)
+    def __init__(self, target: CachedModel[Target], recipe: HeadRecipe, parameters: int) -> None:
+        """As `StandIn`."""
+        super().__init__(target, recipe, parameters)
+        self._layers: list[HeadLayer] = []
+        self._made = torch.zeros(self.context + 1, recipe.feature, device=target.model.device)
         """The feature that the head guessed for each slot."""
         self._nodes: list[Tensor] = []
         """Those after the nodes of a tree, by row of its stash."""
         self._path: dict[int, int] = {}
         """Which row was last at each depth of the tree."""
 
+    def _read_layer(self, weights: Weights, of: Layer, compiled: bool) -> HeadLayer:
+        """One of the layers; `compiled` says whether its shape is one for a compiled function."""
+        layer = HeadLayer(weights, self._tensors, of, self.context, compiled and self.target.model.compiled)
+        self._layers.append(layer)
+        return layer
+
     @property
-    @abstractmethod
     def looked_at(self) -> Sequence[int]:
-        """The layers after which the target's states make a feature."""
+        """The layers after which the target's hidden states make a feature."""
+        return self.recipe.aux_layers
 
     @abstractmethod
     def feature(self, states: Tensor) -> Tensor:
@@ -111,3 +119,6 @@ class FeatureHead(StandIn):
         hidden = self.step(self.embedded(tokens), torch.stack(before), at)
         self._nodes += self.fed_on(hidden)
         return hidden
+
+    def memory(self) -> int:
+        return super().memory() + sum(layer.memory() for layer in self._layers) + self._made.nbytes

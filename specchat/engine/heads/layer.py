@@ -1,24 +1,30 @@
-"""A transformer layer of a head with its own cache: no text depends on how it rounds.
+"""Layers of heads with KV caches of their own: the reference's, which no text depends on.
 
-Chains of small heads go through it as one compiled function; the plain torch beside it reads like the papers.
+Chains of small heads go through a compiled function instead.
 """
 
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention, silu
 
-from specchat.engine.heads.need import compiles
-from specchat.engine.heads.target import Target
-from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.norm import RMSNorm
+from specchat.engine.heads.tensors import HeadTensors, stored
 from specchat.engine.model.rope import tables
-from specchat.engine.model.rows import TILE, Linear
+from specchat.engine.model.rows import TILE
 from specchat.engine.model.runs import STASH_ROWS
 from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Attention, Layer, Matrix
+from specchat.engine.reference.layer import (
+    Context,
+    after_feed,
+    after_mixer,
+    attention,
+    gated,
+    keys_and_values,
+    norm,
+)
 
 
 class Places(NamedTuple):
@@ -35,6 +41,54 @@ class Places(NamedTuple):
     slots: Tensor | None = None
 
 
+class HeadCache:
+    """The KV entries of a layer by slot, and the rotations of their positions."""
+
+    def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
+        cos, sin = tables(of.rope, of.head_dim, slots)
+        self.rotations = cos.to(device), sin.to(device)
+        self.keys, self.values = (torch.zeros(of.kv_heads, slots, of.head_dim, device=device) for _ in range(2))
+
+    def rotation(self, positions: Tensor | slice) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines of positions."""
+        cos, sin = (table[positions] for table in self.rotations)
+        return cos, sin
+
+    def write(self, first: int, key: Tensor, value: Tensor) -> int:
+        """Put entries float32 [kv_heads, rows, head_dim] into slots from `first` on; the slot after them."""
+        last = first + key.shape[1]
+        self.keys[:, first:last], self.values[:, first:last] = key, value
+        return last
+
+    def context(self, at: Places, rows: int, since: int = 0) -> Context:
+        """The context of so many rows, whose entries are written to the cache; `seen` counts from slot `since` on."""
+        positions = slice(at.first, at.first + rows) if at.positions is None else at.positions
+
+        def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            last = self.write(at.first, key, value)
+            return self.keys[:, since:last], self.values[:, since:last]
+
+        return Context(self.rotation(positions), entries, at.seen)
+
+    def whole(self, slots: Tensor) -> Context:
+        """The context of rows in `slots` on the device, each of which sees the slots up to its own.
+
+        All slots are attended, the others masked: the host knows no number.
+        """
+
+        def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+            self.keys.index_copy_(1, slots, key)
+            self.values.index_copy_(1, slots, value)
+            return self.keys, self.values
+
+        seen = torch.arange(self.keys.shape[1], device=slots.device) <= slots.unsqueeze(1)
+        return Context(self.rotation(slots), entries, seen)
+
+    def memory(self) -> int:
+        """Bytes of the entries."""
+        return self.keys.nbytes + self.values.nbytes
+
+
 class Chained(Protocol):
     """A layer over rows that follow each other, from a slot on: `cpu.head_layer.CompiledLayer`."""
 
@@ -46,144 +100,141 @@ class Chained(Protocol):
 
 
 class HeadLayer:
-    """Attention over what stands before, and an MLP. Slots after the text hold the nodes of a tree."""
+    """A layer whose attention's input need not be what it adds to. Slots after the text hold the nodes of a tree."""
 
-    def __init__(self, weights: Weights, prefix: str, c: ModelConfig, inputs: int, target: Target) -> None:
-        """Read the layer whose keys begin with `prefix`, whose attention has so many inputs, for a `target`.
+    def __init__(self, weights: Weights, tensors: HeadTensors, of: Layer, context: int, compiled: bool) -> None:
+        """Read the layer, for texts of `context` tokens; `compiled` says whether chains may go through a function.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
         """
-        self._heads, self._kv_heads, self._dim = c.heads, c.kv_heads, c.head_dim
-        query, key = c.heads * c.head_dim, c.kv_heads * c.head_dim
-
-        attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
-        products = [
-            matrices(weights, attention, {"q_proj": query, "k_proj": key, "v_proj": key}, inputs),
-            matrices(weights, attention, {"o_proj": c.hidden}, query),
-            matrices(weights, mlp, {"gate_proj": c.intermediate, "up_proj": c.intermediate}, c.hidden),
-            matrices(weights, mlp, {"down_proj": c.hidden}, c.intermediate),
-        ]
-        self._qkv, self._out, self._gate_up, self._down = (Linear(*product, drafting=True) for product in products)
-        names = [f"{attention}{name}" for name in ("q_norm", "k_norm")]
-        self._query_norm, self._key_norm = (norm_of(weights, name, c) for name in names)
-        of_mlp = weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden)
-        self._mlp_norm = RMSNorm(of_mlp, c.norm_eps)
-        slots = -(-(target.context + STASH_ROWS) // LANES) * LANES
-        self._cos, self._sin = (table.to(weights.device) for table in tables(c.rope, c.head_dim, slots))
-        shape = (c.kv_heads, slots, c.head_dim)
-        self._keys, self._values = (torch.zeros(shape, device=weights.device) for _ in range(2))
+        self.of = of = tensors.read_layer(weights, of)
+        self._tensors = tensors
+        slots = -(-(context + STASH_ROWS) // LANES) * LANES
+        self._cache = HeadCache(of.mixer, slots, weights.device)
         self.compiled: Chained | None = None
-        norms = head_norms(weights, names, c)
-        if target.compiled and compiles(c) and len(norms) != 1:
+        if compiled:
             from specchat.engine.cpu.head_layer import CompiledLayer
 
-            cache, rope = (self._keys, self._values), (self._cos, self._sin)
-            self.compiled = CompiledLayer(products, of_mlp, norms, c.norm_eps, c.heads, cache, rope)
+            of = replace(of, pre_mixer=None)  # it is given what has its norm
+            products = [stored(weights, matrix) for matrix in of.products]
+            norms = {one: tensors.vector(f"{one.name}.weight") for one in of.norms}
+            cache = self._cache.keys, self._cache.values
+            self.compiled = CompiledLayer(of, products, norms, cache, self._cache.rotations)
 
-    def __call__(self, x: Tensor, residual: Tensor, at: Places) -> Tensor:
-        """The layer over rows float32 [rows, inputs] of attention's own input, onto `residual` float32 [rows, hidden].
+    def __call__(self, x: Tensor, at: Places, inputs: Tensor | None = None) -> Tensor:
+        """The layer over rows x float32 [rows, hidden], whose attention is given `inputs` float32 [rows, its inputs].
 
-        Their entries are written to the cache.
+        Without `inputs` it is given x with its norm. The rows' entries are written to the cache.
         """
+        rows, cache = len(x), self._cache
+        inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
         if at.slots is not None:
-            return self._on_device(x, residual, at.slots)
-        rows, last = len(x), at.first + len(x)
-        if at.positions is None or at.seen is None:
-            if self.compiled is not None and rows <= TILE:
-                return self.compiled(x, residual, at.first)
-            slots = torch.arange(last, device=x.device)
-            positions = slots[at.first :]
-            at = Places(at.first, positions, slots <= positions.unsqueeze(1))
-        assert at.positions is not None
-        query, key, value = self._projected(x, at.positions)
-        self._keys[:, at.first : last] = key
-        self._values[:, at.first : last] = value
-        mixed = scaled_dot_product_attention(
-            query.unsqueeze(0),
-            self._keys[:, :last].unsqueeze(0),
-            self._values[:, :last].unsqueeze(0),
-            at.seen,
-            enable_gqa=True,
-        )
-        return self._after(mixed.squeeze(0), residual)
-
-    def _on_device(self, x: Tensor, residual: Tensor, slots: Tensor) -> Tensor:
-        """Rows in `slots`, each looking at all slots up to its own: of all that there are, the others masked."""
-        query, key, value = self._projected(x, slots)
-        self._keys.index_copy_(1, slots, key)
-        self._values.index_copy_(1, slots, value)
-        # The heads that share keys are rows of one product: no copy of the cache is made for each.
-        grouped = query.reshape(self._kv_heads, -1, self._dim) * self._dim**-0.5
-        scores = torch.bmm(grouped, self._keys.transpose(1, 2)).view(self._heads, len(x), -1)
-        later = torch.arange(self._keys.shape[1], device=x.device) > slots.unsqueeze(1)
-        shares = scores.masked_fill(later, float("-inf")).softmax(-1).view(self._kv_heads, -1, later.shape[1])
-        return self._after(torch.bmm(shares, self._values).view(self._heads, len(x), -1), residual)
-
-    def _projected(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value float32 [their heads, rows, head_dim], turned by their positions."""
-        heads = [self._heads, self._kv_heads, self._kv_heads]
-        query, key, value = self._qkv(x).view(len(x), -1, self._dim).split(heads, 1)
-        query = query if self._query_norm is None else self._query_norm(query)
-        key = key if self._key_norm is None else self._key_norm(key)
-        query, key = (self._turned(one, positions).transpose(0, 1) for one in (query, key))
-        return query, key, value.transpose(0, 1)
-
-    def _after(self, mixed: Tensor, residual: Tensor) -> Tensor:
-        """What follows attention, `mixed` being float32 [heads, rows, head_dim]."""
-        hidden = residual + self._out(mixed.transpose(0, 1).reshape(len(residual), -1))
-        gate, up = self._gate_up(self._mlp_norm(hidden)).chunk(2, -1)
-        return hidden + self._down(silu(gate) * up)
-
-    def _turned(self, x: Tensor, positions: Tensor) -> Tensor:
-        cos, sin = (table.index_select(0, positions).unsqueeze(1) for table in (self._cos, self._sin))
-        return x * cos + x.roll(self._dim // 2, -1) * sin
+            context = cache.whole(at.slots)
+        elif at.seen is not None:
+            context = cache.context(at, rows)
+        elif self.compiled is not None and rows <= TILE:
+            return self.compiled(inputs, x, at.first)
+        else:
+            seen = torch.ones(rows, at.first + rows, dtype=torch.bool, device=x.device).tril(at.first)
+            context = cache.context(at._replace(seen=None if rows == 1 else seen), rows)
+        return after_feed(self.of, after_mixer(self.of, x, self._tensors, context, inputs), self._tensors)
 
     def memory(self) -> int:
-        """Bytes of weights and cache."""
-        products = (self._qkv, self._out, self._gate_up, self._down)
-        compiled = self.compiled.memory() if self.compiled is not None else 0
-        return compiled + sum(one.memory() for one in products) + 4 * (self._keys.numel() + self._values.numel())
+        """Bytes of the cache, and of weights that are held for the compiled function."""
+        return self._cache.memory() + (0 if self.compiled is None else self.compiled.memory())
 
 
-def joined(weights: Weights, prefix: str, parts: Mapping[str, int], inputs: int) -> Linear:
-    """The product for `matrices` of the same arguments.
+class BlockLayer:
+    """A layer over a block of rows, which see the text before it and, unless it is causal, all rows of the block.
 
-    Raises:
-        ModelError: weights missing, damaged or of other shapes.
+    Entries of the text are made of the target's hidden states, by slot. Those of the block stand in the slots after.
     """
-    return Linear(*matrices(weights, prefix, parts, inputs), drafting=True)
+
+    def __init__(
+        self, weights: Weights, tensors: HeadTensors, of: Layer, slots: int, kernel: tuple[int, int] | None
+    ) -> None:
+        """Read the layer; `kernel` are the taps of its convolutions, and the channels that share one, if it has some.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        self._of = of = tensors.read_layer(weights, of, apart=True)
+        self._tensors = tensors
+        self._cache = HeadCache(of.mixer, slots, weights.device)
+        self._around: list[Convolution] = []
+        if kernel is not None:
+            prefix = of.feed.down.names[0].removesuffix("mlp.down_proj")
+            names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
+            self._around = [Convolution(weights, tensors, name, of.feed.down.outputs[0], *kernel) for name in names]
+
+    def remember(self, x: Tensor, first: int) -> None:
+        """Write the entries of rows float32 [rows, hidden] into slots first, first + 1, ..."""
+        rotation = self._cache.rotation(slice(first, first + len(x)))
+        self._cache.write(first, *keys_and_values(self._of.mixer, x, self._tensors, rotation))
+
+    def __call__(self, x: Tensor, known: int) -> Tensor:
+        """The layer over a block float32 [rows, hidden] after a text whose first `known` entries are written."""
+        of, tensors, rows = self._of, self._tensors, len(x)
+        since = max(0, known + 1 - of.mixer.window) if of.mixer.window else 0
+        at = Places(known, seen=self._seen(known - since, rows, x.device))
+        context = self._cache.context(at, rows, since)
+        if not self._around:
+            return after_feed(of, after_mixer(of, x, tensors, context), tensors)
+        around_mixer, around_feed = self._around
+        normed = norm(of.pre_mixer, x, tensors)
+        before, after = around_mixer.kernels(normed)
+        x = x + convolved(attention(of.mixer, convolved(normed, before), tensors, context), after)
+        normed = norm(of.pre_feed, x, tensors)
+        before, after = around_feed.kernels(normed)
+        return x + convolved(gated(of.feed, convolved(normed, before), tensors), after)
+
+    def _seen(self, known: int, rows: int, device: torch.device) -> Tensor | None:
+        """bool [rows, known + rows]: what each row sees after so many entries of the text; None for all."""
+        of = self._of.mixer
+        if of.causal or of.window:
+            seen = torch.ones(rows, known + rows, dtype=torch.bool, device=device)
+            seen = seen.triu(known + 1 - of.window) if of.window else seen
+            return seen.tril(known) if of.causal else seen
+        return None
+
+    def memory(self) -> int:
+        """Bytes of the cache."""
+        return self._cache.memory()
 
 
-def matrices(weights: Weights, prefix: str, parts: Mapping[str, int], inputs: int) -> tuple[Tensor, Tensor | None]:
-    """One matrix of those of so many outputs each, which have the same inputs; with their biases if they have some.
+class Convolution:
+    """DFlash2's convolution over a block, around each half of a layer: a row sees those before it without attention.
 
-    Raises:
-        ModelError: weights missing, damaged or of other shapes.
+    With x[i] = 0 before the block, c a channel and g(c) its group, for a half's input (s = 0) and output (s = 1):
+
+        y[i, c] = sum over t of (base[s, t, c] + d[i, s, t, g(c)]) x[i - t, c]
+
+    where d = P times the half's input makes a kernel for each row. Keys: "base_kernel" [2, taps, hidden] and
+    "kernel_projection.weight" [2 taps groups, hidden].
     """
-    names = [f"{prefix}{part}" for part in parts]
-    found = [weights.get(f"{name}.weight", size, inputs) for name, size in zip(names, parts.values(), strict=True)]
-    if f"{names[0]}.bias" not in weights:
-        return torch.cat(found), None
-    biases = [weights.get(f"{name}.bias", size) for name, size in zip(names, parts.values(), strict=True)]
-    return torch.cat(found), torch.cat(biases)
+
+    def __init__(self, weights: Weights, tensors: HeadTensors, prefix: str, hidden: int, taps: int, group: int) -> None:
+        """Read the one whose keys begin with `prefix`; `group` channels share what is made for a row.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        self._taps, self._group, self._tensors = taps, group, tensors
+        self._base = tensors.table(weights, f"{prefix}base_kernel", 2, taps, hidden)
+        made = Matrix((f"{prefix}kernel_projection",), (2 * taps * (hidden // group),), hidden)
+        self._projection = tensors.read(weights, made)
+
+    def kernels(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of a half's input float32 [rows, hidden] the kernels before and after it, float32 [rows, taps, hidden]."""
+        made = self._tensors.product(x, self._projection).view(len(x), 2, self._taps, -1)
+        before, after = (self._base + made.repeat_interleave(self._group, -1)).unbind(1)
+        return before, after
 
 
-def norm_of(weights: Weights, name: str, c: ModelConfig) -> RMSNorm | None:
-    """The norm `name` of each attention head, if there is one.
-
-    Raises:
-        ModelError: it is damaged or of another shape.
-    """
-    found = head_norms(weights, [name], c)
-    return RMSNorm(found[0], c.norm_eps) if found else None
-
-
-def head_norms(weights: Weights, names: Sequence[str], c: ModelConfig) -> list[Tensor]:
-    """The weights float32 [head_dim] of those norms of attention heads that there are.
-
-    Raises:
-        ModelError: they are damaged or of other shapes.
-    """
-    keys = [f"{name}.weight" for name in names]
-    return [weights.get(key, c.head_dim) for key in keys if key in weights]
+def convolved(x: Tensor, kernel: Tensor) -> Tensor:
+    """Rows float32 [rows, hidden] by a kernel float32 [rows, taps, hidden] for each."""
+    made = kernel[:, 0] * x
+    for back in range(1, kernel.shape[1]):
+        made[back:] += kernel[back:, back] * x[:-back]
+    return made

@@ -1,7 +1,7 @@
-"""Medusa-1 (Cai et al. 2024): each head guesses a further place from one state of the target.
+"""Medusa-1 (Cai et al. 2024): each head guesses a further place from one hidden state of the target.
 
-Head i is given the target's last state after the final norm, h, at the token before the pending one, and guesses the
-token i + 1 places after the pending one:
+Head i is given the target's last hidden state after the final norm, h, at the token before the pending one, and guesses
+the token i + 1 places after the pending one:
 
     h = h + silu(W h + b)      for each of its blocks
     scores = V h
@@ -17,19 +17,20 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, checked
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.stand_in import StandIn
-from specchat.engine.heads.target import Target
+from specchat.engine.heads.recipe import HeadRecipe
+from specchat.engine.heads.target import StandIn, Target
+from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.rows import Linear
 from specchat.engine.model.runs import Runs
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix
 
-Head = tuple[list[Linear], Linear]
+Head = tuple[list[Matrix], Matrix]
 """Its blocks, and what gives scores."""
 
 
-class _Keys(Foreign):
+class MedusaKeys(Foreign):
     medusa_num_layers: int = Field(1, ge=0, le=16, description="a number up to 16")
 
 
@@ -43,20 +44,20 @@ class MedusaHeads(StandIn):
             ModelError: weights missing, damaged, or for another target.
         """
         model = target.model
-        blocks = checked(_Keys, files.settings, str(files.folder / "config.json")).medusa_num_layers
+        blocks = checked(MedusaKeys, files.settings, str(files.folder / "config.json")).medusa_num_layers
+        self._last = model.config.layers
         with Weights(files, model.device) as weights:
+            super().__init__(target, HeadRecipe((), (self._last,)), weights.count())
             # Published settings tell of fewer heads than there are.
             self._heads: list[Head] = []
             while f"{len(self._heads)}.{blocks}.weight" in weights:
-                self._heads.append(_head(weights, len(self._heads), blocks, model.config))
+                self._heads.append(_head(weights, self._tensors, len(self._heads), blocks, model.config))
             if not self._heads:
                 raise ModelError(
                     f"{files.folder} holds no Medusa heads with {blocks} block{'s' * (blocks != 1)} each: tensor "
                     f"0.{blocks}.weight is missing."
                 )
-            super().__init__(target, weights.count())
-        self._last = model.config.layers
-        model.tap([self._last])
+        model.tap(self.recipe.aux_layers)
         self._next = 0
 
     @property
@@ -69,21 +70,19 @@ class MedusaHeads(StandIn):
         known = len(self.target.tokens)
         self._next = runs.depths[0] if runs is not None else start + len(tokens) - 1 - known
         hidden = self.target.model.normed(self.target.model.states(self._last, known - 1, known))
-        for linear in self._heads[self._next][0]:
-            hidden = hidden + silu(linear(hidden))
+        for matrix in self._heads[self._next][0]:
+            hidden = hidden + silu(self._tensors.product(hidden, matrix))
         return hidden.expand(len(tokens), -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._heads[self._next][1](hidden[:1]).expand(len(hidden), -1)
+        scores = self._tensors.product(hidden[:1], self._heads[self._next][1])
+        return scores.expand(len(hidden), -1)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Nothing: the target's states are all there is to know."""
-
-    def memory(self) -> int:
-        return sum(linear.memory() for blocks, out in self._heads for linear in (*blocks, out))
+        """Nothing: the target's hidden states are all there is to know."""
 
 
-def _head(weights: Weights, index: int, blocks: int, c: ModelConfig) -> Head:
+def _head(weights: Weights, tensors: HeadTensors, index: int, blocks: int, c: ModelConfig) -> Head:
     out = f"{index}.{blocks}.weight"
     if (shape := weights.shape(out)) != (c.vocab, c.hidden):
         raise ModelError(
@@ -91,9 +90,10 @@ def _head(weights: Weights, index: int, blocks: int, c: ModelConfig) -> Head:
             f"target has {c.vocab} tokens and a hidden size of {c.hidden}."
         )
 
-    def block(j: int) -> Linear:
+    def block(j: int) -> Matrix:
         # Blocks made by repeating a list are one, which safetensors stores once.
         name = f"{index}.{j if f'{index}.{j}.linear.weight' in weights else 0}.linear"
-        return Linear(weights.get(f"{name}.weight", c.hidden, c.hidden), weights.get(f"{name}.bias", c.hidden), True)
+        return tensors.read(weights, Matrix((name,), (c.hidden,), c.hidden, bias=True))
 
-    return [block(j) for j in range(blocks)], Linear(weights.get(out, c.vocab, c.hidden), drafting=True)
+    scores = Matrix((out.removesuffix(".weight"),), (c.vocab,), c.hidden)
+    return [block(j) for j in range(blocks)], tensors.read(weights, scores)

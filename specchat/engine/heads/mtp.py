@@ -1,15 +1,13 @@
 """The layer for multi-token prediction that a target was trained with (DeepSeek-V3, 2024, section 2.2; MiMo, 2025).
 
-h is the target's last state before the final norm, e the embedding of the token after it, and
+h is the target's last hidden state before the final norm, e the embedding of the token after it, and
 
     g = layer(W [norm(h), norm(e)])
     scores = V norm(g)
 
 with the target's own head V. Of a drafted token h is the g before it: the layer was trained for one token and drafts
-further ones from its own states. FastMTP (Cai et al. 2025) trains it for these, on the states after the norms.
+further ones from its own hidden states. FastMTP (Cai et al. 2025) trains it for these, on those after the norms.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -18,15 +16,15 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import HeadLayer, Places
-from specchat.engine.heads.mtp_settings import LAYERS, MtpSettings
+from specchat.engine.heads.layer import Places
+from specchat.engine.heads.recipe import compiles
+from specchat.engine.heads.settings import MTP_LAYERS, MTP_PREFIX, MtpSettings
 from specchat.engine.heads.target import Target
-from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.reference.layer import norm
 
-ALL = "model.mtp_layers."
-PREFIX = f"{ALL}0."
+PREFIX = f"{MTP_PREFIX}.0."
 
 
 class MtpHead(FeatureHead):
@@ -41,41 +39,33 @@ class MtpHead(FeatureHead):
         """
         model = target.model
         given = MtpSettings.read(files, model.config)
-        c = given.layer
+        recipe, hidden = given.recipe(model.config), given.shape.hidden
         with Weights(files, model.device) as weights:
+            super().__init__(target, recipe, weights.count(PREFIX))
             _agree(files, weights)
-
-            def norm(name: str) -> RMSNorm:
-                return RMSNorm(weights.get(f"{PREFIX}{name}_layernorm.weight", c.hidden), c.norm_eps)
-
-            self._of_state, self._of_token, self._before, self._final = map(norm, ("hidden", "token", "input", "final"))
-            self._joined = Linear(weights.get(f"{PREFIX}input_proj.weight", c.hidden, 2 * c.hidden), drafting=True)
-            self._layer = HeadLayer(weights, PREFIX, c, c.hidden, model)
-            super().__init__(target, weights.count(PREFIX), c.hidden)
+            tensors, eps = self._tensors, given.shape.norm_eps
+            self._of_state, self._of_token, self._final = (
+                tensors.read(weights, Norm(f"{PREFIX}{name}_layernorm", hidden, eps))
+                for name in ("hidden", "token", "final")
+            )
+            self._joined = tensors.read(weights, Matrix((f"{PREFIX}input_proj",), (hidden,), 2 * hidden))
+            self._layer = self._read_layer(weights, recipe.layers[0], compiles(given.shape))
         self._normed = given.normed
-        self._last = model.config.layers
-        model.tap([self._last])
-
-    @property
-    def looked_at(self) -> Sequence[int]:
-        return (self._last,)
+        model.tap(recipe.aux_layers)
 
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.normed(states) if self._normed else states
 
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
-        e = self._of_token(embedded)
-        x = self._joined(torch.cat([self._of_state(features), e], -1))
-        return self._layer(self._before(x), x, at)
+        tensors = self._tensors
+        both = [norm(self._of_state, features, tensors), norm(self._of_token, embedded, tensors)]
+        return self._layer(tensors.product(torch.cat(both, -1), self._joined), at)
 
     def fed_on(self, hidden: Tensor) -> Tensor:
-        return self._final(hidden) if self._normed else hidden
+        return norm(self._final, hidden, self._tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.target.model.projected(self._final(hidden))
-
-    def memory(self) -> int:
-        return self._joined.memory() + self._layer.memory() + 4 * self._made.numel()
+        return self.target.model.projected(norm(self._final, hidden, self._tensors))
 
 
 def _agree(files: HeadFiles, weights: Weights) -> None:
@@ -89,7 +79,7 @@ def _agree(files: HeadFiles, weights: Weights) -> None:
             f"{files.folder} holds no layer for multi-token prediction ({PREFIX}*): this copy was made without it, "
             "or is of a target that has none. Take the checkpoint as it was published."
         )
-    if weights.count(ALL) != weights.count(PREFIX):
+    if weights.count(f"{MTP_PREFIX}.") != weights.count(PREFIX):
         raise ModelError(
-            f"{files.folder} holds more layers for multi-token prediction than config.json tells of ({LAYERS})."
+            f"{files.folder} holds more layers for multi-token prediction than config.json tells of ({MTP_LAYERS})."
         )

@@ -1,22 +1,27 @@
-"""config.json of EAGLE heads in the layouts that are published. The app reads it too, so torch stays out of here."""
+"""config.json of heads that go on from features, in the layouts that are published. The app reads it: no torch here."""
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from pydantic import Field
 
+from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, MaybeCount, Switch, Table, checked, shown
+from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, renamed
 from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.recipe import Layer
 from specchat.engine.strategy import Head
 
+MTP_LAYERS = "num_nextn_predict_layers"
+MTP_PREFIX = "model.mtp_layers"
 USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
 """ModelOpt's switches, which EAGLE-3 has all on."""
 MOST_LAYER_IDS = 1024
 
 
-class _Parts(Foreign):
+class Eagle3Parts(Foreign):
     """What the keys of a head are spread over."""
 
     speculators_model_type: str | None = None
@@ -24,7 +29,7 @@ class _Parts(Foreign):
     transformer_layer_config: dict[str, Any] | None = Field(None, description="an object")
 
 
-class _Keys(Foreign):
+class Eagle3Keys(Foreign):
     use_aux_hidden_state: bool = True
     use_input_layernorm_in_first_layer: bool = True
     use_last_layernorm: bool = True
@@ -41,35 +46,48 @@ class _Keys(Foreign):
     pard_token: int | None = Field(None, description="a token's number")
 
 
-class Given(Protocol):
-    """A folder with heads, and `settings`, those of its config.json."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
-
-
-def layer_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
+def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
     """The shapes of a head's layers, which are alike.
 
     Raises:
         ModelError: a key is missing or wrong.
     """
-    return parse_config(files.folder, {"model_type": "llama", **settings})
+    return parse_config(files.folder, {"model_type": families.plain().model_type, **settings})
+
+
+def _on_features(
+    shape: ModelConfig, own: tuple[Layer, ...], aux_layers: tuple[int, ...], scoring: int = 0
+) -> HeadRecipe:
+    """A head that hands a feature from token to token; `scoring` are weights that its compiled chain scores by."""
+    doubled = sum(layer.parameters for layer in own) + scoring if compiles(shape) else 0
+    return HeadRecipe(own, aux_layers, shape.hidden, doubled)
+
+
+def eagle(files: Given, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
+    """The shape and the recipe of an EAGLE head: one layer, without a norm before its attention.
+
+    Raises:
+        ModelError: a key is missing or wrong, or there are more layers.
+    """
+    shape = shape_of(files, files.settings)
+    if shape.layers != 1:
+        raise ModelError(
+            f"{files.folder}: the head has {shape.layers} layers (num_hidden_layers), and EAGLE has one. "
+            "Name the folder under heads.eagle3 if it is of EAGLE-3."
+        )
+    return shape, _on_features(shape, (joined(layers(shape.recipe)[0], shape.hidden),), (target.layers,))
 
 
 @dataclass(frozen=True)
 class Eagle3Settings:
     """How an EAGLE-3 or P-EAGLE head is to be run.
 
-    `states` are the numbers of layers after which the target's states are taken. The head scores `proposes` tokens.
-    `mask` is the token that P-EAGLE has in the place of those it does not know.
+    `aux_layers` are the numbers of layers after which the target's hidden states are taken. The head scores `proposes`
+    tokens. `mask` is the token that P-EAGLE has in the place of those it does not know.
     """
 
-    layer: ModelConfig
-    states: tuple[int, ...]
+    shape: ModelConfig
+    aux_layers: tuple[int, ...]
     proposes: int
     norm_before_residual: bool
     norm_before_fc: bool
@@ -85,22 +103,22 @@ class Eagle3Settings:
             ModelError: a key is missing, wrong, or asks for what is not known.
         """
         raw, path = files.settings, str(files.folder / "config.json")
-        parts = checked(_Parts, raw, path)
+        parts = checked(Eagle3Parts, raw, path)
         told = parts.speculators_model_type or kind
         if told != kind:
             raise ModelError(f"{path}: speculators_model_type is {shown(told)}, and these should be {kind} heads.")
-        known = checked(_Keys, {**parts.eagle_config, **raw}, path)
+        known = checked(Eagle3Keys, {**parts.eagle_config, **raw}, path)
         for key in USUAL:
             if not getattr(known, key):
                 raise ModelError(f"{path}: {key} is not true, and no other EAGLE-3 head is run.")
         before = known.norm_before_residual
-        layer = layer_of(files, raw if parts.transformer_layer_config is None else parts.transformer_layer_config)
-        proposes = known.draft_vocab_size or layer.vocab
+        shape = shape_of(files, raw if parts.transformer_layer_config is None else parts.transformer_layer_config)
+        proposes = known.draft_vocab_size or shape.vocab
         if proposes > target.vocab:
             raise ModelError(f"{path}: draft_vocab_size is {proposes}, and the target has {target.vocab}.")
         return cls(
-            layer=layer,
-            states=_states(known.eagle_aux_hidden_state_layer_ids, target.layers, path),
+            shape=shape,
+            aux_layers=_aux_layers(known.eagle_aux_hidden_state_layer_ids, target.layers, path),
             proposes=proposes,
             # EAGLE-3 heads of speculators that lack it were trained with it, others without.
             norm_before_residual=parts.speculators_model_type == "eagle3" if before is None else before,
@@ -110,8 +128,26 @@ class Eagle3Settings:
             mask=_mask(known, target.vocab, path),
         )
 
+    def recipe(self, target: ModelConfig, first: str = "layers.0.") -> HeadRecipe:
+        """The head: its first layer, named after `first`, is given token and feature side by side."""
+        head, *rest = layers(self.shape.recipe)
+        head = renamed(joined(head, 2 * self.shape.hidden), "layers.0.", first)
+        # A chain that is compiled scores all tokens.
+        scoring = target.vocab * self.shape.hidden if self.mask is None else 0
+        return _on_features(self.shape, (head, *rest), self.aux_layers, scoring)
 
-def _mask(known: _Keys, vocab: int, path: str) -> int | None:
+
+def eagle_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
+    """The recipe of an EAGLE head, as `eagle`."""
+    return eagle(files, target)[1]
+
+
+def eagle3_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
+    """The recipe of an EAGLE-3 or P-EAGLE head, as `Eagle3Settings.read`."""
+    return Eagle3Settings.read(files, target, family).recipe(target)
+
+
+def _mask(known: Eagle3Keys, vocab: int, path: str) -> int | None:
     """By the names that trainers and servers have for it."""
     for key in ("mask_token_id", "ptd_token_id", "pard_token"):
         if (token := getattr(known, key)) is not None:
@@ -121,8 +157,8 @@ def _mask(known: _Keys, vocab: int, path: str) -> int | None:
     return None
 
 
-def _states(given: list[int] | None, layers: int, path: str) -> tuple[int, ...]:
-    """After how many layers states are taken: what is `given`, or the paper's low, middle and high ones."""
+def _aux_layers(given: list[int] | None, layers: int, path: str) -> tuple[int, ...]:
+    """After how many layers hidden states are taken: what is `given`, or the paper's low, middle and high ones."""
     if given is None:
         given = [2, layers // 2, layers - 3]
     if not given or not all(0 <= i <= layers for i in given):
@@ -130,3 +166,61 @@ def _states(given: list[int] | None, layers: int, path: str) -> tuple[int, ...]:
             f"{path}: eagle_aux_hidden_state_layer_ids is {shown(given)}, and the target has {layers} layers."
         )
     return tuple(given)
+
+
+class MtpKeys(Foreign):
+    num_nextn_predict_layers: int = Field(1, description="a number of layers")
+    num_speculative_steps: int | None = Field(None, description="a whole number")
+
+
+def has_mtp(settings: Mapping[str, Any]) -> bool:
+    """Whether these settings of a target tell of layers for multi-token prediction."""
+    return settings.get(MTP_LAYERS) not in (None, 0, False)
+
+
+@dataclass(frozen=True)
+class MtpSettings:
+    """How a layer for multi-token prediction, of this `shape`, is to be run.
+
+    `normed` says that its states are those after a norm, as FastMTP's are (Cai et al. 2025): the target's after the
+    final one, its own after its last.
+    """
+
+    shape: ModelConfig
+    normed: bool
+
+    @classmethod
+    def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
+        """From `files`, which are `target`'s own or of its shape.
+
+        Raises:
+            ModelError: a key is missing or wrong, they are of another target, or ask for what is not run.
+        """
+        raw, path = files.settings, files.folder / "config.json"
+        if "speculators_model_type" in raw:
+            raise ModelError(
+                f"{path} is of speculators, whose MTP layers are not run: they take token and state in another order."
+            )
+        known = checked(MtpKeys, raw, str(path))
+        if known.num_nextn_predict_layers != 1:
+            raise ModelError(
+                f"{path}: {MTP_LAYERS} is {shown(known.num_nextn_predict_layers)}, and only one such layer is run."
+            )
+        shape = shape_of(files, raw)
+        if (shape.vocab, shape.hidden) != (target.vocab, target.hidden):
+            raise ModelError(
+                f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
+                f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
+            )
+        return cls(shape.cut(1), normed=bool(known.num_speculative_steps))
+
+    def recipe(self, target: ModelConfig) -> HeadRecipe:
+        """The layer with what joins state and token. It may stand among all of the target's tensors."""
+        hidden = self.shape.hidden
+        found = _on_features(self.shape, layers(self.shape.recipe, MTP_PREFIX), (target.layers,))
+        return replace(found, parameters=found.layers[0].parameters + 2 * hidden * hidden + 3 * hidden)
+
+
+def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
+    """The recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
+    return MtpSettings.read(files, target).recipe(target)

@@ -1,15 +1,120 @@
-"""What heads' tensors must be for a target, and their embeddings."""
+"""Heads' tensors, read by the recipe of their parts, and what they must be for a target."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.target import Target
+from specchat.engine.model.matrices import read_norm
+from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Layer, Matrix, Norm
+
+Part = TypeVar("Part", Matrix, Norm)
+
+
+class HeadTensors:
+    """The tensors of a head, as `reference.layer` takes them; its products are for drafting, however they round."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[str, Tensor] = {}
+        self._products: dict[Matrix, Callable[[Tensor], Tensor]] = {}
+        self._bytes = 0
+
+    def vector(self, name: str) -> Tensor:
+        """Tensor `name`, float32 [size]."""
+        return self._vectors[name]
+
+    def product(self, x: Tensor, of: Matrix) -> Tensor:
+        """x W^T + b: float32 [rows, inputs] -> float32 [rows, outputs]."""
+        return self._products[of](x)
+
+    def memory(self) -> int:
+        """Bytes of matrices and tables."""
+        return self._bytes
+
+    def read(self, weights: Weights, part: Part) -> Part:
+        """Read a part, and return it.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        if isinstance(part, Norm):
+            self._vectors[f"{part.name}.weight"] = read_norm(weights, part)
+        elif part not in self._products:
+            self.put(part, *stored(weights, part))
+        return part
+
+    def put(self, part: Matrix, weight: Tensor, bias: Tensor | None = None) -> Matrix:
+        """Take `weight` float32 [outputs, inputs] and `bias` float32 [outputs] as `part`, and return that."""
+        self._products[part] = made = Linear(weight, bias)
+        self._bytes += made.memory()
+        return part
+
+    def read_layer(self, weights: Weights, of: Layer, apart: bool = False) -> Layer:
+        """Read a layer; the same with the biases and the norms of heads that are stored, which settings do not tell.
+
+        With `apart` queries are a product of their own, so that keys and values can be made without them.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        of = as_stored(weights, of)
+        qkv, *others = of.products
+        parts = (qkv.only(0, 1), of.mixer.key_value) if apart else (qkv,)
+        for matrix in (*parts, *others):
+            self.read(weights, matrix)
+        if apart:
+            self._products[qkv] = lambda x: torch.cat([self.product(x, part) for part in parts], -1)
+        for norm in of.norms:
+            self.read(weights, norm)
+        return of
+
+    def table(self, weights: Weights, name: str, *shape: int) -> Tensor:
+        """Tensor `name` of exactly `shape`, of which rows are looked up.
+
+        Raises:
+            ModelError: it is missing, damaged or of another shape.
+        """
+        found = weights.get(name, *shape)
+        self._bytes += found.nbytes
+        return found
+
+
+def stored(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
+    """The matrix float32 [outputs, inputs] and its bias float32 [outputs], None where it has none.
+
+    Raises:
+        ModelError: they are missing, damaged or of other shapes.
+    """
+    found = [weights.get(f"{name}.weight", outputs, part.inputs) for name, outputs in part.parts]
+    biases = [weights.get(f"{name}.bias", outputs) for name, outputs in part.parts] if part.bias else []
+    return torch.cat(found), torch.cat(biases) if biases else None
+
+
+def biased(weights: Weights, part: Matrix) -> Matrix:
+    """`part` with biases if they are stored."""
+    return replace(part, bias=f"{part.names[0]}.bias" in weights)
+
+
+def as_stored(weights: Weights, of: Layer) -> Layer:
+    """`of` with the biases and the norms of heads that are stored."""
+    mixer, feed = of.mixer, of.feed
+    prefix = mixer.out.names[0].rpartition(".")[0]
+    query, key = (
+        Norm(f"{prefix}.{name}", mixer.head_dim, of.norms[0].eps) if f"{prefix}.{name}.weight" in weights else None
+        for name in ("q_norm", "k_norm")
+    )
+    qkv, out = biased(weights, mixer.qkv), biased(weights, mixer.out)
+    return replace(
+        of,
+        mixer=replace(mixer, qkv=qkv, out=out, query_norm=query, key_norm=key),
+        feed=replace(feed, gate_up=biased(weights, feed.gate_up), down=biased(weights, feed.down)),
+    )
 
 
 def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, inputs: int) -> None:
@@ -47,28 +152,3 @@ def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
         if int(known.sum()) != rows or not bool(known[tokens].all()):
             raise ModelError(f"{weights.folder}: tensors d2t and t2d are about different tokens.")
     return tokens
-
-
-class Embedding:
-    """The head's own embeddings, or the target's where it has none: `own` is None then."""
-
-    def __init__(self, weights: Weights, target: Target, hidden: int) -> None:
-        """Read them.
-
-        Raises:
-            ModelError: they are of another shape.
-        """
-        name, self._target = "embed_tokens.weight", target
-        self.own = weights.get(name, target.vocab, hidden) if name in weights else None
-        if self.own is None and hidden != target.config.hidden:
-            raise ModelError(f"{weights.folder}: tensor {name} is missing, and the target's has another size.")
-
-    def __call__(self, tokens: Sequence[int]) -> Tensor:
-        """float32 [len(tokens), hidden]."""
-        if self.own is None:
-            return self._target.embedded(tokens)
-        return embedding(torch.tensor(tokens, device=self.own.device), self.own).float()
-
-    def memory(self) -> int:
-        """Bytes held."""
-        return 0 if self.own is None else self.own.nbytes

@@ -16,14 +16,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
 
-from specchat.engine.heads.block_settings import MOST_RANK, number
+from specchat.engine.foreign import Count, Foreign, MaybeCount, checked
+from specchat.engine.heads.block_settings import MOST_BLOCK, MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import joined
-from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Gated, Matrix
+from specchat.engine.reference.layer import gated
 from specchat.engine.strategy import Head
 
 PUBLISHED = ("xpress_head.", "w1", "mix.L", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "w2")
@@ -31,33 +31,48 @@ SPECULATORS = ("refiner_head.", "token_embed", "mix_l", "mlp_gate", "mlp_up", "m
 """Prefix and names of W1, L, the parts of the mlp, and W2 in the authors' files and in those of speculators."""
 
 
+class XPressKeys(Foreign):
+    xpress_block_size: MaybeCount = None
+    xpress_rank: Count = 256
+    xpress_mlp_ratio: Count = 2
+    xpress_mlp_hidden: MaybeCount = None
+
+
 class XPressHead(DFlashHead):
     """Keys: DFlash's, and after a prefix "down_h", "down_g" and "in_proj" for D, E and F, and the names above."""
 
     family: ClassVar[Head] = "xpress"
 
+    def _size(self, files: HeadFiles) -> int:
+        self._known = checked(XPressKeys, self._given.settings, str(files.folder / "config.json"))
+        size = self._given.known.block_size or self._known.xpress_block_size
+        return number(files, size, "block_size", 2, MOST_BLOCK)
+
     def _more(self, files: HeadFiles, weights: Weights) -> None:
-        known, c, block = self._given.known, self._given.layer, self._given.block
+        known, shape, block, tensors = self._known, self._given.shape, self._block_size, self._tensors
         rank = number(files, known.xpress_rank, "xpress_rank", 1, MOST_RANK)
         ratio = number(files, known.xpress_mlp_ratio, "xpress_mlp_ratio", 1, 16)
         inner = number(files, known.xpress_mlp_hidden or ratio * rank, "xpress_mlp_hidden", 1, 16 * MOST_RANK)
         prefix, w1, mixer, gate, up, down, w2 = PUBLISHED if "xpress_head.w1.weight" in weights else SPECULATORS
-        self._w1 = weights.get(f"{prefix}{w1}.weight", c.vocab, rank)
-        self._of_row = joined(weights, prefix, {"down_h": rank}, c.hidden)
-        self._of_block = joined(weights, prefix, {"down_g": rank}, c.hidden)
+
+        def matrix(name: str, outputs: int, inputs: int) -> Matrix:
+            return tensors.read(weights, Matrix((f"{prefix}{name}",), (outputs,), inputs))
+
+        self._w1 = tensors.table(weights, f"{prefix}{w1}.weight", shape.vocab, rank)
+        self._of_row, self._of_block = (matrix(name, rank, shape.hidden) for name in ("down_h", "down_g"))
         fused = weights.get(f"{prefix}in_proj.weight", rank, 3 * rank)
-        self._fused, self._of_token = (
-            Linear(one, drafting=True) for one in (fused[:, : 2 * rank], fused[:, 2 * rank :])
-        )
-        self._mixer = weights.get(f"{prefix}{mixer}", rank, block, block).permute(1, 2, 0).contiguous()
-        self._gate_up = joined(weights, prefix, {gate: inner, up: inner}, rank)
-        self._down = joined(weights, prefix, {down: rank}, inner)
-        self._w2 = joined(weights, prefix, {w2: self._given.proposes}, rank)
+        self._fused = tensors.put(Matrix(("of row and block",), (rank,), 2 * rank), fused[:, : 2 * rank])
+        self._of_token = tensors.put(Matrix(("of token",), (rank,), rank), fused[:, 2 * rank :])
+        self._mixer = tensors.table(weights, f"{prefix}{mixer}", rank, block, block).permute(1, 2, 0).contiguous()
+        gate_up = Matrix((f"{prefix}{gate}", f"{prefix}{up}"), (inner, inner), rank)
+        self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
+        self._w2 = matrix(w2, self._given.proposes, rank)
 
     def _guess(self, pending: int, known: int) -> None:
         super()._guess(pending, known)
-        mean = self._of_block(self._block.mean(0, keepdim=True)).expand(len(self._block), -1)
-        self._without = self._fused(torch.cat([self._of_row(self._block), mean], -1))
+        product, mean = self._tensors.product, self._block.mean(0, keepdim=True)
+        of_block = product(mean, self._of_block).expand(len(self._block), -1)
+        self._without = product(torch.cat([product(self._block, self._of_row), of_block], -1), self._fused)
         """x float32 [block, rank] but for what p adds."""
         self._x = torch.zeros_like(self._without)
         if self._given.first:
@@ -65,17 +80,12 @@ class XPressHead(DFlashHead):
 
     def _tell(self, row: int, token: int) -> None:
         """The token before a row is known."""
-        self._x[row] = self._without[row] + self._of_token(self._w1[token : token + 1].float())[0]
+        of_token = self._tensors.product(self._w1[token : token + 1].float(), self._of_token)[0]
+        self._x[row] = self._without[row] + of_token
 
     def _scored(self, place: int) -> Tensor:
         row = self._given.first + place
         self._tell(row, self._before[place])
         y = self._x[row] + (self._mixer[row, : row + 1] * self._x[: row + 1]).sum(0)
-        gate, up = self._gate_up(y.unsqueeze(0)).chunk(2, -1)
-        z = y + self._down(silu(gate) * up)
-        return self._base[place] + self._scores.spread(self._w2(z), 0.0)[0]
-
-    def memory(self) -> int:
-        products = (self._of_row, self._of_block, self._fused, self._of_token, self._gate_up, self._down, self._w2)
-        held = self._w1.nbytes + self._mixer.nbytes
-        return super().memory() + sum(one.memory() for one in products) + held
+        z = y + gated(self._mlp, y.unsqueeze(0), self._tensors)
+        return self._base[place] + self._scores.spread(self._tensors.product(z, self._w2), 0.0)[0]

@@ -7,7 +7,7 @@ from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.need import need
+from specchat.engine.heads.recipe import need
 from specchat.engine.hub import locate
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu import Gpu, find_gpu

@@ -29,13 +29,12 @@ class Linear:
     On the processor a matrix that float16 holds is kept so, half the bytes; on a GPU all are kept as bfloat16.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None, drafting: bool = True) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """`weight` float32 or, on a GPU, bfloat16 [outputs, inputs], `bias` float32 [outputs].
 
         Raises:
             MemoryError, RuntimeError: memory ran out (`out_of_memory.ran_out`).
         """
-        assert drafting
         halved = None
         if weight.device.type != "cpu":
             halved = _narrow(weight, bias)

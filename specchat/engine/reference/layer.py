@@ -17,18 +17,22 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"silu": silu}
 
 
 class Tensors(Protocol):
-    """The tensors that a recipe names."""
+    """The tensors that layers name."""
 
     def vector(self, name: str) -> Tensor:
         """Tensor `name`, float32 [size]."""
         ...
 
-    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
-        """Rows of a table: int64 [...] -> float32 [..., hidden]."""
-        ...
-
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
+        ...
+
+
+class ModelTensors(Tensors, Protocol):
+    """The tensors that a recipe names."""
+
+    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
+        """Rows of a table: int64 [...] -> float32 [..., hidden]."""
         ...
 
 
@@ -41,11 +45,13 @@ class Context(NamedTuple):
         entries: from the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all positions
             that are attended, float32 [..., kv_heads, positions, head_dim].
         seen: bool [rows, positions], which of these a row attends to; None: all.
+        attend: from queries and what `entries` returned to the mixed values, as `attended`.
     """
 
     rotation: tuple[Tensor, Tensor] | None
     entries: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     seen: Tensor | None = None
+    attend: Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
 
 
 def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
@@ -53,9 +59,10 @@ def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
     return after_feed(of, after_mixer(of, x, tensors, context), tensors)
 
 
-def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
-    """The hidden states after the first half of a layer."""
-    mixed = attention(of.mixer, norm(of.pre_mixer, x, tensors), tensors, context)
+def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context, inputs: Tensor | None = None) -> Tensor:
+    """The hidden states after the first half of a layer; attention may be given other `inputs` than x with its norm."""
+    inputs = norm(of.pre_mixer, x, tensors) if inputs is None else inputs
+    mixed = attention(of.mixer, inputs, tensors, context)
     return x + of.residual * norm(of.post_mixer, mixed, tensors)
 
 
@@ -82,14 +89,30 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
     if context.rotation is not None:
         query, key = (turned(each, *context.rotation) for each in (query, key))
     keys, values = context.entries(key, value)
+    mixed = (context.attend or attended)(of, query, keys, values, context.seen)
+    return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
+
+
+def attended(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
+    """The values float32 [..., heads, rows, head_dim] that queries of that shape mix; the rest as in `Context`."""
     # Query heads that share keys are rows of one product.
     grouped = query.unflatten(-3, (of.kv_heads, -1))
     scores = of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2))
-    if context.seen is not None:
+    if seen is not None:
         by_row = scores.unflatten(-2, grouped.shape[-3:-1])
-        scores = by_row.masked_fill(~context.seen, float("-inf")).flatten(-3, -2)
-    mixed = (scores.softmax(-1) @ values).unflatten(-2, grouped.shape[-3:-1]).flatten(-4, -3)
-    return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
+        scores = by_row.where(seen, float("-inf")).flatten(-3, -2)
+    mixed: Tensor = (scores.softmax(-1) @ values).unflatten(-2, grouped.shape[-3:-1])
+    return mixed.flatten(-4, -3)
+
+
+def keys_and_values(
+    of: Attention, x: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """The entries float32 [..., kv_heads, rows, head_dim] of rows float32 [..., rows, inputs] that ask nothing."""
+    key, value = tensors.product(x, of.key_value).chunk(2, -1)
+    key = norm(of.key_norm, key, tensors)
+    key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (key, value))
+    return key if rotation is None else turned(key, *rotation), value
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -106,12 +129,12 @@ def gated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
     return tensors.product(ACTIVATIONS[of.activation](gate) * up, of.down)
 
 
-def embedded(of: Recipe, tokens: Tensor, tensors: Tensors) -> Tensor:
+def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
     """The hidden states float32 [..., hidden] of tokens int64 [...] before the first layer."""
     return of.embed_scale * tensors.rows(of.embed, tokens)
 
 
-def hidden_states(of: Recipe, tokens: Tensor, tensors: Tensors) -> list[Tensor]:
+def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Tensor]:
     """Hidden states of whole texts, int64 [..., rows], before the first layer and after each."""
     states = [embedded(of, tokens, tensors)]
     for each in of.layers:
