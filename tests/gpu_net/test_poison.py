@@ -10,7 +10,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device import decoder as passes
-from specchat.engine.device import executor as steps
+from specchat.engine.device import drafting as steps
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.options import Sampling
 from specchat.engine.runners.device import device_runner
@@ -92,8 +92,8 @@ def test_buffers_are_found_wherever_they_are_held(runner: Runner) -> None:
     found = {path for path, _ in buffers(executor)}
     assert found >= {
         "new",
-        "_sure",
-        "_token",
+        "drafts._sure",
+        "drafts._token",
         "_drawn.scores",
         "_state.sure",
         "_verifier._on_host",
