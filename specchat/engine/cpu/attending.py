@@ -1,7 +1,7 @@
-"""Attention over the cache: a few queries at a time look at the same keys and values.
+"""Attention over the KV cache, for a few queries at a time over the same keys and values.
 
-What a query gets does not depend on the others: its sums have one order, and what lies behind its own place weighs 0,
-which adds nothing as long as values are finite.
+A query's result does not depend on the others: its sums have one order. KV entries after its own position weigh 0,
+which adds nothing while values are finite.
 """
 
 from collections.abc import Callable
@@ -36,9 +36,9 @@ from specchat.engine.cpu.tiles import FLOAT32, tile
 from specchat.engine.model.vectors import LANES, QUERIES
 
 KEYS = 4
-"""Keys that are multiplied at a time: their sums end in one vector."""
+"""Keys multiplied at a time: their sums end in one vector."""
 PANELS = 4 if wide_vectors() else 1
-"""Vectors of a value whose sums of QUERIES queries registers hold."""
+"""Vectors of a value whose sums for QUERIES queries fit in registers."""
 
 
 @inner
@@ -67,11 +67,11 @@ def attention(
     qkv_row: int,
     scratch: int,
 ) -> None:
-    """The query heads that share key-value head `head`: their results take the queries' places in `qkv`.
+    """Attend with the query heads that share key-value head `head`; results replace the queries in `qkv`.
 
-    The slots of the cache are those of a chain, so a run overwrites what a run before it left there. A norm is 0
-    where there is none; `stash_jump` is the elements from a stashed key to its value; `scratch` has
-    `vectors.attention_room`.
+    The cache holds one chain's positions, so a span overwrites what an earlier span left there. Addresses of norms
+    are 0 for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. `scratch` has
+    `vectors.attention_room` elements.
     """
     width = 4 * size
     one, queries = scratch, scratch + width
@@ -130,11 +130,11 @@ def _attend(
     """softmax(scale * query keys^T) values for `count` queries, 1 or QUERIES of them.
 
     Args:
-        first: the number of the first: of queries with numbers below `group`, the first `seen` entries count, of
-            the next `group` one more, and so on.
+        first: index of the first query. Queries below `group` attend to `seen` KV entries, the next `group` to one
+            more, and so on.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
-            [QUERIES, slots + LANES].
-        keys, values: float32 [slots, size].
+            [QUERIES, capacity + LANES].
+        keys, values: float32 [capacity, size].
     """
     outs = queries + 4 * QUERIES * size
     scores, row = outs + 4 * QUERIES * size, slots + LANES
@@ -170,9 +170,10 @@ def _attend(
 
 @constants_primitive
 def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any, out: Any, row: Any) -> Any:
-    """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, a multiple of LANES, for `count` keys, of KEYS.
+    """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, for `count` keys.
 
-    out is float32, its rows `row` elements apart; `rows` is a constant.
+    `size` is a multiple of LANES, `count` one of KEYS. out is float32, its rows `row` elements apart; `rows` is a
+    constant.
     """
     most = rows.literal_value if wide_vectors() else 1
 
@@ -204,10 +205,10 @@ def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any
 
 
 def _sums(builder: Any, vectors: list[Any]) -> Any:
-    """The sums of the lanes of 4 or 16 vectors, one a lane, each lane joined in one order whatever there is beside."""
+    """Lane sums of 4 or 16 vectors, one a lane; the order of each sum does not depend on the other vectors."""
 
     def halved(a: Any, b: Any, run: int) -> Any:
-        """Runs of 2 `run` lanes of a, then of b, each half the other's added."""
+        """Fold groups of 2 `run` lanes of a, then of b: add the two halves of each group."""
         lanes = [i for i in range(2 * LANES) if i // run % 2 == 0]
         halves = (ir.Constant(WORDS, lanes), ir.Constant(WORDS, [i + run for i in lanes]))
         return builder.fadd(*(builder.shuffle_vector(a, b, half) for half in halves))
@@ -245,7 +246,7 @@ def _peak(typing: Any, x: Any, size: Any) -> Any:
 
 
 def _reduced(start: float, join: Callable[[Any, Any, Any], Any]) -> Any:
-    """The lanes joined, and then each other; of an address and a count."""
+    """Make a reduction of the float32 at an address: vectors first, then the lanes of the result."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, size = arguments

@@ -1,6 +1,6 @@
-"""A chain of drafted tokens in one go: passes, choices and the draft's end, without a word of Python between them.
+"""Draft chains in one compiled call: passes, choices and the end of the draft, without Python in between.
 
-It reads like `decoding/host_loops.py`, which goes token by token where this cannot, and drafts the same tokens.
+It follows `decoding/host_loops.py`, which drafts the same tokens one call each where this cannot run.
 """
 
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ from specchat.engine.model.vectors import LANES
 
 _drawn: Any = drawn
 _COUNTERS = -1
-"""Where the counters are among both."""
+"""Index of the counters in `of_layers` and `of_head`."""
 _LOGITS = 5
 
 
 @constants_primitive
 def _column(typing: Any, form: Any, packed: Any, token: Any, inputs: Any, out: Any) -> Any:
-    """Row `token` of a packed dense matrix as float32 [inputs] at `out`."""
+    """Write row `token` of a packed dense matrix as float32 [inputs] to `out`."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         _, packed, token, inputs, out = arguments
@@ -56,7 +56,7 @@ def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> Non
 
 @inner
 def _chosen(logits: Any, row: int, temperature: np.float32, seed: np.uint64, position: int, scores: Any) -> int:
-    """The token that a row of logits gives at a position, -1 for none; its `scores` are filled."""
+    """Choose the token of a row of logits at a position, -1 for none; fill `scores`."""
     if temperature > 0:
         for i in range(len(scores)):
             scores[i] = logits[row, i] / temperature
@@ -128,28 +128,31 @@ def drafted(
     tokens: Any,
     confidence: Any,
 ) -> int:
-    """Draft up to `limit` tokens; their number, or -1 where all scores of one are -inf or NaN.
+    """Draft up to `limit` tokens and return their number; -1 if all scores of a token are -inf or NaN.
 
     Args:
-        rows: how many tokens go through first, from slot `start` on; the cache holds all before.
-        ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`. 0 for a head.
-        embed: address of the packed embeddings, which lie in `form` and are multiplied by `embed_scale`.
-        said: int64 [slots + 1], the tokens by their slots, up to those that go through first; after them is put what
-            is guessed and drafted.
-        trust: of `guessing.guess`.
-        run: int64 [1, 4], rows as a run; `before` is empty.
-        x: float32 [>= rows + `ahead`, hidden]; of a head the features of the rows, which stand a slot before their
-            tokens.
-        entries: `passes.ENTRIES`, of `layers` and of `head`, whose logits have 1 + `ahead` rows.
-        inputs: float32 [>= rows, 2 hidden] of a head's attention, its norms of tokens and of features [2, hidden], and
-            `made` [slots, hidden], which is filled with the features it made; of no rows where this is not a head.
-        onto_normed: whether a head adds to normed features; `eps` is of the `norms`.
+        rows: tokens of the first pass, from position `start` on; the cache holds all earlier KV entries.
+        nested: most proposed tokens that go along in a pass; see `nested_speculation.py`. 0 for a head.
+        embed: address of the packed embeddings, stored as `form` and multiplied by `embed_scale`.
+        token_ids: int64 [capacity + 1], by position, up to the tokens of the first pass; filled with proposed and
+            drafted tokens after them.
+        acceptance: as in `nested_speculation.propose`.
+        span: int64 [1, 4], the rows as one span; `ancestors` is empty.
+        x: float32 [>= rows + `nested`, hidden]; for a head the features of the rows, which stand one position before
+            their tokens.
+        entries: `passes.ENTRIES`, of `layers` and of `head`, whose logits have 1 + `nested` rows.
+        inputs: float32 [>= rows, 2 hidden], the inputs of a head's attention; no rows for a model.
+        norms: float32 [2, hidden], a head's norms of tokens and of features.
+        made: float32 [capacity, hidden], filled with the features that a head made.
+        onto_normed: True if a head adds to normed features; `eps` belongs to `norms`.
         temperature: 0 takes the largest score.
-        shares: float64 [3, places]: bounds of probabilities (the last place has none), how often a token stays whose
-            probability lies there, and how often the one after it does; see `decoding/length_policy.py`.
-        chance: that all that was drafted before stays; the draft ends where it falls below `least`, the next token
-            included, and after a token of `ends`, int64 [any].
-        scores: float32 [vocab]; `tokens` and `confidence`, int64 and float64 [>= limit], are filled.
+        calibration: float64 [3, bins]: upper bounds of probability (none for the last bin), acceptance rate of tokens
+            in the bin, and acceptance rate of the tokens after them; see `decoding/length_policy.py`.
+        chance: probability that every earlier draft token is accepted. The draft ends when this, times the next
+            token's rate, falls below `least`.
+        ends: int64 [any], tokens after which the draft ends.
+        scores: float32 [vocab], scratch.
+        tokens, confidence: int64 and float64 [>= limit], filled with the draft.
     """
     hidden, headed = x.shape[1], len(inputs) > 0
     to, width = (address(inputs), 8 * hidden) if headed else (address(x), 4 * hidden)
@@ -204,16 +207,16 @@ def drafted(
 
 _drafted: Any = drafted
 NO_FEATURES: tuple[Any, ...] = (*[np.zeros((0, 0), np.float32)] * 3, False, 0.0)
-"""What `drafted` takes where no head drafts."""
+"""Arguments of `drafted` for a head, where a model drafts."""
 
 
 def form_of(packed: NDArray[Any]) -> int:
-    """How packed embeddings lie."""
+    """Storage format of packed embeddings."""
     return BFLOAT16 if packed.dtype == np.int16 else FLOAT16 if packed.dtype == np.float16 else FLOAT32
 
 
 class Chains:
-    """Drafts chains with the arrays of one decoder, which one thread passes."""
+    """Drafter of chains on the arrays of one decoder, in one thread."""
 
     def __init__(
         self,
@@ -227,10 +230,15 @@ class Chains:
         of_head: tuple[Any, ...],
         of_features: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """`entries` are `passes.ENTRIES`; `embed` is packed, of `vocab` tokens, and
-        multiplied by `embed_scale`; `said` has the tokens by slots;
-        `of_layers` and `of_head` are what the passes take after their rows, and `of_features` what `drafted` takes of a
-        head after these."""
+        """Keep the arguments that every chain has.
+
+        Args:
+            entries: `passes.ENTRIES`.
+            embed: packed embeddings of `vocab` tokens, which are multiplied by `embed_scale`.
+            token_ids: int64, by position.
+            of_layers, of_head: arguments of the passes after their rows.
+            of_features: arguments of `drafted` for a head.
+        """
         self._last, self._said, self._of_features = vocab - 1, said, of_features
         self._entries = entries
         self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
@@ -241,8 +249,8 @@ class Chains:
         self._scores: dict[int, NDArray[np.float32]] = {}
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going) -> list[tuple[int, float]]:
-        """As `CachedDecoder.drafted`."""
-        # A target may choose a padding token that a draft has no row for.
+        """Draft a chain; see `CachedDecoder.drafted`."""
+        # A target may choose a padding token that a draft model has no row for.
         self._said[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
         made, confidence = np.empty(going.limit, np.int64), np.empty(going.limit, np.float64)
         scores = self._scores.setdefault(going.vocab, np.empty(going.vocab, np.float32))

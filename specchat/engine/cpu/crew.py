@@ -1,4 +1,4 @@
-"""Threads that make passes together, and sleep where none comes for a while."""
+"""Threads that run passes together, and sleep when no pass comes for a while."""
 
 import threading
 import weakref
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.orders import PASSED, announce, board, follow, lead, sent_for, take_back
 
 AWAKE = 0.002
-"""Seconds that a thread looks for the next pass, about what comes between two checks of a small model."""
+"""Seconds for which a thread spins for the next pass: about the time between two passes of a small target."""
 _LOOKS = 2000
-"""Looks by which it is found how long one takes."""
+"""Looks that are timed to find how long one takes."""
 
 Calls = SimpleQueue[bool]
 
 
 class Crew:
-    """Up to `size` threads, the caller being one of them; `active` work."""
+    """Pool of up to `size` threads with the caller; `active` of them work on a pass."""
 
     def __init__(self, size: int) -> None:
         self.active = size
@@ -33,11 +33,11 @@ class Crew:
         ]
         for thread in threads:
             thread.start()
-        # Also at exit, before Python ends: a thread that wakes later is killed, and may take the process with it.
+        # Also at exit, before Python ends: a thread that wakes later is killed, and may crash the process.
         weakref.finalize(self, _dismiss, self._board, self._calls, threads)
 
     def run(self, *arguments: Any) -> None:
-        """`scoring.passed(*arguments, thread, threads)` in every active thread; back when all are."""
+        """Run `scoring.passed(*arguments, thread, threads)` in every active thread; return when all have ended."""
         if self.active > 1:
             announce(self._board)
             for number, calls in enumerate(self._calls[: self.active - 1], 1):
@@ -47,7 +47,7 @@ class Crew:
 
 
 def looks() -> int:
-    """How many looks for an order take AWAKE."""
+    """Number of looks for an order that take AWAKE seconds."""
     alone = board(2)
     times = []
     for _ in range(3):
@@ -58,8 +58,8 @@ def looks() -> int:
 
 
 def _dismiss(shared: NDArray[np.int64], all_calls: list[Calls], threads: list[threading.Thread]) -> None:
-    """Let the threads end, and wait until they have."""
-    take_back(shared)  # what was interrupted
+    """End the threads and join them."""
+    take_back(shared)  # of an interrupted pass
     for calls in all_calls:
         calls.put(False)
     for thread in threads:

@@ -1,4 +1,4 @@
-"""The Llama-family decoder as one compiled pass: what `model/decoder.py` computes, in a fraction of the time."""
+"""Llama-family decoder as one compiled pass: computes the same as `model/decoder.py`, in a fraction of the time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,12 +33,11 @@ from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
 
 TRIALS, MOMENT = (3, 20), 0.005
-"""The least and the most passes by which a number of threads is judged while loading: the least take a few
-milliseconds, or there are more."""
+"""Least and most passes that time a number of threads at load, and the seconds that the passes must take in all."""
 
 
 class CpuDecoder(CachedDecoder):
-    """A loaded model with its cache. Not thread-safe: one sequence at a time."""
+    """Loaded model with its KV cache. Not thread-safe: one sequence at a time."""
 
     compiled: ClassVar[bool] = True
 
@@ -50,10 +49,12 @@ class CpuDecoder(CachedDecoder):
         threads: int = 0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Read the weights; `context` and `quant` as in `ReferenceDecoder`, for a shape that `vectors.fits` takes.
+        """Read the weights of a model for which `vectors.fits` is true.
 
-        `threads` is the most that may work on it; 0 as many as there are cores, and one where passes are short.
-        `clock`, in seconds, tells how many of them are best for few rows and for many.
+        Args:
+            context, quant: as in `ReferenceDecoder`.
+            threads: the most that may work on a pass; 0 for the number of cores, or one if passes are short.
+            clock: seconds; times passes to find the best number of threads for few rows and for many.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -70,23 +71,23 @@ class CpuDecoder(CachedDecoder):
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
         self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns)
-        # A factor on logits is one on what the head is given.
+        # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
         self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
-        """What `passes.layers` takes to keep states, by the layers of a pass."""
+        """Arguments of `passes.layers` that keep hidden states, by the first and last layer of a pass."""
         self._layouts: dict[int, Layout] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
         self._all = np.ones((c.layers, 2), np.bool_)
         self._count = 0
-        """How many threads are to work on what runs; 0: as many as are best so far."""
+        """Threads for the current pass; 0 for the best number so far."""
         self._threads = ByRows(few, many, self._timed)
         self._count = 0
 
     def _timed(self, rows: int, count: int) -> float:
-        """Seconds in which so many threads read so many tokens."""
+        """Seconds of a pass of `count` threads over `rows` tokens."""
         self._count = count
         times: list[float] = []
         for trial in range(1, TRIALS[1] + 1):
@@ -115,7 +116,7 @@ class CpuDecoder(CachedDecoder):
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
-        """Learn from a pass how many threads are best for so many rows."""
+        """Time a pass, to learn the best number of threads for so many rows."""
         threads = self._threads.of(rows)
         started = self._clock()
         self._count = threads.next
@@ -144,7 +145,7 @@ class CpuDecoder(CachedDecoder):
         tapped: tuple[Any, ...] | None,
         scoring: bool = False,
     ) -> Tensor:
-        """As `through`; `tapped` where states are kept, `scoring` where the rows' scores are wanted."""
+        """Run `through`; keep hidden states with `tapped`, compute the rows' logits with `scoring`."""
         rows = len(x)
         layout = self._chain(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
@@ -165,12 +166,12 @@ class CpuDecoder(CachedDecoder):
     def onward(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        # One pass keeps what is tapped on its way.
+        # One pass keeps hidden states on its way.
         tapped = self._tapped(first, last) if skip == NOTHING else None
         return self._run(x, first, last, start, runs, skip, tapped)
 
     def _tapped(self, first: int, last: int) -> tuple[Any, ...] | None:
-        """What `passes.layers` takes to keep the states after layers first, ..., last; None where nothing is tapped."""
+        """Arguments of `passes.layers` that keep hidden states after layers first, ..., last; None to keep none."""
         if self.taps is None:
             return None
         if (first, last) not in self._tapping:
@@ -188,7 +189,7 @@ class CpuDecoder(CachedDecoder):
     def _of_layers(
         self, parts: NDArray[np.bool_], runs: Runs | None = None, tapped: tuple[Any, ...] | None = None
     ) -> tuple[Any, ...]:
-        """What `passes.layers` takes after its rows; `tapped` where states are kept."""
+        """Arguments of `passes.layers` after its rows; `tapped` keeps hidden states."""
         of, space = self._parameters, self._space
         if runs is not None and not space.stashes:
             self._layers.use_stash(space.stash())
@@ -208,7 +209,7 @@ class CpuDecoder(CachedDecoder):
         )
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
-        # Long passes are shared by threads, and learnt from one by one.
+        # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, tapped = self._parameters.embed, self.taps is not None and skip == NOTHING
         if shared or isinstance(embed, Tensor) or tapped or len(tokens) > TILE:
@@ -235,7 +236,7 @@ class CpuDecoder(CachedDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.
 
-        The next call writes them over.
+        The next call overwrites them.
         """
         return self._headed(hidden, self._head_norm)
 
@@ -243,7 +244,7 @@ class CpuDecoder(CachedDecoder):
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
-        # A norm of equal weights divides each row by its length, which is multiplied again.
+        # A norm of equal weights divides each row by its length; multiply by the length again.
         lengths = hidden.square().mean(-1, keepdim=True).add(self.config.recipe.norm.eps).sqrt()
         return self._headed(hidden, np.full_like(self._head_norm, self.config.recipe.logit_scale)) * lengths
 
@@ -258,7 +259,7 @@ class CpuDecoder(CachedDecoder):
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     def _of_head(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
-        """What `passes.head` takes after its rows."""
+        """Arguments of `passes.head` after its rows."""
         of, space, eps = self._parameters, self._space, self.config.recipe.norm.eps
         return of.table[-1], of.kernels, of.extras, norm, eps, logits, space.own, space.head_counters
 
@@ -269,21 +270,21 @@ class CpuDecoder(CachedDecoder):
 
     @property
     def threads(self) -> int:
-        """The most that work on it."""
+        """Most threads that work on a pass."""
         return self._threads.most
 
     @property
     def working(self) -> int:
-        """How many worked on the last pass."""
+        """Threads of the last pass."""
         return self._crew.active
 
     def use_threads(self, count: int) -> None:
-        """Let so many work on it from here on, at most those it was made for."""
+        """Use `count` threads from here on, at most those that the decoder was made for."""
         self._threads.settle(min(max(count, 1), len(self._space.own)))
 
     @property
     def exactness(self) -> str:
-        """Why rows come out alike whatever goes with them, in words."""
+        """Reason why a row's result does not depend on the other rows."""
         return "row-invariant by construction"
 
     def memory(self) -> int:
@@ -291,13 +292,13 @@ class CpuDecoder(CachedDecoder):
         return self._parameters.memory() + self.cache.memory() + tapped
 
     def _chain(self, rows: int) -> Layout:
-        """That of rows one after another, kept: it is wanted at every step."""
+        """Layout of consecutive rows, cached: every step needs it."""
         if rows not in self._layouts:
             self._layouts[rows] = laid_out(chain(rows))
         return self._layouts[rows]
 
     def _parts(self, first: int, last: int, skip: Skip) -> NDArray[np.bool_]:
-        """Which attentions and MLPs of layers first, ..., last - 1 take part, bool [layers, 2]."""
+        """Attentions and MLPs of layers first, ..., last - 1 that take part, bool [layers, 2]."""
         if skip is NOTHING and last - first == self.config.layers:
             return self._all
         parts = np.zeros_like(self._all)

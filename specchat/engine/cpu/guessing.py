@@ -1,8 +1,8 @@
-"""Tokens that a drafting model goes over at once, because they followed the same words before.
+"""Nested speculation: a prompt lookup proposes tokens that the draft model verifies in its next pass.
 
-A pass of a small model over four tokens takes little longer than over one. So the model reads, beside the last token,
-those that a lookup would draft (Saxena 2023), and as long as it would have drafted them itself, a pass each is saved:
-speculation within the draft (Spector and Re 2023, "Staged speculative decoding"). What it drafts stays the same.
+A pass of a small model over four tokens takes little longer than over one. So the pass over the last token also
+covers tokens that followed the same tokens before (Saxena 2023). Each one that the model would draft saves a pass
+(Spector and Re 2023, "Staged speculative decoding"). The draft does not change.
 """
 
 from typing import Any
@@ -13,29 +13,29 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.simd import inner
 
 KEY, LONGEST = 2, 8
-"""Tokens that must have occurred before, and that are compared."""
+"""Fewest tokens of a match that is used, and most that are compared."""
 FEW, MANY = 3, 7
-"""Tokens that are guessed after a short match and after one of LONG tokens."""
+"""Tokens proposed after a short match and after one of LONG_MATCH_TOKENS."""
 LONG = 4
 KEPT = 0.9
-"""Weight of what is known after one more guess."""
+"""Weight of the former estimate after one more proposal."""
 LEAST = 0.25
-"""Share of guesses whose first token was right below which nothing is guessed after so long a match."""
+"""Acceptance of proposals' first tokens below which matches of that length propose nothing."""
 RETRIED = 0.01
-"""What that share rises by each time that nothing is guessed."""
+"""Rise of that acceptance each time that nothing is proposed."""
 
 
 def unknown() -> NDArray[np.float64]:
-    """What `guess` goes by at first: float64 [LONGEST + 1], by the length of a match how often it was right."""
+    """Acceptance to begin with, by the length of a match: float64 [MAX_MATCH_TOKENS + 1]."""
     return np.full(LONGEST + 1, 0.5)
 
 
 @inner
 def guess(said: Any, count: int, most: int, trust: Any) -> tuple[int, int]:
-    """Put up to `most` tokens that followed the last ones of said[:count] before after these.
+    """Append up to `most` proposed tokens to token_ids[:count]: the ones that followed its longest earlier match.
 
     Returns:
-        how many tokens were alike, and how many were put there.
+        length of the match, and number of proposed tokens.
     """
     length, after = 0, 0
     if most <= 0:
@@ -57,13 +57,13 @@ def guess(said: Any, count: int, most: int, trust: Any) -> tuple[int, int]:
         return length, 0
     guessed = min(most, MANY if length >= LONG else FEW)
     for i in range(guessed):
-        # A match that reaches the end goes on in the guess itself: repetition repeats.
+        # A match that reaches the end goes on in the proposal itself: repetition repeats.
         said[count + i] = said[after + i]
     return length, guessed
 
 
 @inner
 def judged(trust: Any, length: int, guessed: int, right: int) -> None:
-    """A guess after `length` tokens that were alike had so many tokens `right`."""
+    """Update the acceptance of matches of `length` tokens after a proposal of which `right` tokens were accepted."""
     if guessed:
         trust[length] = KEPT * trust[length] + (1.0 - KEPT) * (right > 0)

@@ -1,4 +1,4 @@
-"""An EAGLE head's chain in one go: `cpu/chain.py` with features beside the tokens."""
+"""An EAGLE head's chain in one compiled call: `cpu/chain.py` with features beside the tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from specchat.engine.model.vectors import FEW, LANES
 
 
 class HeadChain:
-    """A head of one layer that proposes all tokens, with the embeddings of a compiled target."""
+    """Drafter of chains: a head of one layer and the full vocabulary, with the embeddings of a compiled target."""
 
     def __init__(
         self,
@@ -31,15 +31,15 @@ class HeadChain:
         made: Tensor,
         onto_normed: bool,
     ) -> None:
-        """Pack what makes scores.
+        """Pack the head's output matrix.
 
         Args:
-            of_layers: of the head's `CompiledLayer`.
+            of_layers: `CompiledLayer.of_layers` of the head's layer.
             embed: the target's packed embeddings, which are multiplied by `embed_scale`.
-            norms: of tokens, of features, and before the scores: float32 [hidden] each.
+            norms: of tokens, of features, and before the output matrix: float32 [hidden] each.
             scoring: float32 [vocab, hidden].
-            made: float32 [slots, hidden], the features that the head made, which is filled.
-            onto_normed: whether the layer adds to the normed features.
+            made: float32 [capacity, hidden], filled with the features that the head makes.
+            onto_normed: True if the layer adds to the normed features.
         """
         vocab, hidden = scoring.shape
         self._packed = Packed()
@@ -59,7 +59,7 @@ class HeadChain:
         self._chains = Chains(ENTRIES, embed, vocab, embed_scale, said, self._features, of, of_head, of_features)
 
     def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
-        """As `CachedDecoder.drafted`, for up to TILE tokens with the features float32 [rows, hidden] before them."""
+        """Draft a chain, see `CachedDecoder.drafted`, after up to TILE tokens; `features` float32 [rows, hidden]."""
         self._features[: len(tokens)] = features.numpy()
         return self._chains.drafted(tokens, start, going)
 

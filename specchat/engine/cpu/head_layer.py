@@ -27,7 +27,7 @@ _layers: Any = passes.layers
 
 
 class CompiledLayer:
-    """Its packed weights and buffers; the cache is its caller's."""
+    """Packed weights and buffers of a layer; its caller owns the KV cache."""
 
     def __init__(
         self,
@@ -73,8 +73,11 @@ class CompiledLayer:
         self._layouts = [laid_out(chain(max(1, rows))) for rows in range(TILE + 1)]
 
     def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor:
-        """The layer over 1 to TILE rows float32 [rows, inputs], onto `residual` float32 [rows, hidden], from slot
-        `start` on, all slots before being seen."""
+        """Run the layer over 1 to TILE rows float32 [rows, inputs] from position `start` on; attend to all before.
+
+        Returns:
+            `residual` plus the layer's output, float32 [rows, hidden].
+        """
         made, given = residual.clone(), inputs.contiguous()
         layout = self._layouts[len(given)]
         passed = self.of_layers(given.data_ptr())
@@ -82,7 +85,7 @@ class CompiledLayer:
         return made
 
     def of_layers(self, given: int) -> tuple[Any, ...]:
-        """What `passes.layers` takes after its rows, the inputs of the attention lying at address `given`."""
+        """Arguments of `passes.layers` after its rows, with the inputs of the attention at address `given`."""
         return (
             -1,
             self._descriptors.integers,

@@ -1,7 +1,7 @@
-"""What threads that make a pass together are told, without Python between them.
+"""Dispatch of passes to threads through shared memory, without Python between them.
 
-The thread that leads leaves in memory what the pass takes, and then a number, the order. The others look for the next
-order for a while after each, and only then sleep: one that has to be woken is late for a pass of a millisecond.
+The leading thread writes the arguments of a pass, then a number, the order. The others spin for the next order for a
+while and only then sleep: a thread that must be woken is late for a pass of a millisecond.
 """
 
 from typing import Any
@@ -18,28 +18,28 @@ from specchat.engine.cpu.simd import called, primitive
 from specchat.engine.cpu.together import LINE, moment
 
 ORDER, CALLED, ENDED, ASLEEP = (LINE * line for line in range(4))
-"""Words of the board, lines apart: the last order, how many were announced, how many threads have ended it, and from
-there on a line for each thread: whether it sleeps, or is about to."""
+"""Words of the board, a cache line apart: the last order, the number of announced orders, the number of threads that
+ended the last one, and one word a thread: 1 if it sleeps or is about to."""
 MOST = 2**16
-"""An order is its number times MOST and how many threads it is for."""
+"""An order is its number times MAX_THREADS, plus the threads that it is for."""
 ROOM = 512
-"""Words for what a pass takes, at the end of the board."""
+"""Words for the arguments of a pass, at the end of the board."""
 _WANTED = passed.nopython_signatures[0].args
 _BOARD = types.Array(types.int64, 1, "C")
 _run = entered(_WANTED)
 PASSED = entry(passed)
-"""Where `passed` begins."""
+"""Address of `passed`."""
 
 
 def board(threads: int) -> NDArray[np.int64]:
-    """What so many threads share: all but the first are asleep."""
+    """Make the words that `threads` threads share; all but the first are asleep."""
     made = np.zeros(ASLEEP + LINE * threads + ROOM, np.int64)
     made[ASLEEP + LINE : -ROOM : LINE] = 1
     return made
 
 
 def _place(context: Any, builder: Any, where: Any) -> Any:
-    """A pointer to what a pass takes before thread and threads, at an address."""
+    """Pointer to the arguments of a pass, except thread and threads, at an address."""
     kind = ir.LiteralStructType([context.get_value_type(one) for one in _WANTED[:-2]])
     if context.get_abi_sizeof(kind) > 8 * ROOM:
         raise NotImplementedError(f"a pass takes {context.get_abi_sizeof(kind)} bytes")
@@ -48,7 +48,7 @@ def _place(context: Any, builder: Any, where: Any) -> Any:
 
 @primitive
 def _leave(typing: Any, where: Any, arguments: Any) -> Any:
-    """Put what a pass takes at an address."""
+    """Write the arguments of a pass to an address."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         left = _place(context, builder, values[0])
@@ -62,7 +62,7 @@ def _leave(typing: Any, where: Any, arguments: Any) -> Any:
 
 @primitive
 def _obey(typing: Any, begins: Any, where: Any, thread: Any, threads: Any) -> Any:
-    """Calls `passed`, which begins at an address, with what `_leave` left at another."""
+    """Call `passed` at address `begins` with the arguments that `_leave` wrote."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         left = _place(context, builder, values[1])
@@ -76,18 +76,18 @@ def _obey(typing: Any, begins: Any, where: Any, thread: Any, threads: Any) -> An
 
 @called(types.void(_BOARD))
 def announce(shared: Any) -> None:
-    """An order will be given, so that no thread falls asleep before it."""
+    """Announce an order, so that no thread falls asleep before it."""
     taken(address(shared), CALLED)
 
 
 def take_back(shared: NDArray[np.int64]) -> None:
-    """Whatever was announced, no order comes of it: all may sleep."""
+    """Withdraw announced orders, so that all threads may sleep."""
     shared[CALLED] = shared[ORDER] // MOST
 
 
 @called(types.boolean(_BOARD, types.int64))
 def sent_for(shared: Any, thread: int) -> bool:
-    """Whether a thread sleeps, or is about to, and so has to be woken; it counts as awake from here on."""
+    """Mark a thread awake; return True if it slept or was about to, so that it must be woken."""
     asleep: int = swapped(address(shared) + 8 * (ASLEEP + LINE * thread), 0)
     return asleep != 0
 
@@ -108,7 +108,7 @@ def lead(
     scoring: bool,
     threads: int,
 ) -> None:
-    """`passed`, which begins at PASSED, by this thread and those from 1 to `threads` - 1, who were called out."""
+    """Run `passed`, at address `begins`, in this thread and in the announced threads 1, ..., `threads` - 1."""
     given = (x, rows, start, runs, before, entries, of_layers, of_head, through, scoring)
     words = address(shared)
     if threads > 1:
@@ -123,10 +123,7 @@ def lead(
 
 @called(types.int64(_BOARD, types.int64, types.int64, types.int64, types.int64))
 def follow(shared: Any, begins: int, thread: int, order: int, awake: int) -> int:
-    """Do what is ordered after `order`, until nothing was for so many looks and this thread is to sleep.
-
-    Returns the last order.
-    """
+    """Handle orders after `order` until none came for `awake` looks; then return the last one, to sleep."""
     words = address(shared)
     asleep, looks = words + 8 * (ASLEEP + LINE * thread), 0
     while True:

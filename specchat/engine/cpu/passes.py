@@ -1,6 +1,6 @@
 """A whole pass over the layers in one function, run by one thread or by several at once.
 
-The threads wait for each other five times a layer. It computes what `reference/` does, in other orders of sums.
+Threads meet at five barriers a layer. The pass computes the same as `reference/`, with other orders of sums.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ from specchat.engine.cpu.simd import called, inner
 from specchat.engine.cpu.together import gates, onto, product, turn, wait
 
 QKV, OUT, GATE_UP, DOWN = range(4)
-"""The products of a layer, in the table of products."""
+"""Products of a layer, in the order of the table of products."""
 
 
 @inner
@@ -61,9 +61,9 @@ def mixed(
     thread: int,
     threads: int,
 ) -> int:
-    """Attention of a layer over its queries, keys and values in rows of `ys`, where its results come to lie.
+    """Run a layer's attention over queries, keys and values in rows of `ys`; results replace the queries.
 
-    Threads take key-value heads in turn, and wait for each other; returns how often they have.
+    Threads take key-value heads in turn and meet at a barrier. Returns the number of barriers passed.
     """
     heads, kv_heads, size = integers[layer, HEADS], integers[layer, KV_HEADS], integers[layer, SIZE]
     query_norm, key_norm, eps = integers[layer, QUERY_NORM], integers[layer, KEY_NORM], floats[layer, EPS]
@@ -133,23 +133,26 @@ def layers(
     thread: int,
     threads: int,
 ) -> None:
-    """All layers over `rows` rows of x, which is changed in place.
+    """Run all layers over `rows` rows of x, in place.
 
     Args:
         x: float32 [>= rows, hidden].
-        start: slot of the cache that the rows begin at.
-        runs: int64 [runs, 4]: slots after `start`, rows, first and last entry of `before`; see `model/runs.py`.
-        before: int64, rows of the stash whose entries are put right before a run.
-        stashed: the first row of the stash to fill; -1 without trees.
-        integers, floats: of `descriptors.Descriptors`; `kernels` and `extras` as in `multiply`.
-        parts: bool [layers, 2]: which attentions and MLPs take part.
-        wide: float32 [>= rows, the widest product's outputs], shared; with norms after sub-layers, and hidden behind.
-        own: float32 [threads, 2, >= rows, hidden, but LANES * FEW at least].
-        scores: float32 [threads, what `vectors.attention_room` says].
-        given: address of what the first attention is given in the place of x with its norm, float32 [rows, inputs]; 0
-            where that is not so.
-        tapped: int64 [layers + 1]: where among `slots` what x is after so many layers is kept, -1 where it is not.
-        slots, nodes: float32 [kept, slots or rows of the stash, hidden], as in `model/taps.py`.
+        start: position of the first row.
+        spans: int64 [spans, 4]: positions after `start`, rows, first and last index into `ancestors`; see
+            `model/runs.py`.
+        ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.
+        scratch_row: first row of the tree scratch to fill; -1 without trees.
+        integers, floats: of `descriptors.Descriptors`.
+        kernels, extras: as in `products.multiply`.
+        parts: bool [layers, 2]: attentions and MLPs that take part.
+        wide: float32 [>= rows, outputs of the widest product], shared; with norms after sub-layers, hidden more.
+        own: float32 [threads, 2, >= rows, max(hidden, LANES * FEW)].
+        scores: float32 [threads, `vectors.attention_room`].
+        given: address of the first attention's inputs, float32 [rows, inputs]; 0 to use the norm of x.
+        kept: int64 [layers + 1]: index into `states` and `tree_states` at which x is kept after so many layers; -1 for
+            none.
+        states, tree_states: float32 [kept layers, positions or rows of the tree scratch, hidden], as in
+            `model/taps.py`.
         counters: int64 [LINE * (1 + 5 layers)], zeros.
     """
     hidden, deep, own_row, wide_row = x.shape[1], len(integers), own.shape[3], wide.shape[1]
@@ -160,7 +163,7 @@ def layers(
     root = stashed == 0 and runs[0, 0] == 0
     for layer in range(deep + 1):
         if thread == 0 and tapped[layer] >= 0:
-            # The others only read x until they have waited for this thread.
+            # Other threads only read x until the next barrier.
             slot = address(slots) + 4 * hidden * (tapped[layer] * slots.shape[1] + start)
             node = address(nodes) + 4 * hidden * (tapped[layer] * nodes.shape[1] + stashed)
             for r in range(rows):
@@ -219,7 +222,7 @@ def head(
     thread: int,
     threads: int,
 ) -> None:
-    """Logits of rows of x: the last norm, and the product `of`, a row of the table; the rest is as in `layers`."""
+    """Write logits of rows of x: the last norm and the product `of`, a row of the table; the rest as in `layers`."""
     hidden, own_row = x.shape[1], own.shape[3]
     normed = address(own) + 4 * 2 * thread * own.shape[2] * own_row
     for r in range(rows):
@@ -240,4 +243,4 @@ def head(
 
 
 ENTRIES = entry(layers), entry(head)
-"""By which `scoring.run_layers` and `run_head` call both."""
+"""Addresses for `scoring.run_layers` and `scoring.run_head`."""

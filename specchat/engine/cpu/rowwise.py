@@ -1,4 +1,4 @@
-"""What stands between the products, a row at a time: norms, positions, the gate."""
+"""Operations on one row between the products: norms, rotary embeddings, the gate."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ from specchat.engine.cpu.simd import (
 from specchat.engine.model.vectors import LANES
 
 HALF = 8
-"""Lanes of what goes through half a head at a time."""
+"""Lanes of a vector of half a head."""
 
 
 @primitive
@@ -50,7 +50,7 @@ def norm(typing: Any, x: Any, weight: Any, out: Any, size: Any, eps: Any) -> Any
 
 @primitive
 def turned(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
-    """x at a position, whose row of `rope.tables` cos and sin are: float32 [size], a multiple of LANES."""
+    """out = x rotated by a row of `rope.tables`, cos and sin (Su 2021); float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, cos, sin, out, size = arguments
@@ -122,7 +122,7 @@ def scaled(typing: Any, x: Any, out: Any, size: Any) -> Any:
 
 
 def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
-    """Of two addresses and a count: the second's elements joined with the first's."""
+    """Make an elementwise operation: out = join(out, x)."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, out, size = arguments
@@ -153,7 +153,7 @@ def gated(typing: Any, gate: Any, up: Any, size: Any) -> Any:
 
 
 def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
-    """The sum float32 of a[i] b[i]."""
+    """Sum of a[i] b[i], float32."""
     slot = cgutils.alloca_once(builder, VECTOR)
     builder.store(splat(0.0), slot)
     each_vector(
@@ -165,7 +165,7 @@ def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """e**x within 2 units in the last place, from e**-87 to e**88 and these beyond: Cephes' polynomial."""
+    """e**x within 2 units in the last place, with x clamped to -87 ... 88: Cephes' polynomial."""
     for least, bound in ((True, -87.0), (False, 88.0)):
         outside = builder.fcmp_ordered("<" if least else ">", x, splat(bound))
         x = builder.select(outside, splat(bound), x)

@@ -1,6 +1,6 @@
-"""A pass over the layers, the scores of rows, or one after the other, in one function: threads begin once for both.
+"""A pass over the layers, the logits of its rows, or both, in one function: threads begin once.
 
-It is compiled without `passes.py`, which is called by address: two processes share what there is to compile.
+It calls `passes.py` by address and is compiled without it, so two processes can share the compilation.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from specchat.engine.cpu.signatures import HEAD, LAYERS, OF_HEAD, OF_LAYERS
 from specchat.engine.cpu.simd import called
 
 run_layers, run_head = entered(LAYERS), entered(HEAD)
-"""`passes.layers` and `passes.head` by their entries, as compiled functions call each other."""
+"""Calls of `passes.layers` and `passes.head` by their addresses."""
 
 
 @called(
@@ -45,10 +45,10 @@ def passed(
     thread: int,
     threads: int,
 ) -> None:
-    """`passes.layers` where x is to go `through` them, then `passes.head` of what is in x where that is wanted.
+    """Run `passes.layers` if `through` is set, then `passes.head` on x if `scoring` is set.
 
-    `entries` are `passes.ENTRIES`; each has counters of its own, all zeros. The layers end with all threads there, so
-    that the head finds x as it will stay.
+    `entries` are `passes.ENTRIES`. The two have counters of their own, all zeros. The layers end with a barrier, so
+    the head reads the final x.
     """
     if through:
         run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))

@@ -1,41 +1,38 @@
-"""How many threads make a pass, learnt from the passes themselves while replies run.
+"""Tuning of the number of threads of a pass, by the times of passes while replies run.
 
-Now and then, and at once when passes become slower, some of them go through with the next lower or the next higher
-count, every second one, so that both counts are timed on the same machine; the faster count stays. Whatever the count,
-the bits are the same.
+Now and then, and at once when passes become slower, a trial runs every second pass with the next lower or higher
+count, so that both counts meet the same load. The faster count is kept. Results do not depend on the count.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 
 TRIAL = 8
-"""Passes by which a count is judged where it is a close thing."""
+"""Passes of each count in a close trial."""
 CLEAR, FAR = 4, 1.4
-"""Passes after which it is judged where all of them were slower, or all faster, or so many times on the whole."""
+"""Passes of each count in a clear trial, where all of one are slower or one is CLEAR_RATIO times slower in all."""
 SHARE = 0.02
-"""Part of the time that trials may cost."""
+"""Share of all time that trials may cost."""
 OWED = 2 * TRIAL
-"""What earlier trials may have cost too much, in usual passes, when a machine that got faster is tried all the same."""
+"""Debt of earlier trials, in usual passes, up to which a machine that got faster starts a trial."""
 CHANGED, SOON = 1.4, 3
-"""So many times slower or faster than usual, and the machine is another than it was; slower so many times in a row, and
-that is sure."""
+"""Ratio to the usual time that shows a change of load, and passes in a row that confirm a slowdown."""
 GAIN = 0.95
-"""What more threads must take at most of the time of fewer: those leave the processor to others."""
+"""Largest share of the time of fewer threads at which more are used: fewer leave cores to others."""
 FORGOTTEN = 1 / 32
-"""What a pass changes of what is usual."""
+"""Weight of a pass in the usual time."""
 FEW_ROWS, MANY = 2, 8
-"""Passes over so few rows wait for memory, others for sums, of which more threads make more; and rows that stand for
-these."""
+"""Most rows of a memory-bound pass; rows of the pass that stands for all compute-bound ones, which gain by threads."""
 
 
 class Threads:
-    """The count for the next pass, by the times of those before.
+    """Tuner of the count for the next pass, by the times of earlier ones.
 
-    Times are compared as parts of what is usual for so many rows, so that steps of all sizes tell alike.
+    Times count relative to the usual time for so many rows, so that passes of all sizes are compared.
     """
 
     def __init__(self, choices: Sequence[int], best: int | None = None) -> None:
-        """`choices` ascending, of which `best` is taken first; the least where it is None. One alone is never left."""
+        """Begin with `best` of the ascending `choices`, the least if it is None; a single choice is fixed."""
         self._choices = choices
         self._at = 0 if best is None else choices.index(best)
         self._usual: dict[int, float] = {}
@@ -46,22 +43,22 @@ class Threads:
 
     @property
     def most(self) -> int:
-        """The largest choice."""
+        """Largest choice."""
         return self._choices[-1]
 
     @property
     def settled(self) -> int:
-        """The count that is best so far, for passes that are not learnt from."""
+        """Best count so far, for passes that are not timed."""
         return self._choices[self._at]
 
     @property
     def next(self) -> int:
-        """The count for the next pass, the time of which `took` is to be told."""
+        """Count for the next pass, whose time `took` records."""
         trial = self._trial
         return self._choices[self._at + trial.side] if trial is not None and trial.trying else self.settled
 
     def at_most(self, count: int) -> None:
-        """Go on with so many where there are more; what passes usually take is learnt anew."""
+        """Lower the best count to `count` at most; a change resets the usual times."""
         if self.settled > count:
             self._at = max(at for at, choice in enumerate(self._choices) if choice <= count)
             self._trial = None
@@ -69,7 +66,7 @@ class Threads:
             self._usual.clear()
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn that a pass over so many rows, with `next` threads, took so long."""
+        """Record the time of a pass over `rows` rows with `next` threads."""
         if len(self._choices) == 1 or seconds <= 0:
             return
         usual = self._usual.setdefault(rows, seconds)
@@ -89,7 +86,7 @@ class Threads:
             self._consider(typical(self._recent))
 
     def _consider(self, level: float) -> None:
-        """Begin a trial where it is time for one; `level` is how slow passes are beside what is usual."""
+        """Begin a trial if one is due; `level` is the load factor: recent times relative to the usual ones."""
         if level > CHANGED:
             self._begin(-1, level)
         elif self._room >= (-OWED if level < 1 / CHANGED else TRIAL):
@@ -115,42 +112,42 @@ class Threads:
 
 
 class ByRows:
-    """The counts for passes over few rows and for those over many, each learnt from its own."""
+    """Tuners for passes over few rows and over many, each with times of its own."""
 
     def __init__(self, few: int, many: int, seconds: Callable[[int, int], float]) -> None:
-        """At most `few` and `many` threads, to begin with as many as are fastest by `seconds(rows, count)`."""
+        """Begin with the fastest counts by `seconds(rows, count)`, of at most `few` and `many` threads."""
         self._few = _fastest(choices(few), lambda count: seconds(1, count))
         self._many = _fastest(choices(many), lambda count: seconds(MANY, count), self._few.settled)
         self._most = self._many.settled
-        """That of many rows when it was asked for last."""
+        """Best count for many rows at the last call of `of`."""
 
     def of(self, rows: int) -> Threads:
-        """The count for passes over so many rows."""
+        """Return the tuner for passes over `rows` rows."""
         if self._many.settled < self._most:
-            self._few.at_most(self._many.settled)  # which gain less by threads, and may come up seldom
+            self._few.at_most(self._many.settled)  # few rows gain less by threads, and may be rare
         self._most = self._many.settled
         return self._few if rows <= FEW_ROWS else self._many
 
     @property
     def most(self) -> int:
-        """The most that work on a pass."""
+        """Most threads that work on a pass."""
         return self._many.most
 
     def settle(self, count: int) -> None:
-        """Use so many from here on."""
+        """Use `count` threads from here on."""
         self._few = self._many = Threads([count])
         self._most = count
 
 
 def _fastest(counts: list[int], seconds: Callable[[int], float], least: int = 1) -> Threads:
-    """To begin with the fastest of `least` and more."""
+    """Make a tuner that begins with the fastest of the counts from `least` on."""
     if len(counts) == 1:
         return Threads(counts)
     return Threads(counts, min((count for count in counts if count >= least), key=seconds))
 
 
 class _Trial:
-    """Passes with another count, each after one with the count there is, from a machine where passes take `level`."""
+    """Trial of a neighbouring count: passes alternate between both, from load factor `level` on."""
 
     def __init__(self, side: int, level: float) -> None:
         self.side = side
@@ -160,7 +157,7 @@ class _Trial:
 
     @property
     def trying(self) -> bool:
-        """Whether the next pass has the other count."""
+        """True if the next pass has the other count."""
         return len(self._tried) < len(self._kept)
 
     def add(self, part: float) -> None:
@@ -168,41 +165,41 @@ class _Trial:
 
     @property
     def over(self) -> bool:
-        """Whether enough is known, or enough was lost."""
+        """True if the result is clear, or the trial cost enough."""
         tried, kept = self._tried, self._kept
         clear = len(tried) >= CLEAR and (max(tried) < min(kept) or max(kept) < min(tried) or self._far)
         return clear or len(tried) == TRIAL or sum(tried) > 2 * TRIAL * self._before
 
     @property
     def _far(self) -> bool:
-        """Whether one is much slower than the other."""
+        """True if one count is much slower than the other."""
         return not 1 / FAR < typical(self._tried) / typical(self._kept) < FAR
 
     @property
     def won(self) -> bool:
-        """Whether the other count is to stay."""
+        """True if the other count is to be kept."""
         limit = typical(self._kept) * (GAIN if self.side > 0 else 1)
         return len(self._tried) >= CLEAR and typical(self._tried) < limit
 
     @property
     def level(self) -> float:
-        """What passes take with the count that stays."""
+        """Load factor with the count that is kept."""
         return typical(self._tried if self.won else self._kept)
 
     @property
     def cost(self) -> float:
-        """What the trial took besides, in usual passes; at least one for each pass that was tried."""
+        """Cost of the trial in usual passes: the extra time, at least one for each pass with the other count."""
         return max(sum(self._tried) - len(self._tried) * typical(self._kept), len(self._tried))
 
 
 def typical(parts: Sequence[float]) -> float:
-    """The mean without the slowest quarter: something always comes between."""
+    """Mean without the slowest quarter, which other programs slow down."""
     counted = sorted(parts)[: len(parts) - len(parts) // 4]
     return sum(counted) / len(counted)
 
 
 def choices(most: int) -> list[int]:
-    """Counts that are worth a trial: 1, 2, 3, 4, 6, 8, 12 and so on, and the most."""
+    """Counts that are tried: 1, 2, 3, 4, 6, 8, 12 and so on, and `most`."""
     found = [1]
     while found[-1] < most:
         last = found[-1]

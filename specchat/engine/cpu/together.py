@@ -1,6 +1,6 @@
-"""Products that threads make together: they take turns at pieces of each, and wait for each other after it.
+"""Products that threads compute together: each takes the next free piece, and all meet at a barrier after the last.
 
-What a thread computes does not depend on who computes the rest.
+The result of a piece does not depend on the thread that computes it.
 """
 
 import numpy as np
@@ -12,16 +12,16 @@ from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
 
 ARRIVED, LINE = 0, 8
-"""Counters are a cache line apart: who arrived at a barrier, then the turns at each product."""
+"""Counters are LINE words, a cache line, apart: arrivals at the barrier, then pieces taken of each product."""
 PIECES = 4
-"""Pieces of a product for each thread, so that a slow one holds up the others little."""
+"""Pieces of a product for each thread, so that a slow thread delays the others little."""
 SPINS = 2000
-"""Looks at a counter before the processor is left to others."""
+"""Looks at a counter before the thread yields the processor."""
 
 
 @inner
 def moment(looks: int) -> int:
-    """A moment after so many looks at a counter and one more; returns how many there were then."""
+    """Pause after a look at a counter, the `looks` + 1st; return the number of looks."""
     pause()
     if (looks + 1) % SPINS == 0:
         relax()
@@ -30,7 +30,7 @@ def moment(looks: int) -> int:
 
 @inner
 def wait(counters: int, passed: int, threads: int) -> int:
-    """Until all threads were here, for the `passed` + 1st time; returns how often that is."""
+    """Wait at the `passed` + 1st barrier until all threads are there; return the number of barriers passed."""
     if threads > 1:
         taken(counters, ARRIVED)
         looks = 0
@@ -41,19 +41,19 @@ def wait(counters: int, passed: int, threads: int) -> int:
 
 @inner
 def piece(panels: int, few: int, threads: int) -> int:
-    """Panels that a thread takes at a time, a multiple of `few`."""
+    """Panels of a piece, a multiple of `few`."""
     return panels if threads == 1 else max(few, -(-panels // (PIECES * threads) // few) * few)
 
 
 @inner
 def turn(counters: int, which: int, threads: int, alone: int) -> int:
-    """The number of the next piece that nobody took; `alone` where there is one thread."""
+    """Take the next free piece and return its number; `alone` if there is one thread."""
     return taken(counters, LINE * (1 + which)) if threads > 1 else alone
 
 
 @inner
 def end(index: int, panels: int, few: int, size: int) -> int:
-    """The panel after piece `index`, which has what would be less than `few` after it besides; 0 for no piece."""
+    """End of piece `index`, which includes a rest of less than `few` panels; 0 for no piece."""
     first = index * size
     if panels - first < few:
         return 0
@@ -107,8 +107,8 @@ def onto(
 ) -> int:
     """x = x + factor * (y W^T + b), x float32 [rows, hidden]; what is added goes through the norm `post` if any.
 
-    All threads wait for each other then; returns how often they have. With a norm rows of y have room for the product
-    at their end.
+    All threads then meet at a barrier. Returns the number of barriers passed. With a norm, rows of y end with room for
+    the product.
     """
     panels, few = word(of, PANELS), least(of, kernels)
     if post:
@@ -146,7 +146,7 @@ def gates(
     which: int,
     threads: int,
 ) -> None:
-    """The first half of y = silu(x G^T) * (x U^T), `of` being G and U one after the other."""
+    """First half of y = silu(x G^T) * (x U^T); `of` is G followed by U."""
     panels, few = word(of, PANELS) // 2, least(of, kernels)
     size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
     last = end(index, panels, few, size)
