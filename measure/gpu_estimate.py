@@ -5,7 +5,7 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.kernels.tiles import OVERHEAD, RESIDENT, TOGETHER, tiling
+from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, tiling
 
 LAYERS = 32
 LAYER = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))

@@ -17,18 +17,18 @@ from torch import Tensor
 
 from measure.gpu.checks import Check, command
 from specchat.bench.published import QWEN3_8B
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_failure import first_line
+from specchat.engine.gpu_shapes import PASS_ROWS, SPLIT
 from specchat.engine.kernels.attention import attend
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.tiles import MOST_ROWS, SPLIT
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import block_scales, dequantised, quantise
 from specchat.engine.pair import Quant
 
-ROWS = (1, 2, 4, 8, 16, 32, MOST_ROWS)
+ROWS = (1, 2, 4, 8, 16, 32, PASS_ROWS)
 CONTEXTS = (256, 1024, 4096, 8192)
 SPLITS = (SPLIT, 128, 64)
 CYCLED = 1 << 30
@@ -113,9 +113,9 @@ def product(
     outputs, inputs = weight.shape
     size, dense = held(weight), dequantised(weight, dtype)
     device = dense.device
-    x = torch.randn(MOST_ROWS, inputs, device=device).to(dtype)
-    sums = torch.empty(splits(weight), MOST_ROWS, outputs, device=device, dtype=torch.float32)
-    whole = torch.empty(MOST_ROWS, outputs, device=device, dtype=dtype)
+    x = torch.randn(PASS_ROWS, inputs, device=device).to(dtype)
+    sums = torch.empty(splits(weight), PASS_ROWS, outputs, device=device, dtype=torch.float32)
+    whole = torch.empty(PASS_ROWS, outputs, device=device, dtype=dtype)
     copies = [weight, *(deepcopy(weight) for _ in range(cycled // size))]
     rivals: dict[str, tuple[int, Sequence[Any], Callable[[Any, int], object]]] = {
         "specchat": (size, copies, lambda one, rows: multiply(x, one, None, sums, rows))
@@ -188,16 +188,16 @@ def attention(
     c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int, contexts: Sequence[int]
 ) -> Rows:
     """A chain of rows after a number of tokens, combination of splits included; specchat uses SPLIT."""
-    query = torch.randn(MOST_ROWS, c.heads, c.head_dim, device=device).to(dtype)
-    out = torch.empty(MOST_ROWS, c.heads * c.head_dim, device=device, dtype=dtype)
+    query = torch.randn(PASS_ROWS, c.heads, c.head_dim, device=device).to(dtype)
+    out = torch.empty(PASS_ROWS, c.heads * c.head_dim, device=device, dtype=dtype)
     found: Rows = []
     for context in contexts:
-        shape = (c.kv_heads, context + MOST_ROWS, c.head_dim)
+        shape = (c.kv_heads, context + PASS_ROWS, c.head_dim)
         read = 2 * c.kv_heads * context * c.head_dim * query.element_size()
         caches = [torch.randn(2, *shape, device=device).to(dtype) for _ in range(1 + cycled // read)]
         length = torch.full((1,), context, device=device, dtype=torch.int32)
         for split in SPLITS:
-            partial_sums = workspace(MOST_ROWS, c.heads, c.head_dim, shape[1], device, split)
+            partial_sums = workspace(PASS_ROWS, c.heads, c.head_dim, shape[1], device, split)
 
             def launch(cache: Tensor, rows: int, sums: Any = partial_sums, length: Tensor = length) -> None:
                 attend(query, cache[0], cache[1], length, None, sums, out, rows, None)

@@ -11,7 +11,7 @@ from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.cpu import compiled
 from specchat.engine.gguf.library import INSTALL
 from specchat.engine.gpu_counters import installed
-from specchat.engine.kernels.limits import OLDEST
+from specchat.engine.gpu_shapes import OLDEST
 from specchat.engine.model.memory import free_memory
 from specchat.engine.pair import QUANTS, PairSpec
 

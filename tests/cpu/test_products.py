@@ -13,7 +13,7 @@ from specchat.engine.cpu.packed import Packed, form, looked_up
 from specchat.engine.cpu.products import FORM, KERNELS, PANELS, kernels
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
-from specchat.engine.kernels.formats import FourBit, Weight
+from specchat.engine.formats import FourBit, Weight
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.vectors import LANES
 

@@ -7,7 +7,7 @@ import torch
 
 from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
-from specchat.engine.kernels.formats import EightBit
+from specchat.engine.formats import EightBit
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST, blank
 from specchat.engine.device.weights import load
+from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised

@@ -20,7 +20,7 @@ from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
 from specchat.engine.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
-from specchat.engine.strategies import SWIFT_LAYERS
+from specchat.engine.strategies import STRATEGIES
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import write
@@ -156,4 +156,4 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
     assert planned.total == pytest.approx(taken, abs=0.01 * half.memory())
     many = replace(config, recipe=replace(config.recipe, layers=(*(first,) * 6, other, last)))
     rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
-    assert [one.mixer.heads for one in rehearsed] == [2] * SWIFT_LAYERS + [3]
+    assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]

@@ -9,13 +9,13 @@ import torch
 
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.states import States
 from specchat.engine.drafters import eagle as eagle_drafters
 from specchat.engine.drafters import medusa as medusa_drafter
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.verify_state import VerifyState

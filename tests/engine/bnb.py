@@ -10,7 +10,7 @@ from bitsandbytes.nn import Int8Params, Params4bit
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.kernels.formats import FourBit, Nested
+from specchat.engine.formats import FourBit, Nested
 from specchat.engine.pair import Quant
 from tests.engine.tiny import checkpoint
 

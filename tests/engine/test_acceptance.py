@@ -18,9 +18,9 @@ from specchat.engine.decoding.draft import Chain, Draft
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.kernels.streams import GOLDEN
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.streams import GOLDEN
 from tests.engine.branches import Branches
 
 V = 4

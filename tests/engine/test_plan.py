@@ -12,7 +12,7 @@ from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
-from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.devices import half_on_cpu

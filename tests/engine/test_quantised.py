@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise

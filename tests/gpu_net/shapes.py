@@ -6,13 +6,13 @@ import torch
 
 from specchat.bench.published import Shapes
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.pair import Quant

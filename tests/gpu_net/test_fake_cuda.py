@@ -1,6 +1,7 @@
 """The device path on GPUs that are not there: what captures forbid, and what the host may look at when."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -226,14 +227,26 @@ def test_what_is_computed_once_it_is_waited_for_is_the_same(
         assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
 
 
-@pytest.mark.parametrize("family", ["granite", "olmo2"])
-def test_families_are_captured_as_they_are_launched(family: str, tmp_path: Path) -> None:
-    target = checkpoint(tmp_path / "target", **changes(family))
-    folders, sampling = (target, perturbed(tmp_path / "draft", target, 0.05)), SAMPLINGS["sampled"]
+def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path) -> None:
+    """Norms after sub-layers and over all heads, factors, a layer that does not turn."""
+    folder = checkpoint(tmp_path / "target", **changes("olmo2"))
+    draft = perturbed(tmp_path / "draft", folder, 0.05)
 
-    at_once = write(tiny_runner(folders, HOST), "draft-tree", 3, sampling, tokens=3)
+    def decoder(folder: Path, device: torch.device) -> DeviceDecoder:
+        opened = Checkpoint.open(folder)
+        first, last = (replace(layer, residual=0.6) for layer in opened.config.recipe.layers)
+        layers = first, replace(last, mixer=replace(last.mixer, rope=None, scale=0.4))
+        recipe = replace(opened.config.recipe, layers=layers, embed_scale=3.0, logit_scale=0.7)
+        opened = replace(opened, config=replace(opened.config, recipe=recipe))
+        return DeviceDecoder(opened.config, load(opened, None, device, torch.float32), CONTEXT, device, torch.float32)
+
+    def text(device: torch.device) -> list[int]:
+        runner = device_runner(decoder(folder, device), decoder(draft, device), VOCAB, device)
+        return write(runner, "draft-tree", 3, SAMPLINGS["sampled"], tokens=3)
+
+    at_once = text(HOST)
     with fake_torch(2, computes=True) as fake:
-        assert write(tiny_runner(folders, SECOND), "draft-tree", 3, sampling, tokens=3) == at_once
+        assert text(SECOND) == at_once
         assert not fake.runtime.problems
 
 

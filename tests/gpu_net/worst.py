@@ -1,7 +1,7 @@
 """The largest values that may stand where kernels find out where to read and write."""
 
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.gpu_net.runtime import Launch
 

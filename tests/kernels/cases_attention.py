@@ -1,6 +1,7 @@
 """Attention as a step launches it: Qwen3-8B (32 heads, 8 kv, 128 a head), a head of 80, chains and trees."""
 
-from specchat.engine.kernels import attention, tiles, workspace
+from specchat.engine import gpu_shapes
+from specchat.engine.kernels import attention, workspace
 from tests.kernels.compiled import Case
 
 
@@ -15,7 +16,7 @@ def _partial(name: str, group: int, dim: int, tree: bool) -> Case:
         "PADDED": workspace.padded(dim),
         "TILE": attention.TILE,
         "KEYS": attention.KEYS,
-        "SPLIT": tiles.SPLIT,
+        "SPLIT": gpu_shapes.SPLIT,
     } | ({} if tree else {"tree": None})
     return Case(
         name=name,
@@ -36,7 +37,7 @@ def _combine(name: str, dim: int, tree: bool) -> Case:
     constants = {
         "DIM": dim,
         "PADDED": workspace.padded(dim),
-        "SPLIT": tiles.SPLIT,
+        "SPLIT": gpu_shapes.SPLIT,
         "CHUNK": attention.CHUNK,
     } | ({} if tree else {"tree": None})
     return Case(

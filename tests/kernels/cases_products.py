@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
+from specchat.engine.gpu_shapes import TILE_ROWS, stages, tiling
 from specchat.engine.kernels.products import _multiply
-from specchat.engine.kernels.tiles import ROWS, stages, tiling
 from tests.kernels.compiled import Case
 
 
@@ -36,7 +36,7 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
     constants = {
         "BITS": bits,
         "BLOCK": block if bits == 4 else 0,
-        "ROWS": ROWS,
+        "ROWS": TILE_ROWS,
         "TILES": tiles,
         "BN": cut.outputs,
         "BK": cut.inputs,

@@ -2,8 +2,8 @@
 
 import triton
 
+from specchat.engine.gpu_shapes import WIDEST
 from specchat.engine.kernels import activation, embed, norm, rope
-from specchat.engine.kernels.limits import WIDEST
 from tests.kernels.compiled import Case
 
 HIDDEN = 4096

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
+from specchat.engine.gpu_shapes import SPLIT
 from specchat.engine.kernels.attention import CHUNK, attend, reference_attend
-from specchat.engine.kernels.tiles import SPLIT
 from specchat.engine.kernels.workspace import Workspace, workspace
 from tests.kernels import compiled
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
+from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.gpu_shapes import MOST_SPLITS, RESIDENT, stages, tiling
 from specchat.engine.kernels import products
-from specchat.engine.kernels.formats import EightBit, FourBit, Weight
 from specchat.engine.kernels.products import multiply, splits
-from specchat.engine.kernels.tiles import MOST_SPLITS, RESIDENT, stages, tiling
 from specchat.engine.model.quantise import quantise
 from tests.kernels import compiled
 

@@ -19,9 +19,9 @@ from specchat.engine.cpu.scoring import run_head, run_layers
 from specchat.engine.cpu.signatures import OF_HEAD, OF_LAYERS
 from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
-from specchat.engine.kernels.streams import TOKEN
 from specchat.engine.model.going import Going
 from specchat.engine.model.vectors import LANES
+from specchat.engine.streams import TOKEN
 
 _drawn: Any = drawn
 _COUNTERS = -1

@@ -22,7 +22,7 @@ from specchat.engine.cpu.products import (
     panelled,
 )
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
-from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.quantise import block_scales
 from specchat.engine.model.vectors import LANES
 

@@ -36,7 +36,7 @@ WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
 NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
-UNPACKED = {1: 4, 2: 4, 3: 4, TOGETHER: 4}
+UNPACKED = {1: 4, 2: 4, TOGETHER: 4}
 """The same for weights of 4 bits there; the last is for any number of rows up to MANY."""
 
 
@@ -124,7 +124,7 @@ def _four_bit(rows: int, panels: int) -> Any:
 
 
 def _four_bit_unpacked(few: int, panels: int) -> Any:
-    """For `few` rows, or for any number from TOGETHER on."""
+    """For `few` rows, or, where these are TOGETHER, for any number."""
     few = few % TOGETHER
     most = few or MANY
     of_x, of_y = most * blocks.BLOCK // LANES, most * panels

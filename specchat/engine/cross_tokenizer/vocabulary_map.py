@@ -1,18 +1,28 @@
 """Maps between the vocabularies of a target and of a draft model.
 
 Tokens of equal bytes are shared (the vocabulary intersection of Timor et al. 2025). Several draft tokens spell a token
-that only the target has. A token that only the draft has begins with one of the target's.
+that only the target has. A token that only the draft has begins with one of the target's. Text that chat templates put
+around messages is mapped too, so that the draft reads chats in its own format.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from specchat.engine.cross_tokenizer.template_map import template_map
 from specchat.engine.cross_tokenizer.token_bytes import FragmentEncoder, token_bytes
+from specchat.engine.errors import ModelError
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Message
 
 Path = tuple[int, ...]
 """Consecutive tokens."""
+CONTENTS = ("Alder", "Birch", "Cedar")
+"""Messages whose tokens are located in prompts."""
+CHATS = (
+    (Message("user", CONTENTS[0]), Message("assistant", CONTENTS[1]), Message("user", CONTENTS[2])),
+    (Message("system", CONTENTS[0]), Message("user", CONTENTS[1]), Message("assistant", CONTENTS[2])),
+    (Message("system", CONTENTS[0]), Message("user", CONTENTS[1])),
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class VocabularyMap:
         return cls(
             texts=target_bytes,
             special=_special(target, draft, encoder),
-            templates=template_map(target, draft),
+            templates=_template_map(target, draft),
             to_target=to_target | _special(draft, target, None),
             continuations={path: sorted(tokens) for path, tokens in continuations.items()},
             spelled=spelled,
@@ -93,3 +103,35 @@ def _special(from_: Tokenizer, to: Tokenizer, encoder: FragmentEncoder | None) -
         elif encoder is not None:
             found[token] = tuple(encoder.encode(one.content.encode()))
     return found
+
+
+def _template_map(target: Tokenizer, draft: Tokenizer) -> Mapping[Path, Path]:
+    """Draft tokens for each frame of the target's template that begins with a special token."""
+    special = {token for token, one in target.added.items() if one.special}
+    found: dict[Path, Path] = {}
+    for chat in CHATS:
+        with suppress(ModelError, ValueError):  # a template that refuses such a chat, or changes its messages
+            pairs = zip(_frames(target, chat), _frames(draft, chat), strict=True)
+            found |= {
+                frame: own for frame, own in pairs if own and frame and frame[0] in special and frame not in found
+            }
+    return found
+
+
+def _frames(tokenizer: Tokenizer, chat: Sequence[Message]) -> list[Path]:
+    """Tokens before, between and after the messages of a chat.
+
+    Raises:
+        ModelError: the template refuses the chat.
+        ValueError: the template changes a message.
+    """
+    prompt, frames, at = tokenizer.prompt(chat), list[Path](), 0
+    for message in chat:
+        content = tokenizer.encode(message.content)
+        matches = (start for start in range(at, len(prompt)) if prompt[start : start + len(content)] == content)
+        start = next(matches, None)
+        if start is None:
+            raise ValueError(message.content)
+        frames.append(tuple(prompt[at:start]))
+        at = start + len(content)
+    return [*frames, tuple(prompt[at:])]

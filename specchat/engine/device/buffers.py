@@ -7,22 +7,16 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.weights import ModelWeights
+from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.products import splits
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.recipe import Layer, Matrix, Recipe
-
-PASS_ROWS = 64
-"""Rows of the widest forward pass: prefill, or a tree."""
-VERIFY_ROWS = 16
-"""Rows that get logits: a pending token and a chain of up to 15."""
-BLOCK = 64
-"""The cache is made in whole blocks of so many positions."""
 
 T = TypeVar("T")
 
 
 class Between(NamedTuple, Generic[T]):
-    """What a layer writes between its kernels: T is a shape, or a tensor of it.
+    """Values between the kernels of a layer: T is a shape, or a tensor of it.
 
     Products leave partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim], `mixed`
     [PASS_ROWS, heads * head_dim] and `act` [PASS_ROWS, width] are in the compute dtype.

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.device.buffers import BLOCK, PASS_ROWS, VERIFY_ROWS, Buffers
+from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
+from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.activation import silu_mul
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.embed import embed
@@ -34,12 +35,12 @@ ALIGNED = 4
 
 @dataclass(frozen=True)
 class Branches:
-    """Where the rows of a pass stand in a tree of tokens that follow the text.
+    """The tree-attention layout of a pass whose rows are nodes of a tree after the text.
 
     Attributes:
-        length: int32 [1], entries of the cache that all rows look at.
-        offsets: int32 [>= rows], row r's position less the slot of the first row.
-        path: int64 [>= rows], row r also looks at slot length + j where bit j is set: its own and those above it.
+        length: int32 [1], KV entries that all rows attend to.
+        offsets: int32 [>= rows], row r's position less the KV entry of the first row.
+        path: int64 [>= rows], row r also attends to KV entry length + j where bit j is set: its own and its ancestors'.
     """
 
     length: Tensor
@@ -48,7 +49,7 @@ class Branches:
 
 
 class SkipFlags:
-    """Which sub-layers a pass leaves out, where kernels can read it: int32 [layers, 2, ALIGNED], non-zero skips."""
+    """The sub-layers that a pass leaves out, on the device: int32 [layers, 2, ALIGNED], non-zero skips."""
 
     def __init__(self, layers: int, device: torch.device) -> None:
         self._flags = torch.zeros(layers, 2, ALIGNED, device=device, dtype=torch.int32)
@@ -69,8 +70,8 @@ class SkipFlags:
         return self._flags[layer, 0, :1], self._flags[layer, 1, :1]
 
 
-class Added(NamedTuple):
-    """What a sub-layer adds to the residual stream, which the next kernel that reads the stream does.
+class PendingSum(NamedTuple):
+    """A sub-layer's output, added to the residual stream by the next kernel that reads the stream.
 
     Attributes:
         partials: float32 [splits, PASS_ROWS, hidden], the sums of its last product.
@@ -96,7 +97,7 @@ class DeviceDecoder:
         self.device, self.dtype = device, dtype
         self.context = min(config.longest, context)
         # A pass writes all its rows, also those after the text: the last one may stand at the end of the context.
-        self.capacity = -(-(self.context + PASS_ROWS) // BLOCK) * BLOCK
+        self.capacity = -(-(self.context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
         layers = config.recipe.layers
         alike = [(layer.mixer.kv_heads, layer.mixer.head_dim) for layer in layers]
         self.caches = {
@@ -135,7 +136,7 @@ class DeviceDecoder:
         b, states, recipe = self.buffers, self.states, self.config.recipe
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)
         embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale)
-        added: Added | None = None
+        added: PendingSum | None = None
         for index, layer in enumerate(recipe.layers):
             no_mixer, no_feed = skip.of(index) if skip else (None, None)
             mixer, own, (keys, values) = layer.mixer, b.layers[index], self.entries[index]
@@ -150,16 +151,16 @@ class DeviceDecoder:
             )
             attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale)
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
-            self._take(Added(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
+            self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
             self._multiply(b.x, layer.feed.gate_up, own.gate_up, rows, no_feed)
             silu_mul(own.gate_up, own.act, rows, no_feed)
             self._multiply(own.act, layer.feed.down, own.down, rows, no_feed)
-            added = Added(own.down, layer.post_feed, layer.residual, no_feed)
+            added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed)
         self._take(added, recipe.norm, rows)
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
 
-    def _take(self, added: Added | None, norm: Norm | None, rows: int) -> None:
+    def _take(self, added: PendingSum | None, norm: Norm | None, rows: int) -> None:
         """Add to the residual stream, and leave its norm in `buffers.x`."""
         partials, after, factor, skip = added or (None, None, 1.0, None)
         weight, eps = self._norm(norm)

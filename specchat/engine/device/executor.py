@@ -11,13 +11,13 @@ from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role, Then, Tr
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.beside import LoopsBeside, Picker
-from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
+from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.options import Acceptance, Sampling

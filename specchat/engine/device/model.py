@@ -1,4 +1,4 @@
-"""A decoder on a device as a model with a cache: prefill in captured passes, trials of skip sets, a target of heads."""
+"""A decoder on a device as a model with a cache: captured prefill, guesses with a skip set, hidden states for heads."""
 
 from collections.abc import Sequence
 
@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.device.buffers import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs, current
+from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.norm import RMSNorm
 
@@ -21,7 +21,7 @@ class DeviceModel:
     packed_embeddings = None
 
     def __init__(self, decoder: DeviceDecoder, name: str, vocab: int, graphs: Graphs, device: torch.device) -> None:
-        """`name` tells its graphs from those of other models; `vocab` tokens may follow."""
+        """`name` is a key of its graphs; tokens below `vocab` may follow."""
         self.decoder = decoder
         self._name = name
         self.config, self.device = decoder.config, device
@@ -52,13 +52,13 @@ class DeviceModel:
         assert self.decoder.states is not None
         return self.decoder.states.at(layer, first, last)
 
-    def states_at(self, layer: int, slots: Tensor) -> Tensor:
+    def states_at(self, layer: int, positions: Tensor) -> Tensor:
         """As `States.picked`."""
         assert self.decoder.states is not None
-        return self.decoder.states.picked(layer, slots)
+        return self.decoder.states.picked(layer, positions)
 
     def embedded(self, tokens: Sequence[int] | Tensor) -> Tensor:
-        """What the first layer is given: float32 [len(tokens), hidden]."""
+        """The first layer's inputs: float32 [len(tokens), hidden]."""
         found = embedding(torch.as_tensor(tokens, device=self.device), self.decoder.weights.embed).float()
         return found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
 
@@ -75,24 +75,24 @@ class DeviceModel:
             return self.decoder.logits(0, rows)[:rows]
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of up to PASS_ROWS tokens into the cache from slot `start` on."""
+        """Write the KV entries of up to PASS_ROWS tokens from position `start` on."""
         self._place(tokens, start)
         rows = PASS_ROWS if self._graphs.captured else len(tokens)
         self._graphs.run(("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows))
 
     def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab], on the host, after `token` at slot `start`."""
+        """Logits float32 [vocab], on the host, after `token` at position `start`."""
         self._place([token], start)
         with current(self.device):
             self.decoder.forward(self._tokens, self._start, 1)
             return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        """The likeliest token after each of up to PASS_ROWS tokens at slots start .., with sub-layers left out."""
+        """The likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers left out."""
         self._place(tokens, start)
         self._flags.set(skip)
         rows = len(tokens)
-        self._graphs.run(("trial", self._name, rows), lambda: self._guess(rows))
+        self._graphs.run(("guesses", self._name, rows), lambda: self._guess(rows))
         guessed: list[int] = self._guessed[:rows].tolist()
         return guessed
 
@@ -116,5 +116,5 @@ class DeviceModel:
                 logits = self.decoder.logits(first, count)[:count, : self._vocab]
                 torch.argmax(logits, -1, out=self._guessed[first : first + count])
         finally:
-            # What the trial wrote is replaced by what the whole model writes, bit for bit what was there.
+            # The whole model writes its own KV entries again, bit for bit those that were there.
             self.decoder.forward(self._tokens, self._start, rows)

@@ -1,4 +1,4 @@
-"""What stands for a decoder and its graphs while it is found out which kernels they launch."""
+"""Stand-ins for a decoder and its graphs, to list the kernels that they launch."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -9,7 +9,7 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.recipe import Layer
 from specchat.engine.strategies import STRATEGIES
 
@@ -67,7 +67,7 @@ def _like(weight: Weight) -> Weight:
 
 
 def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]:
-    """As many layers as any strategy needs, and of the others one of each form: some may have been left dense."""
+    """The layers that any strategy needs, and of the others one of each form: some may be dense, or unlike in shape."""
     seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
         form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix in layer.products)

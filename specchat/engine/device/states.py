@@ -9,7 +9,7 @@ from specchat.engine.kernels.verify_state import VerifyState
 
 
 class States:
-    """What tokens were after some of the layers, by slot of the cache, and valid where the cache's entries are.
+    """Hidden states after some of the layers, by KV entry, and valid where the entry is.
 
     Captured passes write them by plain torch, of which nothing waits for the host.
     """
@@ -17,21 +17,21 @@ class States:
     def __init__(
         self, layers: Sequence[int], hidden: int, capacity: int, rows: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """`layers` counts those passed. There are `capacity` slots of `hidden` values; a pass has `rows` at most."""
+        """`layers` counts those passed. There are `capacity` states of `hidden` values; a pass has `rows` at most."""
         self.layers = tuple(sorted(set(layers)))
         self._kept = torch.zeros(len(self.layers), capacity, hidden, device=device, dtype=dtype)
         self._offsets = torch.arange(rows, device=device)
 
     def put(self, layer: int, residual: Tensor, start: Tensor, rows: int) -> None:
-        """Keep the first rows of `residual` float32 [>= rows, hidden] in the slots from `start` int32 [1] on."""
+        """Keep the first rows of `residual` float32 [>= rows, hidden] as the states from `start` int32 [1] on."""
         if layer in self.layers:
             kept = self._kept[self.layers.index(layer)]
             kept.index_copy_(0, start + self._offsets[:rows], residual[:rows].to(kept.dtype))
 
     def keep(self, state: VerifyState, rows: int) -> None:
-        """After `commit`: the states of the accepted nodes follow each other from the first slot of the step on.
+        """After `commit`: the states of the accepted nodes follow each other, from that of node 0 on.
 
-        A node's are in the slot of its number after that of node 0, as its entries of the cache (`kernels.keep`).
+        Before, node i has the i-th after that of node 0, as in the cache (`kernels.keep`).
         """
         # `commit` has counted the emitted tokens already.
         start, places = state.length - state.result[2], self._offsets[:rows]
@@ -39,12 +39,12 @@ class States:
         self._kept.index_copy_(1, start + places, self._kept.index_select(1, start + nodes))
 
     def at(self, layer: int, first: int, last: int) -> Tensor:
-        """The states float32 [last - first, hidden] in slots first, ..., last - 1; later passes may change them."""
+        """The states float32 [last - first, hidden] at first, ..., last - 1; later passes may change them."""
         return self._kept[self.layers.index(layer), first:last].float()
 
-    def picked(self, layer: int, slots: Tensor) -> Tensor:
-        """The states float32 [slots, hidden] in `slots` int64 on the device."""
-        return self._kept[self.layers.index(layer)].index_select(0, slots).float()
+    def picked(self, layer: int, positions: Tensor) -> Tensor:
+        """The states float32 [positions, hidden] at `positions` int64 on the device."""
+        return self._kept[self.layers.index(layer)].index_select(0, positions).float()
 
     def memory(self) -> int:
         """Bytes held."""

@@ -7,8 +7,8 @@ from typing import Literal
 
 import torch
 
-from specchat.engine.device.buffers import VERIFY_ROWS
 from specchat.engine.device.decoder import ALIGNED, Branches, DeviceDecoder
+from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import judge
 from specchat.engine.kernels.commit import commit

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import fused, quantise
@@ -75,10 +75,10 @@ def load(
         def vector(name: str, size: int) -> Tensor:
             return weights.get(name, size)
 
-        # What bitsandbytes left dense, or gives dense, stays so.
-        asked = quant if checkpoint.quant is None else None
+        # Matrices that bitsandbytes left dense stay dense.
+        wanted = quant if checkpoint.quant is None else None
         return _assemble(
-            checkpoint.config.recipe, asked, head, device, dtype, weights.linear, vector, checkpoint.drafts
+            checkpoint.config.recipe, wanted, head, device, dtype, weights.linear, vector, checkpoint.drafts
         )
 
 

@@ -7,6 +7,7 @@ from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.errors import ModelError
+from specchat.engine.formats import Weight
 from specchat.engine.gpu_checks import drafts, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
@@ -15,7 +16,6 @@ from specchat.engine.kernels.activation import reference_silu_mul, silu_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
-from specchat.engine.kernels.formats import Weight
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
 from specchat.engine.kernels.products import multiply, splits

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.limits import SHARING_HEADS
+from specchat.engine.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels.workspace import Workspace, padded
 
 TILE = SHARING_HEADS
@@ -200,10 +200,10 @@ def attend(
 
     Args:
         query: compute dtype [R, heads, D], rotated.
-        keys, values: compute dtype [kv, capacity, D]; row r's own entries are in slot length + r.
+        keys, values: compute dtype [kv, capacity, D]; row r's own is KV entry length + r.
         length: int32 [1], entries before the first row.
-        tree: None for a chain: row r sees slots up to length + r. Otherwise int64 [R]: row r sees all slots before
-            length and slot length + j where bit j of tree[r] is set: its own, and above it those of its parents.
+        tree: None for a chain: row r sees KV entries up to length + r. Otherwise int64 [R]: row r sees all entries
+            before length and entry length + j where bit j of tree[r] is set: its own and its ancestors'.
         out: compute dtype [R, heads * D], written.
         rows: 1 to R, at most 64 of a tree.
         skip: int32 [1]; nothing is done where it is not 0.

@@ -189,7 +189,7 @@ def judge_block(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, d
     """Judge a drawn chain as a whole, in the rows of a verify pass; the options must not be greedy.
 
     A row takes the token drafted after it where a longer prefix passes, so that `commit` finds the longest; the row of
-    the last token that stays has a sample of what is left, or its own choice after the whole chain.
+    the last accepted token has a sample of what is left, or its own choice after the whole chain.
 
     Args:
         scored: what `process` made of rows 0 .. `rows` - 1.

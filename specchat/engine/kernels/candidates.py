@@ -1,4 +1,4 @@
-"""What may follow each node of a level: its best tokens by perturbed scores, into the pool of a growing tree.
+"""Candidates after each node of a level: its best tokens by perturbed scores, into the pool of a growing tree.
 
 Perturbed scores are what the target will choose by: scores after all options plus the noise of the position, which the
 target draws with too. Where it is greedy or judges by ratio or block there is no noise. Two launches: all blocks of the

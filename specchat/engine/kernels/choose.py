@@ -14,7 +14,7 @@ from specchat.engine.kernels.verify_state import BLOCK, BY_BLOCKS, FILTERED, GRE
 WARPS = 8
 
 CHOOSE, CHECK, ONE_HOT, SAMPLED = range(4)
-"""What a launch is for: to choose a draft; the target's tokens; to judge a draft that is no sample, or one that is."""
+"""Modes of a launch: choose a draft; choose the target's tokens; judge a draft that is no sample, or one that is."""
 _CHOOSE, _CHECK, _SAMPLED = tl.constexpr(CHOOSE), tl.constexpr(CHECK), tl.constexpr(SAMPLED)
 _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
 _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
@@ -46,7 +46,7 @@ def _ratio(
     """A child's token, the first that is accepted, otherwise a sample of norm(max(p - q, 0)) without their tokens.
 
     `children` has a bit for each child; they are among the nodes first .. end - 1. A child that was `sampled`, which
-    has no siblings, is accepted with probability min(1, p/q), others with p / (1 - p of those refused before). Where
+    has no siblings, is accepted with probability min(1, p/q), others with p / (1 - p of those rejected before). Where
     rounding leaves nothing to sample, it is a sample of p.
     """
     # Of a draft that is no sample these are the row's own, which one thread of this program is writing meanwhile.
@@ -64,7 +64,7 @@ def _ratio(
             p = filters.probability(scores, cut, last, top, mass, drafted, inside)
             if sampled:
                 q = filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
-            # u < p / q as u * q < p: a token that the draft cannot have drawn is refused.
+            # u < p / q as u * q < p: a token that the draft cannot have drawn is rejected.
             if (q > 0.0) & (noise.uniform(seed, position, noise.ACCEPT, turn) * q < p):
                 token = drafted
             q -= p
@@ -245,10 +245,10 @@ def check(scored: Scored, state: VerifyState, rows: int, chosen: Tensor) -> None
 def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored | None) -> None:
     """As `choose` for the rows of a verify pass, from row 0 on; drafted tokens are judged by the acceptance set.
 
-    coupled: a drafted token stays where the row chooses it (Daliri, Musco, Suresh 2024). ratio: a row takes the token
-    drafted after it with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al. 2023). Of
-    several tokens drafted after it, the row tries one after the other in the order of their nodes, each against what
-    the refused ones left of p (SpecInfer: Miao et al. 2024).
+    coupled: a drafted token is accepted where the row chooses it (Daliri, Musco, Suresh 2024). ratio: a row takes the
+    token drafted after it with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al.
+    2023). Of several tokens drafted after it, the row tries one after the other in the order of their nodes, each
+    against what the rejected ones left of p (SpecInfer: Miao et al. 2024).
 
     Args:
         draft: what `process` and `choose` left of the distributions that fed[1], ... of a chain were drawn from; None

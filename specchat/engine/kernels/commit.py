@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.limits import END_TOKENS
+from specchat.engine.gpu_shapes import END_TOKENS
 from specchat.engine.kernels.verify_state import VerifyState
 
 
@@ -34,15 +34,15 @@ def _commit(
     child = there & (i > 0)
     above = tl.load(parents + i, mask=child, other=-1)
     liked = child & (tl.load(fed + i, mask=child, other=-1) == tl.load(chosen + above, mask=child, other=-1))
-    # A node stays where it and all nodes above it but node 0 were chosen; what stays is one path.
+    # A node is accepted where it and all its ancestors but node 0 were chosen: these are one path.
     others = tl.load(path + i, mask=there, other=0).to(tl.int32) & ~tl.sum(liked.to(tl.int32) << i, 0)
-    stays = there & ((others >> 1) == 0)
-    accepted = tl.sum(stays.to(tl.int32), 0) - 1
-    end = tl.max(tl.where(stays, i, 0), 0)
+    is_accepted = there & ((others >> 1) == 0)
+    accepted = tl.sum(is_accepted.to(tl.int32), 0) - 1
+    end = tl.max(tl.where(is_accepted, i, 0), 0)
     tested = accepted + tl.max((above == end).to(tl.int32), 0)
     # What the accepted nodes chose, by depth: the token drafted after each, and the last one's own.
     level = tl.load(depth + i, mask=there, other=-1)
-    node = tl.sum(tl.where(stays[None, :] & (level[None, :] == i[:, None]), i[None, :], 0), 1)
+    node = tl.sum(tl.where(is_accepted[None, :] & (level[None, :] == i[:, None]), i[None, :], 0), 1)
     ours = tl.load(chosen + node, mask=i <= accepted, other=-1)
     ends = tl.load(eos + tl.arange(0, END_TOKENS))
     final = tl.max((ours[:, None] == ends[None, :]).to(tl.int32), 1) != 0
@@ -51,7 +51,7 @@ def _commit(
     alike = (ours[:, None] == ours[None, :]) & mine[None, :]
     times = tl.sum(alike.to(tl.int32), 1)
     first = tl.min(tl.where(alike, i[None, :], SLOTS), 1) == i
-    # One program, and one slot of it a token: nobody else adds to the same count.
+    # One program, and one lane of it a token: no other adds to the same count.
     count = tl.load(counts + ours, mask=mine & first, other=0)
     start = tl.load(length)
     last = tl.sum(tl.where(i == emitted - 1, ours, 0), 0)
@@ -68,8 +68,8 @@ def _commit(
 def commit(chosen: Tensor, state: VerifyState) -> None:
     """Take the chosen tokens into the state: result, counts, length and fed[0].
 
-    From node 0 on, a drafted token stays where the row above it chose the same; the row of the last one that stays has
-    the step's own token. Nothing is added after an end-of-text token.
+    From node 0 on, a drafted token is accepted where the row above it chose the same; the row of the last accepted one
+    has the step's own token. Nothing is added after an end-of-text token.
 
     Args:
         chosen: int32 [rows + 1], token r by the row of node r.

@@ -26,7 +26,7 @@ def key(score: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def keeps(score: tl.tensor, token: tl.tensor, cut: tl.tensor, last: tl.tensor) -> tl.tensor:
-    """Whether a token is kept: its key is over `cut`, or equal to it and the token not after `last`."""
+    """Mask of the tokens that are kept: the key is over `cut`, or equal to it and the token not after `last`."""
     k = key(score)
     return (k > LOWEST) & ((k > cut) | ((k == cut) & (token <= last)))
 

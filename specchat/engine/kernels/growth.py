@@ -86,18 +86,18 @@ def _settle(
     most = tl.load(limit)
     v = tl.load(value + i, mask=i < tl.load(count), other=0.0)
     v = tl.where(v >= tl.load(least), v, 0.0)
-    stays = i < 0
+    taken = i < 0
     for _ in range(most):
-        rest = tl.where(stays, 0.0, v)
+        rest = tl.where(taken, 0.0, v)
         best = tl.max(rest, 0)
         found = tl.min(tl.where((rest == best) & (rest > 0.0), i, POOL), 0)
-        stays |= i == found
-    rank = tl.where(stays, tl.cumsum(stays.to(tl.int32), 0), 0)
-    n = tl.sum(stays.to(tl.int32), 0)
+        taken |= i == found
+    rank = tl.where(taken, tl.cumsum(taken.to(tl.int32), 0), 0)
+    n = tl.sum(taken.to(tl.int32), 0)
 
     node = tl.arange(0, SLOTS)
     there = (node > 0) & (node <= n)
-    place = tl.sum(tl.where((rank[None, :] == node[:, None]) & stays[None, :], i[None, :], 0), 1)
+    place = tl.sum(tl.where((rank[None, :] == node[:, None]) & taken[None, :], i[None, :], 0), 1)
     higher = tl.load(above + place, mask=there, other=-1)
     parent = tl.sum(tl.where((place[None, :] == higher[:, None]) & there[None, :], node[None, :], 0), 1)
     # The nodes after the tree go on as a chain: passes have more rows than there are nodes.

@@ -1,4 +1,4 @@
-"""What is known of a tree while a model drafts it, on the device."""
+"""State of a tree while a model drafts it, on the device."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -28,7 +28,7 @@ class Growth:
         token, above, number: int32 [pool], of each candidate its token, its parent's place in the pool (-1: node 0),
             and its number (0: not expanded).
         sure: float32 [levels], the largest value of each level.
-        start: int32 [1], slot of the first node of the frontier in the model's cache.
+        start: int32 [1], KV entry of the frontier's first node.
         reached, place, ids, offsets: float32 and int32 [width], of each node of the frontier its value, its place in
             the pool, its token, and its position less `start`.
         limit, least: int32 and float32 [1], how many nodes stay in the end at most, and the value that they have at

@@ -1,4 +1,4 @@
-"""What Triton's interpreter lacks of a GPU: rows of a product that are alone, and bfloat16.
+"""Mends of Triton's interpreter, which lacks two things of a GPU: rows of a product that are alone, and bfloat16.
 
 The interpreter multiplies with numpy and so with a BLAS. Some of its kernels, those of OpenBLAS for AVX2 among them,
 sum a row in another order at another place in its block: no kernel's rows could be compared then. bfloat16 it keeps as

@@ -38,11 +38,11 @@ def _keep(
 
 
 def keep(keys: Tensor, values: Tensor, state: VerifyState, places: Tensor | None) -> None:
-    """After `commit`: the entries of the accepted nodes follow each other from the first slot of the step on.
+    """After `commit`: the KV entries of the accepted nodes follow each other, from that of node 0 on.
 
     Args:
-        keys, values: compute dtype [layers, kv, capacity, D]; a node's entries are in the slot of its number after that
-            of node 0.
+        keys, values: compute dtype [layers, kv, capacity, D]; before, node i has the i-th
+            entry after that of node 0.
         places: int32 [rows + 1], numbers in this cache of the nodes, where they are not those of the step: none is less
             than the node's depth, but 0 for a node that has no entries; the nodes after it have none either.
     """

@@ -1,13 +1,13 @@
 """Counter-based noise on the device: the same (seed, position, stream, token) always gives the same number.
 
 SplitMix64, bit for bit as on the host (decoding/noise.py). So a number depends on nothing else: not on the device, on
-how many rows a step has, on replay, or on what was refused before.
+how many rows a step has, on replay, or on what was rejected before.
 """
 
 import triton
 import triton.language as tl
 
-from specchat.engine.kernels import streams
+from specchat.engine import streams
 
 TOKEN, ACCEPT, RESIDUAL = tl.constexpr(streams.TOKEN), tl.constexpr(streams.ACCEPT), tl.constexpr(streams.RESIDUAL)
 BLOCK, LATER = tl.constexpr(streams.BLOCK), tl.constexpr(streams.LATER)

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.limits import WIDEST
+from specchat.engine.gpu_shapes import WIDEST
 
 
 @triton.jit  # type: ignore[untyped-decorator]

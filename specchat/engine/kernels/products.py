@@ -15,10 +15,9 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, PROCESSORS, TILE_ROWS, Tiling, stages, tiling
 from specchat.engine.kernels import unpack
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.kernels.limits import MATRIX
-from specchat.engine.kernels.tiles import MOST_ROWS, PROCESSORS, ROWS, Tiling, stages, tiling
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -159,8 +158,8 @@ def multiply(
     """
     outputs, inputs = weight.shape
     cut = _tiling(weight)
-    if not 1 <= rows <= MOST_ROWS:
-        raise ValueError(f"{rows} rows; a pass takes 1 to {MOST_ROWS}")
+    if not 1 <= rows <= PASS_ROWS:
+        raise ValueError(f"{rows} rows; a pass takes 1 to {PASS_ROWS}")
     if x.shape[1] != inputs or out.shape[2] != outputs or out.shape[0] != cut.splits:
         raise ValueError(f"{list(x.shape)} by {outputs}x{inputs} does not fit {cut.splits} splits in {list(out.shape)}")
     if outputs * inputs > MATRIX:
@@ -170,7 +169,7 @@ def multiply(
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     values, scales, nested, code, block, bits = _parts(weight)
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
-    tiles = 1 if rows <= ROWS else 2 if rows <= 2 * ROWS else 4
+    tiles = 1 if rows <= TILE_ROWS else 2 if rows <= 2 * TILE_ROWS else 4
     _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
         x,
         values,
@@ -188,7 +187,7 @@ def multiply(
         out.stride(0),
         BITS=bits,
         BLOCK=block,
-        ROWS=ROWS,
+        ROWS=TILE_ROWS,
         TILES=tiles,
         BN=cut.outputs,
         BK=cut.inputs,

@@ -108,18 +108,17 @@ def rope_and_write(
 ) -> None:
     """Turn the fused product into rotated queries and cache entries (RoPE: Su et al. 2021).
 
-    Row r is at position start + offsets[r] and goes into slot start + r of the cache; a slot beyond the cache is not
-    written.
+    Row r is at position start + offsets[r] and becomes KV entry start + r; an entry beyond the cache is not written.
 
     Args:
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
         query_norm, key_norm: any float dtype, RMS norms before the rotation, both or none: [D] of each head, or
             [heads * D] and [kv * D] of all heads together.
         cos, sin: float32 [capacity, D] from `model.rope.tables`: out = x * cos + roll(x, D / 2) * sin.
-        start: int32 [1], slot of the first row.
+        start: int32 [1], KV entry of the first row.
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
-        keys, values: compute dtype [kv, capacity, D], written at slots start .. start + rows - 1.
+        keys, values: compute dtype [kv, capacity, D], written at entries start .. start + rows - 1.
         skip: int32 [1]; nothing is done where it is not 0.
     """
     kv_heads, capacity, dim = keys.shape

@@ -5,7 +5,7 @@ import triton.language as tl
 from triton import knobs
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
-"""Whether kernels are interpreted, which cannot be done with assembly."""
+"""True where kernels are interpreted, which cannot be done with assembly."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -39,7 +39,7 @@ def four_bit(
     inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
     eights = packed.to(tl.pointer_type(tl.uint32))
     if WHOLE:
-        # Rows start at whole blocks of BK, which the compiler cannot know: told, it copies 16 bytes at a time.
+        # Rows start at whole blocks of BK, which the compiler cannot know. With this hint it copies 16 bytes at a time.
         width = tl.multiple_of(inputs // 8, BK // 8)
         words = tl.load(eights + n[:, None] * width + word[None, :], eviction_policy="evict_first")
     else:

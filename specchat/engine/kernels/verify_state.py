@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.limits import END_TOKENS
+from specchat.engine.gpu_shapes import END_TOKENS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.options import Acceptance, Sampling
 

@@ -1,4 +1,4 @@
-"""What attention keeps between its two launches."""
+"""Buffers between the two launches of attention."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,7 @@ import triton
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.limits import WIDEST_HEAD
-from specchat.engine.kernels.tiles import SPLIT
+from specchat.engine.gpu_shapes import SPLIT, WIDEST_HEAD
 
 
 @dataclass(frozen=True)

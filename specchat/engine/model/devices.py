@@ -1,4 +1,4 @@
-"""Which device each model of a pair runs on, decided before anything is loaded, or a sentence why it cannot run."""
+"""The device of each model of a pair, chosen before anything is loaded, or a sentence why it cannot run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 import torch
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.kernels.tiles import PROCESSORS
+from specchat.engine.gpu_shapes import PROCESSORS
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu import Gpu, find_gpu
@@ -31,7 +31,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where and how each model is to be loaded.
+    """A choice of where and how each model is loaded.
 
     `note` says why an "auto" went to the CPU, empty when it did not; `otherwise` is what to load should the GPU fail
     for a pair that did not ask for it, None where nothing else is allowed or fits.

@@ -11,8 +11,7 @@ import torch
 
 from specchat.clean import one_line
 from specchat.engine.gpu_failure import first_line
-from specchat.engine.kernels.limits import OLDEST
-from specchat.engine.kernels.tiles import PROCESSORS
+from specchat.engine.gpu_shapes import OLDEST, PROCESSORS
 from specchat.engine.model.toolchain import lacking
 
 SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")

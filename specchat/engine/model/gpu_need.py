@@ -1,16 +1,12 @@
-"""What a model takes on a GPU beside its weights and its cache, and whether it runs there; without torch or Triton."""
+"""Memory on a GPU beside weights and cache, and reasons why a model does not run there; without torch or Triton."""
 
 from collections.abc import Iterator
 from math import prod
 
-from specchat.engine.kernels import limits
-from specchat.engine.kernels.tiles import SPLIT, tiling
+from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.host_need import VERIFY_ROWS
 from specchat.engine.recipe import Attention, Matrix
 
-ROWS = 64
-"""Rows of a prefill pass."""
 SCORES = 4
 """Arrays of 4 bytes a row and token that verifying keeps: scores and candidates, of target and draft."""
 TOKEN = 9
@@ -27,11 +23,11 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     mixers, feeds = [layer.mixer for layer in recipe.layers], [layer.feed for layer in recipe.layers]
     matrices = recipe.embed, recipe.head, *recipe.matrices
     sizes = (
-        (recipe.hidden, limits.WIDEST, "hidden states of {} values"),
-        (max(mixer.head_dim for mixer in mixers), limits.WIDEST_HEAD, "attention heads of {} values"),
-        (max(mixer.heads // mixer.kv_heads for mixer in mixers), limits.SHARING_HEADS, "{} query heads a key head"),
-        (len(config.eos), limits.END_TOKENS, "{} end-of-text tokens"),
-        (max(sum(matrix.outputs) * matrix.inputs for matrix in matrices), limits.MATRIX, "a matrix of {} values"),
+        (recipe.hidden, shapes.WIDEST, "hidden states of {} values"),
+        (max(mixer.head_dim for mixer in mixers), shapes.WIDEST_HEAD, "attention heads of {} values"),
+        (max(mixer.heads // mixer.kv_heads for mixer in mixers), shapes.SHARING_HEADS, "{} query heads a key head"),
+        (len(config.eos), shapes.END_TOKENS, "{} end-of-text tokens"),
+        (max(sum(matrix.outputs) * matrix.inputs for matrix in matrices), shapes.MATRIX, "a matrix of {} values"),
     )
     for has, most, feature in sizes:
         if has > most:
@@ -46,7 +42,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
 
 
 def _normed_alike(mixer: Attention) -> bool:
-    """Whether queries and keys have no norms, norms of each head, or norms of all heads, with one eps."""
+    """True if queries and keys have no norms, norms of each head, or norms of all heads, with one eps."""
     query, key = mixer.query_norm, mixer.key_norm
     if query is None or key is None:
         return query is key
@@ -65,20 +61,20 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
 
     def partials(matrix: Matrix) -> int:
         outputs = sum(matrix.outputs)
-        return outputs * tiling(outputs, matrix.inputs, bits[matrix], processors).splits
+        return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
 
     # Layers take turns in what is as large as the largest of them needs.
     summed = [max(map(partials, alike)) for alike in zip(*(layer.products for layer in recipe.layers), strict=True)]
     mixed, act = max(m.heads * m.head_dim for m in mixers), max(layer.feed.width for layer in recipe.layers)
-    active = ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
+    active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
     heads, deepest = max(m.heads for m in mixers), max(m.head_dim for m in mixers)
-    attention = 4 * prod((-(-capacity // SPLIT), ROWS, heads, deepest + 2))
-    logits = 4 * VERIFY_ROWS * partials(head)
-    whole = 4 * VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
+    attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, deepest + 2))
+    logits = 4 * shapes.VERIFY_ROWS * partials(head)
+    whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
     turns = 8 * capacity * sum(width for _, width in {(m.rope, m.head_dim) for m in mixers})
     return active + attention + logits + whole + turns
 
 
 def verifying(config: ModelConfig) -> int:
     """Bytes that judging drafts takes, for the target alone."""
-    return config.vocab * (4 * SCORES * VERIFY_ROWS + TOKEN)
+    return config.vocab * (4 * SCORES * shapes.VERIFY_ROWS + TOKEN)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.kernels.formats import Weight
+from specchat.engine.formats import Weight
 from specchat.engine.model.quantise import dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant

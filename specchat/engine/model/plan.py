@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from specchat.engine.errors import EngineError
-from specchat.engine.kernels.tiles import PROCESSORS
+from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
@@ -141,7 +141,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     """Bytes that `model` takes with a cache of `context` tokens, on a GPU of so many multiprocessors."""
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
-    capacity = _rounded(context if on_cpu else context + gpu_need.ROWS, CACHE_BLOCK)
+    capacity = _rounded(context if on_cpu else context + PASS_ROWS, CACHE_BLOCK)
     entries = c.recipe.entry * capacity
     if not on_cpu:
         return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))

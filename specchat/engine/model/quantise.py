@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, pad
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.pair import Quant
 

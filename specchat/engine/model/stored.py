@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, checked, parsed
-from specchat.engine.kernels.formats import EightBit, FourBit, Nested
+from specchat.engine.formats import EightBit, FourBit, Nested
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.checkpoint import DTYPES
 from specchat.engine.model.quantise import RUNNING, across_rows, code_table

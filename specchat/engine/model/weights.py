@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.kernels.formats import Weight
+from specchat.engine.formats import Weight
 from specchat.engine.model.stored import Stored, kind_of
 from specchat.engine.pair import Quant
 

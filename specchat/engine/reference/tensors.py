@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from specchat.engine.kernels.formats import EightBit, FourBit, Weight
+from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.matrices import read_matrix, read_norm, read_table
 from specchat.engine.model.quantise import block_scales, dequantised

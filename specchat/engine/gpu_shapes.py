@@ -1,12 +1,33 @@
-"""How a matrix product is cut up: by its shape and the GPU's size, never by the number of rows.
+"""Shapes on a GPU: what the kernels take, rows of a pass, and how products are cut; without Triton, for plans too.
 
-Needs no Triton: plans ask too.
-
-A program takes BN outputs and one split of the inputs, and goes through it BK inputs at a time. Partial sums of the
-splits stay apart: the kernel that reads them next adds them in index order.
+A product is cut by its shape and the GPU's size, never by the number of rows. A program takes BN outputs and one split
+of the inputs, and goes through it BK inputs at a time. Partial sums of the splits stay apart: the kernel that reads
+them next adds them in index order.
 """
 
 from dataclasses import dataclass
+
+OLDEST = (8, 0)
+"""Compute capability of a GPU: bfloat16 tensor cores and asynchronous copies (Ampere)."""
+WIDEST = 8192
+"""Values of a hidden state: one program of the norm holds all of them."""
+WIDEST_HEAD = 128
+"""Values of an attention head."""
+SHARING_HEADS = 16
+"""Query heads that share a key-value head: they are the rows of one tensor-core tile."""
+END_TOKENS = 16
+"""End-of-text tokens that the end of a step looks for."""
+MATRIX = 2**31 - 1
+"""Values of a matrix: kernels count them in int32."""
+
+PASS_ROWS = 64
+"""Rows of the widest pass: prefill, or a tree."""
+VERIFY_ROWS = 16
+"""Rows that get logits: a pending token and a chain of up to 15."""
+CACHE_BLOCK = 64
+"""The cache is made in whole blocks of so many positions."""
+TILE_ROWS = 16
+"""Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""
 
 SPLIT = 256
 """Cache entries of one partial sum of attention, the same in every step; a multiple of 64, the nodes of a tree.
@@ -14,10 +35,6 @@ SPLIT = 256
 To tune: shorter splits occupy more of a GPU while the text is short, and leave more sums to combine when it is long.
 `measure.gpu.kernels` times others at several lengths. Estimated: 7 us a layer at 256 tokens with 256.
 """
-
-ROWS = 16
-"""Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""
-MOST_ROWS = 64
 
 PROCESSORS = 128
 """Multiprocessors of a GPU that is not known: those of an RTX 4090."""
@@ -28,10 +45,10 @@ RESIDENT = {4: 3, 8: 4, 16: 4, 32: 4}
 on sm_86, 89 and 120."""
 MOST_SPLITS = 8
 OVERHEAD = 2
-"""What a split costs beside its BK blocks, in blocks: to start, to write its sums and to have them read."""
+"""Cost of a split beside its BK blocks, in blocks: its start, and its sums, which are written and read."""
 
 WORTH = 0.95
-"""What more splits must at least bring the slowest multiprocessor's time down to: their sums are read once more."""
+"""More splits must bring the slowest multiprocessor's time below this part: their sums are read once more."""
 
 
 @dataclass(frozen=True)

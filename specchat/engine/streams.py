@@ -1,4 +1,4 @@
-"""What noise is made of, for the host and for the kernels: SplitMix64's constants, the streams of a position."""
+"""Constants of noise, for the host and the kernels: SplitMix64's, and the streams of a position."""
 
 GOLDEN = 0x9E3779B97F4A7C15
 FIRST, SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -8,6 +8,6 @@ TOKEN, ACCEPT, RESIDUAL, BLOCK = 0, 1, 2, 3
 LATER = 3
 """LATER + i: sampling the token that comes i tokens after the first of a block, i > 0.
 
-All tokens of a block decide how many of them stay. Their noise must not draw again what follows at their positions, and
-the position with the place in the block tells the block.
+All tokens of a block decide how many of them are accepted. Their noise must not draw again what follows at their
+positions, and the position with the place in the block identifies the block.
 """
