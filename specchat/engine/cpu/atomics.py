@@ -44,15 +44,15 @@ def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     return types.void(*[types.int64] * 9), code
 
 
-def entry(function: Any) -> int:
-    """Address of the code of a compiled function that has one signature, for `entered`."""
+def code_address(function: Any) -> int:
+    """Address of the code of a compiled function that has one signature, for `caller_of`."""
     (made,) = function.overloads.values()
     begins: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     return begins
 
 
-def entered(wanted: tuple[Any, ...]) -> Any:
-    """Make a call by `entry` of a compiled function that takes a tuple of types `wanted` and returns nothing.
+def caller_of(wanted: tuple[Any, ...]) -> Any:
+    """Make a call by `code_address` of a compiled function that takes a tuple of types `wanted` and returns nothing.
 
     A call by name would compile the function and all it calls once more, which takes as long as the first time.
     """
@@ -73,7 +73,7 @@ def entered(wanted: tuple[Any, ...]) -> Any:
 
 
 @primitive
-def taken(typing: Any, address: Any, index: Any) -> Any:
+def fetch_add(typing: Any, address: Any, index: Any) -> Any:
     """Add one to the int64 at `address`, `index` words further, atomically; return its former value."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -83,7 +83,7 @@ def taken(typing: Any, address: Any, index: Any) -> Any:
 
 
 @primitive
-def swapped(typing: Any, address: Any, value: Any) -> Any:
+def exchange(typing: Any, address: Any, value: Any) -> Any:
     """Put `value` at `address` atomically; return the former int64."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -93,7 +93,7 @@ def swapped(typing: Any, address: Any, value: Any) -> Any:
 
 
 @primitive
-def seen(typing: Any, address: Any) -> Any:
+def atomic_load(typing: Any, address: Any) -> Any:
     """Load the int64 at `address` atomically: the latest value of any thread."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -20,10 +20,10 @@ from specchat.engine.cpu.simd import (
     called,
     constant,
     each_vector,
-    folded,
     inner,
     load,
     primitive,
+    reduce_lanes,
     splat,
     spread,
 )
@@ -132,7 +132,7 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
             builder.store(builder.fadd(builder.load(slot), power), slot)
 
         each_vector(builder, builder.mul(vectors, constant(LANES)), one)
-        return folded(builder, builder.load(slot), builder.fadd)
+        return reduce_lanes(builder, builder.load(slot), builder.fadd)
 
     return types.float32(types.int64, types.int64, types.float32), code
 

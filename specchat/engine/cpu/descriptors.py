@@ -14,8 +14,8 @@ from specchat.engine.recipe import Layer, Norm
 Floats = NDArray[np.float32]
 
 (
-    PRODUCTS, HEADS, KV_HEADS, SIZE, SLOTS, KEYS, VALUES, STASH, STASH_JUMP, COS, SIN,
-    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, TOGETHER, FIELDS,
+    PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
+    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, ALL_HEADS, FIELDS,
 ) = range(19)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
@@ -61,15 +61,15 @@ class Descriptors:
             mixer, row = layer.mixer, self.integers[index]
             (keys, values), (cos, sin) = cache[index], turns[index]
             row[PRODUCTS] = table.ctypes.data + table.itemsize * COLUMNS * 4 * index
-            row[HEADS], row[KV_HEADS], row[SIZE], row[SLOTS] = mixer.heads, *keys.shape[::2], keys.shape[1]
+            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
             row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
-            row[TOGETHER] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
+            row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual
 
-    def use_stash(self, stashes: Sequence[Floats]) -> None:
-        """Keep the KV entries of trees in `stashes`, for each layer float32 [2, rows, kv_heads, head_dim]."""
-        for row, stash in zip(self.integers, stashes, strict=True):
-            row[STASH], row[STASH_JUMP] = stash.ctypes.data, stash[0].size
+    def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
+        """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""
+        for row, layer_scratch in zip(self.integers, scratch, strict=True):
+            row[TREE_SCRATCH], row[VALUES_OFFSET] = layer_scratch.ctypes.data, layer_scratch[0].size

@@ -68,7 +68,7 @@ class CompiledLayer:
         self._wide = np.zeros((TILE, LANES * int(self._table[:, PANELS].max())), np.float32)
         self._own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
         self._scores = np.zeros((1, attention_room(capacity, size)), np.float32)
-        self._untapped = np.full(2, -1), np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
+        self._no_states = np.full(2, -1), np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
         self._counters = np.zeros(6 * LINE, np.int64)
         self._layouts = [laid_out(chain(max(1, rows))) for rows in range(TILE + 1)]
 
@@ -97,7 +97,7 @@ class CompiledLayer:
             self._own,
             self._scores,
             given,
-            *self._untapped,
+            *self._no_states,
             self._counters,
         )
 

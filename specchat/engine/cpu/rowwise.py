@@ -15,9 +15,9 @@ from specchat.engine.cpu.simd import (
     each_vector,
     emitted,
     fma,
-    folded,
     load,
     primitive,
+    reduce_lanes,
     splat,
     spread,
     store,
@@ -49,7 +49,7 @@ def norm(typing: Any, x: Any, weight: Any, out: Any, size: Any, eps: Any) -> Any
 
 
 @primitive
-def turned(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
+def rotate(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
     """out = x rotated by a row of `rope.tables`, cos and sin (Su 2021); float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -68,7 +68,7 @@ def turned(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
 
 
 @primitive
-def copied(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def copy_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = x; float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -79,7 +79,7 @@ def copied(typing: Any, x: Any, out: Any, size: Any) -> Any:
 
 
 @primitive
-def times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
+def multiply_by(typing: Any, x: Any, size: Any, factor: Any) -> Any:
     """x = x * factor; float32 [size], a multiple of LANES."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -92,7 +92,7 @@ def times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
 
 
 @primitive
-def grown(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
+def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
     """out = out + factor * x; float32 [size], a multiple of LANES."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -110,13 +110,13 @@ def grown(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
 
 
 @primitive
-def added(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def add_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out + x; float32 [size], a multiple of LANES."""
     return _joined(lambda builder, a, b: builder.fadd(a, b))
 
 
 @primitive
-def scaled(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def multiply_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out * x; float32 [size], a multiple of LANES."""
     return _joined(lambda builder, a, b: builder.fmul(a, b))
 
@@ -136,7 +136,7 @@ def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
 
 
 @primitive
-def gated(typing: Any, gate: Any, up: Any, size: Any) -> Any:
+def gate_silu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
     """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -161,7 +161,7 @@ def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
         size,
         lambda at: builder.store(fma(builder, load(builder, a, at), load(builder, b, at), builder.load(slot)), slot),
     )
-    return folded(builder, builder.load(slot), builder.fadd)
+    return reduce_lanes(builder, builder.load(slot), builder.fadd)
 
 
 def exponential(builder: Any, x: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 from numba import types
 
-from specchat.engine.cpu.atomics import entered
-from specchat.engine.cpu.signatures import HEAD, LAYERS, OF_HEAD, OF_LAYERS
+from specchat.engine.cpu.atomics import caller_of
+from specchat.engine.cpu.signatures import HEAD, HEAD_ARGS, LAYER_ARGS, LAYERS
 from specchat.engine.cpu.simd import called
 
-run_layers, run_head = entered(LAYERS), entered(HEAD)
+run_layers, run_head = caller_of(LAYERS), caller_of(HEAD)
 """Calls of `passes.layers` and `passes.head` by their addresses."""
 
 
@@ -23,23 +23,23 @@ run_layers, run_head = entered(LAYERS), entered(HEAD)
         types.Array(types.int64, 2, "C"),
         types.Array(types.int64, 1, "C"),
         types.UniTuple(types.int64, 2),
-        OF_LAYERS,
-        OF_HEAD,
+        LAYER_ARGS,
+        HEAD_ARGS,
         types.boolean,
         types.boolean,
         types.int64,
         types.int64,
     ),
 )
-def passed(
+def run_pass(
     x: Any,
     rows: int,
     start: int,
-    runs: Any,
-    before: Any,
-    entries: Any,
-    of_layers: Any,
-    of_head: Any,
+    spans: Any,
+    ancestors: Any,
+    addresses: Any,
+    layer_args: Any,
+    head_args: Any,
     through: bool,
     scoring: bool,
     thread: int,
@@ -47,10 +47,10 @@ def passed(
 ) -> None:
     """Run `passes.layers` if `through` is set, then `passes.head` on x if `scoring` is set.
 
-    `entries` are `passes.ENTRIES`. The two have counters of their own, all zeros. The layers end with a barrier, so
-    the head reads the final x.
+    `addresses` are `passes.PASS_ADDRESSES`. The two have counters of their own, all zeros. The layers end with a
+    barrier, so the head reads the final x.
     """
     if through:
-        run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))
+        run_layers(addresses[0], (x, rows, start, spans, ancestors, *layer_args, thread, threads))
     if scoring:
-        run_head(entries[1], (x, rows, *of_head, thread, threads))
+        run_head(addresses[1], (x, rows, *head_args, thread, threads))

@@ -14,7 +14,7 @@ HEAD: tuple[Any, ...] = normalize_signature(
     "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)"
 )[0]
 """Arguments of `passes.head`."""
-OF_LAYERS = types.Tuple(LAYERS[5:-2])
+LAYER_ARGS = types.Tuple(LAYERS[5:-2])
 """Arguments of `passes.layers` after `ancestors`, without thread and threads."""
-OF_HEAD = types.Tuple(HEAD[2:-2])
+HEAD_ARGS = types.Tuple(HEAD[2:-2])
 """Arguments of `passes.head` after the rows, without thread and threads."""

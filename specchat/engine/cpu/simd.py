@@ -117,7 +117,7 @@ def spread(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
     return builder.shuffle_vector(one, unset, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
-def folded(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:
+def reduce_lanes(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:
     """Reduce all lanes to one: join the upper half to the lower, four times."""
     for half in (8, 4, 2, 1):
         lanes = [i + half if i < half else i for i in range(LANES)]

@@ -7,21 +7,21 @@ count, so that both counts meet the same load. The faster count is kept. Results
 from collections import deque
 from collections.abc import Callable, Sequence
 
-TRIAL = 8
+TRIAL_PASSES = 8
 """Passes of each count in a close trial."""
-CLEAR, FAR = 4, 1.4
+CLEAR_PASSES, CLEAR_RATIO = 4, 1.4
 """Passes of each count in a clear trial, where all of one are slower or one is CLEAR_RATIO times slower in all."""
-SHARE = 0.02
+TRIAL_SHARE = 0.02
 """Share of all time that trials may cost."""
-OWED = 2 * TRIAL
+MAX_DEBT_PASSES = 2 * TRIAL_PASSES
 """Debt of earlier trials, in usual passes, up to which a machine that got faster starts a trial."""
-CHANGED, SOON = 1.4, 3
+CHANGE_RATIO, CHANGE_PASSES = 1.4, 3
 """Ratio to the usual time that shows a change of load, and passes in a row that confirm a slowdown."""
-GAIN = 0.95
+MAX_TIME_RATIO = 0.95
 """Largest share of the time of fewer threads at which more are used: fewer leave cores to others."""
-FORGOTTEN = 1 / 32
+USUAL_WEIGHT = 1 / 32
 """Weight of a pass in the usual time."""
-FEW_ROWS, MANY = 2, 8
+FEW_ROWS, MANY_ROWS = 2, 8
 """Most rows of a memory-bound pass; rows of the pass that stands for all compute-bound ones, which gain by threads."""
 
 
@@ -36,10 +36,10 @@ class Threads:
         self._choices = choices
         self._at = 0 if best is None else choices.index(best)
         self._usual: dict[int, float] = {}
-        self._recent: deque[float] = deque(maxlen=TRIAL)
+        self._recent: deque[float] = deque(maxlen=TRIAL_PASSES)
         self._trial: _Trial | None = None
-        self._room = 0.0
-        self._side = 1
+        self._budget = 0.0
+        self._direction = 1
 
     @property
     def most(self) -> int:
@@ -55,9 +55,9 @@ class Threads:
     def next(self) -> int:
         """Count for the next pass, whose time `took` records."""
         trial = self._trial
-        return self._choices[self._at + trial.side] if trial is not None and trial.trying else self.settled
+        return self._choices[self._at + trial.direction] if trial is not None and trial.trying else self.settled
 
-    def at_most(self, count: int) -> None:
+    def lower_to(self, count: int) -> None:
         """Lower the best count to `count` at most; a change resets the usual times."""
         if self.settled > count:
             self._at = max(at for at, choice in enumerate(self._choices) if choice <= count)
@@ -70,45 +70,45 @@ class Threads:
         if len(self._choices) == 1 or seconds <= 0:
             return
         usual = self._usual.setdefault(rows, seconds)
-        part = seconds / usual
+        relative = seconds / usual
         if self._trial is not None:
-            self._trial.add(part)
+            self._trial.add(relative)
             if self._trial.over:
                 self._decide(self._trial)
             return
-        self._usual[rows] = usual * min(max(part, 1 / 2), 2) ** FORGOTTEN
-        self._room = min(self._room + SHARE * part, TRIAL)
-        self._recent.append(part)
-        newest = list(self._recent)[-SOON:]
-        if len(newest) == SOON and min(newest) > CHANGED:
+        self._usual[rows] = usual * min(max(relative, 1 / 2), 2) ** USUAL_WEIGHT
+        self._budget = min(self._budget + TRIAL_SHARE * relative, TRIAL_PASSES)
+        self._recent.append(relative)
+        newest = list(self._recent)[-CHANGE_PASSES:]
+        if len(newest) == CHANGE_PASSES and min(newest) > CHANGE_RATIO:
             self._begin(-1, typical(newest))
-        elif len(self._recent) == TRIAL:
+        elif len(self._recent) == TRIAL_PASSES:
             self._consider(typical(self._recent))
 
-    def _consider(self, level: float) -> None:
-        """Begin a trial if one is due; `level` is the load factor: recent times relative to the usual ones."""
-        if level > CHANGED:
-            self._begin(-1, level)
-        elif self._room >= (-OWED if level < 1 / CHANGED else TRIAL):
-            self._side = 1 if level < 1 / CHANGED else -self._side
-            if not self._begin(self._side, level):
-                self._begin(-self._side, level)
+    def _consider(self, load_factor: float) -> None:
+        """Begin a trial if one is due; `load_factor` is recent times relative to the usual ones."""
+        if load_factor > CHANGE_RATIO:
+            self._begin(-1, load_factor)
+        elif self._budget >= (-MAX_DEBT_PASSES if load_factor < 1 / CHANGE_RATIO else TRIAL_PASSES):
+            self._direction = 1 if load_factor < 1 / CHANGE_RATIO else -self._direction
+            if not self._begin(self._direction, load_factor):
+                self._begin(-self._direction, load_factor)
 
-    def _begin(self, side: int, level: float) -> bool:
-        if not 0 <= self._at + side < len(self._choices):
+    def _begin(self, direction: int, load_factor: float) -> bool:
+        if not 0 <= self._at + direction < len(self._choices):
             return False
-        self._trial = _Trial(side, level)
+        self._trial = _Trial(direction, load_factor)
         return True
 
     def _decide(self, trial: "_Trial") -> None:
         self._trial = None
         self._recent.clear()
-        self._usual = {rows: usual * trial.level for rows, usual in self._usual.items()}
+        self._usual = {rows: usual * trial.load_factor for rows, usual in self._usual.items()}
         if trial.won:
-            self._at += trial.side
-            self._begin(trial.side, 1.0)
+            self._at += trial.direction
+            self._begin(trial.direction, 1.0)
         else:
-            self._room -= trial.cost
+            self._budget -= trial.cost
 
 
 class ByRows:
@@ -117,14 +117,14 @@ class ByRows:
     def __init__(self, few: int, many: int, seconds: Callable[[int, int], float]) -> None:
         """Begin with the fastest counts by `seconds(rows, count)`, of at most `few` and `many` threads."""
         self._few = _fastest(choices(few), lambda count: seconds(1, count))
-        self._many = _fastest(choices(many), lambda count: seconds(MANY, count), self._few.settled)
+        self._many = _fastest(choices(many), lambda count: seconds(MANY_ROWS, count), self._few.settled)
         self._most = self._many.settled
         """Best count for many rows at the last call of `of`."""
 
     def of(self, rows: int) -> Threads:
         """Return the tuner for passes over `rows` rows."""
         if self._many.settled < self._most:
-            self._few.at_most(self._many.settled)  # few rows gain less by threads, and may be rare
+            self._few.lower_to(self._many.settled)  # few rows gain less by threads, and may be rare
         self._most = self._many.settled
         return self._few if rows <= FEW_ROWS else self._many
 
@@ -147,11 +147,11 @@ def _fastest(counts: list[int], seconds: Callable[[int], float], least: int = 1)
 
 
 class _Trial:
-    """Trial of a neighbouring count: passes alternate between both, from load factor `level` on."""
+    """Trial of a neighbouring count: passes alternate between both, from `load_factor` on."""
 
-    def __init__(self, side: int, level: float) -> None:
-        self.side = side
-        self._before = level
+    def __init__(self, direction: int, load_factor: float) -> None:
+        self.direction = direction
+        self._started_at = load_factor
         self._kept: list[float] = []
         self._tried: list[float] = []
 
@@ -160,29 +160,29 @@ class _Trial:
         """True if the next pass has the other count."""
         return len(self._tried) < len(self._kept)
 
-    def add(self, part: float) -> None:
-        (self._tried if self.trying else self._kept).append(part)
+    def add(self, relative: float) -> None:
+        (self._tried if self.trying else self._kept).append(relative)
 
     @property
     def over(self) -> bool:
         """True if the result is clear, or the trial cost enough."""
         tried, kept = self._tried, self._kept
-        clear = len(tried) >= CLEAR and (max(tried) < min(kept) or max(kept) < min(tried) or self._far)
-        return clear or len(tried) == TRIAL or sum(tried) > 2 * TRIAL * self._before
+        clear = len(tried) >= CLEAR_PASSES and (max(tried) < min(kept) or max(kept) < min(tried) or self._decided)
+        return clear or len(tried) == TRIAL_PASSES or sum(tried) > 2 * TRIAL_PASSES * self._started_at
 
     @property
-    def _far(self) -> bool:
+    def _decided(self) -> bool:
         """True if one count is much slower than the other."""
-        return not 1 / FAR < typical(self._tried) / typical(self._kept) < FAR
+        return not 1 / CLEAR_RATIO < typical(self._tried) / typical(self._kept) < CLEAR_RATIO
 
     @property
     def won(self) -> bool:
-        """True if the other count is to be kept."""
-        limit = typical(self._kept) * (GAIN if self.side > 0 else 1)
-        return len(self._tried) >= CLEAR and typical(self._tried) < limit
+        """True if the other count is fast enough to be kept."""
+        limit = typical(self._kept) * (MAX_TIME_RATIO if self.direction > 0 else 1)
+        return len(self._tried) >= CLEAR_PASSES and typical(self._tried) < limit
 
     @property
-    def level(self) -> float:
+    def load_factor(self) -> float:
         """Load factor with the count that is kept."""
         return typical(self._tried if self.won else self._kept)
 

@@ -29,7 +29,7 @@ class Workspace:
         counters, head_counters: int64, counters of `together.py`; zero before a pass.
     """
 
-    def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, slots: int) -> None:
+    def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, capacity: int) -> None:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = config.recipe
         after = any(layer.post_mixer or layer.post_feed for layer in recipe.layers)
@@ -37,17 +37,17 @@ class Workspace:
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
         self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES)), np.float32)
-        self.scores: Floats = np.zeros((threads, attention_room(slots, recipe.deepest)), np.float32)
-        self.said = np.zeros(slots + 1, np.int64)
+        self.scores: Floats = np.zeros((threads, attention_room(capacity, recipe.deepest)), np.float32)
+        self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
-        self.stashes: list[Floats] = []
+        self.tree_scratch: list[Floats] = []
         self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
-    def say(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
+    def keep_tokens(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
         """Keep the token ids of a chain from position `start` on; ids without an embedding become the last id."""
-        if runs is None and start + len(tokens) < len(self.said):
-            self.said[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
+        if runs is None and start + len(tokens) < len(self.token_ids):
+            self.token_ids[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
 
     def room(self, rows: int) -> Floats:
         """Return `logits` with at least `rows` rows."""
@@ -55,9 +55,9 @@ class Workspace:
             self.logits = np.zeros((rows, self.logits.shape[1]), np.float32)
         return self.logits
 
-    def stash(self) -> list[Floats]:
-        """Return `stashes`, made on first use."""
-        if not self.stashes:
+    def make_tree_scratch(self) -> list[Floats]:
+        """Return `tree_scratch`, made on first use."""
+        if not self.tree_scratch:
             mixers = [layer.mixer for layer in self._recipe.layers]
-            self.stashes = [np.zeros((2, STASH_ROWS, m.kv_heads, m.head_dim), np.float32) for m in mixers]
-        return self.stashes
+            self.tree_scratch = [np.zeros((2, STASH_ROWS, m.kv_heads, m.head_dim), np.float32) for m in mixers]
+        return self.tree_scratch
