@@ -136,7 +136,7 @@ SHARED = START.format(
 def test_another_process_compiles_what_is_read_here(tmp_path: Path) -> None:
     assert started(tmp_path, SHARED).stdout == "False\n0 6\n", "nothing was compiled here"
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
-    assert kept >= {"chain.drafted", "orders.lead", "orders.follow", "scoring.passed", "choice.drawn"}
+    assert kept >= {"chain.draft_chain", "orders.lead", "orders.follow", "scoring.run_pass", "choice.drawn"}
 
 
 def test_without_the_other_process_all_is_compiled_here(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.cpu.threads import CLEAR, SHARE, TRIAL, ByRows, Threads, choices, typical
+from specchat.engine.cpu.threads import CLEAR_PASSES, TRIAL_PASSES, TRIAL_SHARE, ByRows, Threads, choices, typical
 from specchat.engine.model.checkpoint import Checkpoint
 
 Machine = Callable[[int], float]
@@ -49,7 +49,7 @@ def test_more_threads_come_where_they_help_and_stay(machine: Machine) -> None:
     assert threads.settled == 4
     counts = run(threads, machine, 5000)
     assert threads.settled == 4
-    assert counts.count(4) > (1 - 2 * SHARE) * len(counts)
+    assert counts.count(4) > (1 - 2 * TRIAL_SHARE) * len(counts)
 
 
 def test_trials_on_an_even_machine_are_rare() -> None:
@@ -57,9 +57,9 @@ def test_trials_on_an_even_machine_are_rare() -> None:
     counts = run(threads, idle, 5000)
     others = [count for count in counts if count != 4]
     assert set(others) == {3, 6}, "the neighbours alone"
-    assert 0 < len(others) <= SHARE * len(counts) + TRIAL
+    assert 0 < len(others) <= TRIAL_SHARE * len(counts) + TRIAL_PASSES
     slower = sum(map(idle, counts)) / (idle(4) * len(counts))
-    assert slower < 1 + SHARE
+    assert slower < 1 + TRIAL_SHARE
 
 
 @pytest.mark.parametrize("most", [2, 4, 8, 16])
@@ -86,7 +86,7 @@ def test_a_busy_machine_is_hardly_slower_than_with_one_thread() -> None:
     run(threads, idle, 500)
     run(threads, stuck, 60)
     counts = run(threads, stuck, 20_000)
-    assert sum(map(stuck, counts)) < (1 + 2 * SHARE) * stuck(1) * len(counts)
+    assert sum(map(stuck, counts)) < (1 + 2 * TRIAL_SHARE) * stuck(1) * len(counts)
     tried = [place for place, count in enumerate(counts) if count == 2]
     assert all(later - sooner > 1000 for sooner, later in pairwise(tried)), "one such pass is enough"
 
@@ -98,7 +98,7 @@ def test_threads_come_back_at_once_though_a_trial_was_lost() -> None:
     for one in (0.061, 0.040, 0.061):
         run(threads, lambda count, one=one: (one, 3.3 * one)[count - 1], 40)
         assert threads.settled == 1
-    run(threads, lambda count: (0.037, 0.032)[count - 1], 3 * TRIAL)
+    run(threads, lambda count: (0.037, 0.032)[count - 1], 3 * TRIAL_PASSES)
     assert threads.settled == 2
 
 
@@ -106,7 +106,7 @@ def test_a_slower_machine_is_tried_once() -> None:
     threads = Threads(choices(4), 4)
     run(threads, idle, 20)
     counts = run(threads, lambda count: 2 * idle(count), 100)
-    assert Counter(counts) == {4: 100 - CLEAR, 3: CLEAR}
+    assert Counter(counts) == {4: 100 - CLEAR_PASSES, 3: CLEAR_PASSES}
 
 
 def test_a_machine_that_changes_all_the_time_loses_little() -> None:
@@ -126,7 +126,7 @@ def test_a_stall_of_a_few_passes_changes_nothing() -> None:
     threads = Threads(choices(4), 4)
     run(threads, idle, 300)
     run(threads, lambda count: 20 * idle(count), 3)
-    run(threads, idle, 2 * TRIAL + 3)
+    run(threads, idle, 2 * TRIAL_PASSES + 3)
     assert threads.settled == 4
 
 
@@ -135,7 +135,7 @@ def test_a_stall_in_a_trial_changes_nothing() -> None:
     while threads.next == 4:
         threads.took(1, idle(4))
     run(threads, lambda count: 20 * idle(count), 3)
-    run(threads, idle, 2 * TRIAL)
+    run(threads, idle, 2 * TRIAL_PASSES)
     assert threads.settled == 4
 
 
@@ -161,7 +161,7 @@ def test_steps_of_any_size_tell_alike() -> None:
         counts.append(threads.next)
         steps(idle, 1)
     assert threads.settled == 4
-    assert counts.count(4) >= (1 - SHARE) * len(counts) - TRIAL
+    assert counts.count(4) >= (1 - TRIAL_SHARE) * len(counts) - TRIAL_PASSES
     steps(busy, 60)
     assert threads.settled == 1
 
@@ -222,8 +222,8 @@ def test_a_decoder_follows_its_own_passes_and_writes_the_same() -> None:
 
     clock.machine = idle
     assert set(passes(700)) == {1, 2, 3}
-    assert passes(100)[3] >= 100 - TRIAL
+    assert passes(100)[3] >= 100 - TRIAL_PASSES
     clock.machine = busy
     passes(60)
-    assert passes(100)[1] >= 100 - TRIAL
+    assert passes(100)[1] >= 100 - TRIAL_PASSES
     assert decoder.threads == 3

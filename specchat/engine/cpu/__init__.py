@@ -1,1 +1,1 @@
-"""Models on a processor: a whole pass in one compiled function whose rows do not depend on each other."""
+"""Models on a CPU: a whole pass is one compiled function, in which rows do not depend on each other."""

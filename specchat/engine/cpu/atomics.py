@@ -1,4 +1,4 @@
-"""What threads that work together share, and calls by address."""
+"""Atomic operations on words that threads share, and calls of compiled functions by address."""
 
 import platform
 import sys
@@ -13,7 +13,7 @@ from specchat.engine.cpu.simd import I32, I64, at, constant, inner, instruction,
 
 @primitive
 def address(typing: Any, array: Any) -> Any:
-    """Where the elements of a contiguous array begin."""
+    """Address of the first element of a contiguous array."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         made = context.make_array(signature.args[0])(context, builder, arguments[0])
@@ -24,7 +24,7 @@ def address(typing: Any, array: Any) -> Any:
 
 @primitive
 def word(typing: Any, address: Any, index: Any) -> Any:
-    """The int64 at `address`, `index` words further."""
+    """Return the int64 at `address`, `index` words further."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return load(builder, arguments[0], arguments[1], I64, 8)
@@ -34,7 +34,7 @@ def word(typing: Any, address: Any, index: Any) -> Any:
 
 @primitive
 def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
-    """Calls the compiled function at an address with eight int64."""
+    """Call the compiled function at an address with eight int64."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [I64] * 8)
@@ -44,17 +44,17 @@ def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     return types.void(*[types.int64] * 9), code
 
 
-def entry(function: Any) -> int:
-    """Where the code of a compiled function of one signature begins, for `entered`."""
+def code_address(function: Any) -> int:
+    """Address of the code of a compiled function that has one signature, for `caller_of`."""
     (made,) = function.overloads.values()
     begins: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
     return begins
 
 
-def entered(wanted: tuple[Any, ...]) -> Any:
-    """Calls a compiled function that takes `wanted` and returns nothing by its `entry`, with a tuple of that.
+def caller_of(wanted: tuple[Any, ...]) -> Any:
+    """Make a call by `code_address` of a compiled function that takes a tuple of types `wanted` and returns nothing.
 
-    A call by name is compiled together with all that it calls once more, which takes as long as the first time.
+    A call by name would compile the function and all it calls once more, which takes as long as the first time.
     """
 
     @primitive
@@ -73,8 +73,8 @@ def entered(wanted: tuple[Any, ...]) -> Any:
 
 
 @primitive
-def taken(typing: Any, address: Any, index: Any) -> Any:
-    """The int64 at `address`, `index` words further, which is then one more; at once for all threads."""
+def fetch_add(typing: Any, address: Any, index: Any) -> Any:
+    """Add one to the int64 at `address`, `index` words further, atomically; return its former value."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("add", at(builder, arguments[0], arguments[1], I64, 8), constant(1), "seq_cst")
@@ -83,8 +83,8 @@ def taken(typing: Any, address: Any, index: Any) -> Any:
 
 
 @primitive
-def swapped(typing: Any, address: Any, value: Any) -> Any:
-    """The int64 at `address`, which is then `value`; at once for all threads."""
+def exchange(typing: Any, address: Any, value: Any) -> Any:
+    """Put `value` at `address` atomically; return the former int64."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.atomic_rmw("xchg", builder.inttoptr(arguments[0], I64.as_pointer()), arguments[1], "seq_cst")
@@ -93,8 +93,8 @@ def swapped(typing: Any, address: Any, value: Any) -> Any:
 
 
 @primitive
-def seen(typing: Any, address: Any) -> Any:
-    """The int64 at `address` as other threads left it."""
+def atomic_load(typing: Any, address: Any) -> Any:
+    """Load the int64 at `address` atomically: the latest value of any thread."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], I64.as_pointer())
@@ -104,13 +104,13 @@ def seen(typing: Any, address: Any) -> Any:
 
 
 PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}
-"""What tells a processor that a thread only looks, by its kind."""
+"""Instruction for a spinning thread, by architecture."""
 _KIND = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 
 
 @primitive
 def pause(typing: Any) -> Any:
-    """Take a moment, and leave the core to its other thread."""
+    """Pause briefly, which leaves the core to its other hardware thread."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if _KIND in PAUSES:
@@ -125,12 +125,12 @@ if sys.platform == "win32":
 
     @inner
     def relax() -> None:
-        """Let others run."""
+        """Yield the processor to other threads."""
 
 else:
     _yield = types.ExternalFunction("sched_yield", types.int32())
 
     @inner
     def relax() -> None:
-        """Let others run."""
+        """Yield the processor to other threads."""
         _yield()

@@ -1,7 +1,7 @@
-"""Attention over the cache: a few queries at a time look at the same keys and values.
+"""Attention over the KV cache, for a few queries at a time over the same keys and values.
 
-What a query gets does not depend on the others: its sums have one order, and what lies behind its own place weighs 0,
-which adds nothing as long as values are finite.
+A query's result does not depend on the others: its sums have one order. KV entries after its own position weigh 0,
+which adds nothing while values are finite.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import word
-from specchat.engine.cpu.rowwise import copied, exponential, norm, times, turned
+from specchat.engine.cpu.rowwise import copy_vector, exponential, multiply_by, norm, rotate
 from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
@@ -23,10 +23,10 @@ from specchat.engine.cpu.simd import (
     each_vector,
     emitted,
     fma,
-    folded,
     inner,
     load,
     primitive,
+    reduce_lanes,
     splat,
     spread,
     store,
@@ -36,9 +36,9 @@ from specchat.engine.cpu.tiles import FLOAT32, tile
 from specchat.engine.model.vectors import LANES, QUERIES
 
 KEYS = 4
-"""Keys that are multiplied at a time: their sums end in one vector."""
+"""Keys multiplied at a time: their sums end in one vector."""
 PANELS = 4 if wide_vectors() else 1
-"""Vectors of a value whose sums of QUERIES queries registers hold."""
+"""Vectors of a value whose sums for QUERIES queries fit in registers."""
 
 
 @inner
@@ -48,69 +48,69 @@ def attention(
     group: int,
     size: int,
     start: int,
-    runs: int,
+    spans: int,
     count: int,
-    before: int,
-    stashes: int,
-    stashed: int,
-    stash_jump: int,
+    ancestors: int,
+    tree_scratch: int,
+    scratch_row: int,
+    values_offset: int,
     query_norm: int,
     key_norm: int,
     eps: np.float32,
     scale: np.float32,
     keys: int,
     values: int,
-    slots: int,
+    capacity: int,
     cos: int,
     sin: int,
     qkv: int,
     qkv_row: int,
     scratch: int,
 ) -> None:
-    """The query heads that share key-value head `head`: their results take the queries' places in `qkv`.
+    """Attend with the query heads that share key-value head `head`; results replace the queries in `qkv`.
 
-    The slots of the cache are those of a chain, so a run overwrites what a run before it left there. A norm is 0
-    where there is none; `stash_jump` is the elements from a stashed key to its value; `scratch` has
-    `vectors.attention_room`.
+    The cache holds one chain's positions, so a span overwrites what an earlier span left there. Addresses of norms
+    are 0 for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. `scratch` has
+    `vectors.attention_room` elements.
     """
     width = 4 * size
     one, queries = scratch, scratch + width
     row = 0
-    for run in range(count):
-        place, rows = start + word(runs, 4 * run), word(runs, 4 * run + 1)
-        first, last = word(runs, 4 * run + 2), word(runs, 4 * run + 3)
+    for span in range(count):
+        position, rows = start + word(spans, 4 * span), word(spans, 4 * span + 1)
+        first, last = word(spans, 4 * span + 2), word(spans, 4 * span + 3)
         for i in range(first, last):
-            kept = stashes + width * (word(before, i) * kv_heads + head)
-            copied(kept, keys + width * (place - last + i), size)
-            copied(kept + 4 * stash_jump, values + width * (place - last + i), size)
+            tree_entry = tree_scratch + width * (word(ancestors, i) * kv_heads + head)
+            copy_vector(tree_entry, keys + width * (position - last + i), size)
+            copy_vector(tree_entry + 4 * values_offset, values + width * (position - last + i), size)
         for i in range(rows):
             key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
             value = key + width * kv_heads
-            slot = keys + width * (place + i)
+            entry = keys + width * (position + i)
             if key_norm:
                 norm(key, key_norm, one, size, eps)
                 key = one
-            turned(key, cos + width * (place + i), sin + width * (place + i), slot, size)
-            copied(value, values + width * (place + i), size)
-            if stashed >= 0:
-                kept = stashes + width * ((stashed + row + i) * kv_heads + head)
-                copied(slot, kept, size)
-                copied(value, kept + 4 * stash_jump, size)
-        asked = 0
-        while asked < rows * group:
-            together = QUERIES if rows * group - asked >= QUERIES else 1
-            for j in range(asked, asked + together):
+            rotate(key, cos + width * (position + i), sin + width * (position + i), entry, size)
+            copy_vector(value, values + width * (position + i), size)
+            if scratch_row >= 0:
+                tree_entry = tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
+                copy_vector(entry, tree_entry, size)
+                copy_vector(value, tree_entry + 4 * values_offset, size)
+        done = 0
+        while done < rows * group:
+            together = QUERIES if rows * group - done >= QUERIES else 1
+            for j in range(done, done + together):
                 query = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
-                turns = width * (place + j // group)
+                turns = width * (position + j // group)
                 if query_norm:
                     norm(query, query_norm, one, size, eps)
                     query = one
-                turned(query, cos + turns, sin + turns, queries + width * (j - asked), size)
-            _attend(together, asked, group, place + 1, queries, keys, values, size, slots, scale)
-            for j in range(asked, asked + together):
+                rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
+            _attend(together, done, group, position + 1, queries, keys, values, size, capacity, scale)
+            for j in range(done, done + together):
                 out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
-                copied(queries + width * (QUERIES + j - asked), out, size)
-            asked += together
+                copy_vector(queries + width * (QUERIES + j - done), out, size)
+            done += together
         row += rows
 
 
@@ -119,26 +119,26 @@ def _attend(
     count: int,
     first: int,
     group: int,
-    seen: int,
+    visible: int,
     queries: int,
     keys: int,
     values: int,
     size: int,
-    slots: int,
+    capacity: int,
     scale: np.float32,
 ) -> None:
     """softmax(scale * query keys^T) values for `count` queries, 1 or QUERIES of them.
 
     Args:
-        first: the number of the first: of queries with numbers below `group`, the first `seen` entries count, of
-            the next `group` one more, and so on.
+        first: index of the first query. Queries below `group` attend to `visible` KV entries, the next `group` to one
+            more, and so on.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
-            [QUERIES, slots + LANES].
-        keys, values: float32 [slots, size].
+            [QUERIES, capacity + LANES].
+        keys, values: float32 [capacity, size].
     """
     outs = queries + 4 * QUERIES * size
-    scores, row = outs + 4 * QUERIES * size, slots + LANES
-    most = seen + (first + count - 1) // group
+    scores, row = outs + 4 * QUERIES * size, capacity + LANES
+    most = visible + (first + count - 1) // group
     if count == QUERIES:
         _dots(QUERIES, queries, keys, size, -(-most // KEYS) * KEYS, scores, row)
     else:
@@ -146,7 +146,7 @@ def _attend(
     padded = -(-most // LANES) * LANES
     for j in range(count):
         own = scores + 4 * j * row
-        behind = seen + (first + j) // group
+        behind = visible + (first + j) // group
         _filled(own, behind, padded, -np.inf)
         _exponentials(own, padded, _peak(own, padded), scale)
         _filled(own, behind, padded, 0.0)
@@ -165,14 +165,15 @@ def _attend(
                 tile(FLOAT32, 1, 1, LANES, of, row, values + 4 * d, size, LANES, most, out, size)
             d += LANES
     for j in range(count):
-        times(outs + 4 * j * size, size, 1.0 / _total(scores + 4 * j * row, padded))
+        multiply_by(outs + 4 * j * size, size, 1.0 / _total(scores + 4 * j * row, padded))
 
 
 @constants_primitive
 def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any, out: Any, row: Any) -> Any:
-    """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, a multiple of LANES, for `count` keys, of KEYS.
+    """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, for `count` keys.
 
-    out is float32, its rows `row` elements apart; `rows` is a constant.
+    `size` is a multiple of LANES, `count` one of KEYS. out is float32, its rows `row` elements apart; `rows` is a
+    constant.
     """
     most = rows.literal_value if wide_vectors() else 1
 
@@ -204,10 +205,10 @@ def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any
 
 
 def _sums(builder: Any, vectors: list[Any]) -> Any:
-    """The sums of the lanes of 4 or 16 vectors, one a lane, each lane joined in one order whatever there is beside."""
+    """Lane sums of 4 or 16 vectors, one a lane; the order of each sum does not depend on the other vectors."""
 
     def halved(a: Any, b: Any, run: int) -> Any:
-        """Runs of 2 `run` lanes of a, then of b, each half the other's added."""
+        """Fold groups of 2 `run` lanes of a, then of b: add the two halves of each group."""
         lanes = [i for i in range(2 * LANES) if i // run % 2 == 0]
         halves = (ir.Constant(WORDS, lanes), ir.Constant(WORDS, [i + run for i in lanes]))
         return builder.fadd(*(builder.shuffle_vector(a, b, half) for half in halves))
@@ -245,7 +246,7 @@ def _peak(typing: Any, x: Any, size: Any) -> Any:
 
 
 def _reduced(start: float, join: Callable[[Any, Any, Any], Any]) -> Any:
-    """The lanes joined, and then each other; of an address and a count."""
+    """Make a reduction of the float32 at an address: vectors first, then the lanes of the result."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, size = arguments
@@ -254,7 +255,7 @@ def _reduced(start: float, join: Callable[[Any, Any, Any], Any]) -> Any:
         each_vector(
             builder, size, lambda at: builder.store(join(builder, builder.load(slot), load(builder, x, at)), slot)
         )
-        return folded(builder, builder.load(slot), lambda a, b: join(builder, a, b))
+        return reduce_lanes(builder, builder.load(slot), lambda a, b: join(builder, a, b))
 
     return types.float32(types.int64, types.int64), code
 

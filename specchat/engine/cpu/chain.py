@@ -1,6 +1,6 @@
-"""A chain of drafted tokens in one go: passes, choices and the draft's end, without a word of Python between them.
+"""Draft chains in one compiled call: passes, choices and the end of the draft, without Python in between.
 
-It reads like `decoding/host_loops.py`, which goes token by token where this cannot, and drafts the same tokens.
+It follows `decoding/host_loops.py`, which drafts the same tokens one call each where this cannot run.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address
 from specchat.engine.cpu.choice import drawn, probability
-from specchat.engine.cpu.guessing import guess, judged, unknown
-from specchat.engine.cpu.rowwise import copied, norm, times
+from specchat.engine.cpu.nested_speculation import initial_acceptance, propose, update_acceptance
+from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.scoring import run_head, run_layers
-from specchat.engine.cpu.signatures import OF_HEAD, OF_LAYERS
+from specchat.engine.cpu.signatures import HEAD_ARGS, LAYER_ARGS
 from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
 from specchat.engine.model.going import Going
@@ -25,13 +25,13 @@ from specchat.engine.streams import TOKEN
 
 _drawn: Any = drawn
 _COUNTERS = -1
-"""Where the counters are among both."""
+"""Index of the counters in `layer_args` and `head_args`."""
 _LOGITS = 5
 
 
 @constants_primitive
-def _column(typing: Any, form: Any, packed: Any, token: Any, inputs: Any, out: Any) -> Any:
-    """Row `token` of a packed dense matrix as float32 [inputs] at `out`."""
+def _read_row(typing: Any, form: Any, packed: Any, token: Any, inputs: Any, out: Any) -> Any:
+    """Write row `token` of a packed dense matrix as float32 [inputs] to `out`."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         _, packed, token, inputs, out = arguments
@@ -45,18 +45,18 @@ def _column(typing: Any, form: Any, packed: Any, token: Any, inputs: Any, out: A
 
 
 @inner
-def _looked_up(form: int, packed: int, token: int, inputs: int, out: int) -> None:
+def _embed(form: int, packed: int, token: int, inputs: int, out: int) -> None:
     if form == FLOAT16:
-        _column(FLOAT16, packed, token, inputs, out)
+        _read_row(FLOAT16, packed, token, inputs, out)
     elif form == BFLOAT16:
-        _column(BFLOAT16, packed, token, inputs, out)
+        _read_row(BFLOAT16, packed, token, inputs, out)
     else:
-        _column(FLOAT32, packed, token, inputs, out)
+        _read_row(FLOAT32, packed, token, inputs, out)
 
 
 @inner
-def _chosen(logits: Any, row: int, temperature: np.float32, seed: np.uint64, position: int, scores: Any) -> int:
-    """The token that a row of logits gives at a position, -1 for none; its `scores` are filled."""
+def _choose(logits: Any, row: int, temperature: np.float32, seed: np.uint64, position: int, scores: Any) -> int:
+    """Choose the token of a row of logits at a position, -1 for none; fill `scores`."""
     if temperature > 0:
         for i in range(len(scores)):
             scores[i] = logits[row, i] / temperature
@@ -81,8 +81,8 @@ def _chosen(logits: Any, row: int, temperature: np.float32, seed: np.uint64, pos
         types.Array(types.int64, 1, "C"),
         types.Array(types.float32, 2, "C"),
         types.UniTuple(types.int64, 2),
-        OF_LAYERS,
-        OF_HEAD,
+        LAYER_ARGS,
+        HEAD_ARGS,
         *[types.Array(types.float32, 2, "C")] * 3,
         types.boolean,
         types.float32,
@@ -97,22 +97,22 @@ def _chosen(logits: Any, row: int, temperature: np.float32, seed: np.uint64, pos
         types.Array(types.float64, 1, "C"),
     ),
 )
-def drafted(
+def draft_chain(
     rows: int,
     start: int,
     limit: int,
-    ahead: int,
+    nested: int,
     embed: int,
     embed_scale: np.float32,
     form: int,
-    said: Any,
-    trust: Any,
-    run: Any,
-    before: Any,
+    token_ids: Any,
+    acceptance: Any,
+    span: Any,
+    ancestors: Any,
     x: Any,
-    entries: Any,
-    of_layers: Any,
-    of_head: Any,
+    addresses: Any,
+    layer_args: Any,
+    head_args: Any,
     inputs: Any,
     norms: Any,
     made: Any,
@@ -120,7 +120,7 @@ def drafted(
     eps: np.float32,
     temperature: np.float32,
     seed: np.uint64,
-    shares: Any,
+    calibration: Any,
     chance: float,
     least: float,
     ends: Any,
@@ -128,141 +128,149 @@ def drafted(
     tokens: Any,
     confidence: Any,
 ) -> int:
-    """Draft up to `limit` tokens; their number, or -1 where all scores of one are -inf or NaN.
+    """Draft up to `limit` tokens and return their number; -1 if all scores of a token are -inf or NaN.
 
     Args:
-        rows: how many tokens go through first, from slot `start` on; the cache holds all before.
-        ahead: how many more may go with them, of which it is guessed that they come; see `guessing.py`. 0 for a head.
-        embed: address of the packed embeddings, which lie in `form` and are multiplied by `embed_scale`.
-        said: int64 [slots + 1], the tokens by their slots, up to those that go through first; after them is put what
-            is guessed and drafted.
-        trust: of `guessing.guess`.
-        run: int64 [1, 4], rows as a run; `before` is empty.
-        x: float32 [>= rows + `ahead`, hidden]; of a head the features of the rows, which stand a slot before their
-            tokens.
-        entries: `passes.ENTRIES`, of `layers` and of `head`, whose logits have 1 + `ahead` rows.
-        inputs: float32 [>= rows, 2 hidden] of a head's attention, its norms of tokens and of features [2, hidden], and
-            `made` [slots, hidden], which is filled with the features it made; of no rows where this is not a head.
-        onto_normed: whether a head adds to normed features; `eps` is of the `norms`.
+        rows: tokens of the first pass, from position `start` on; the cache holds all earlier KV entries.
+        nested: most proposed tokens that go along in a pass; see `nested_speculation.py`. 0 for a head.
+        embed: address of the packed embeddings, stored as `form` and multiplied by `embed_scale`.
+        token_ids: int64 [capacity + 1], by position, up to the tokens of the first pass; filled with proposed and
+            drafted tokens after them.
+        acceptance: as in `nested_speculation.propose`.
+        span: int64 [1, 4], the rows as one span; `ancestors` is empty.
+        x: float32 [>= rows + `nested`, hidden]; for a head the features of the rows, which stand one position before
+            their tokens.
+        entries: `passes.PASS_ADDRESSES`, of `layers` and of `head`, whose logits have 1 + `nested` rows.
+        inputs: float32 [>= rows, 2 hidden], the inputs of a head's attention; no rows for a model.
+        norms: float32 [2, hidden], a head's norms of tokens and of features.
+        made: float32 [capacity, hidden], filled with the features that a head made.
+        onto_normed: True if a head adds to normed features; `eps` belongs to `norms`.
         temperature: 0 takes the largest score.
-        shares: float64 [3, places]: bounds of probabilities (the last place has none), how often a token stays whose
-            probability lies there, and how often the one after it does; see `decoding/length_policy.py`.
-        chance: that all that was drafted before stays; the draft ends where it falls below `least`, the next token
-            included, and after a token of `ends`, int64 [any].
-        scores: float32 [vocab]; `tokens` and `confidence`, int64 and float64 [>= limit], are filled.
+        calibration: float64 [3, bins]: upper bounds of probability (none for the last bin), acceptance rate of tokens
+            in the bin, and acceptance rate of the tokens after them; see `decoding/length_policy.py`.
+        chance: probability that every earlier draft token is accepted. The draft ends when this, times the next
+            token's rate, falls below `least`.
+        ends: int64 [any], tokens after which the draft ends.
+        scores: float32 [vocab], scratch.
+        tokens, confidence: int64 and float64 [>= limit], filled with the draft.
     """
     hidden, headed = x.shape[1], len(inputs) > 0
     to, width = (address(inputs), 8 * hidden) if headed else (address(x), 4 * hidden)
-    logits, n = of_head[_LOGITS], 0
+    logits, n = head_args[_LOGITS], 0
     while n < limit:
         end = start + rows
-        length, guessed = guess(said, end, min(ahead, limit - n - 1), trust)
-        for r in range(rows + guessed):
-            _looked_up(form, embed, said[start + r], hidden, to + r * width)
+        length, proposed = propose(token_ids, end, min(nested, limit - n - 1), acceptance)
+        for r in range(rows + proposed):
+            _embed(form, embed, token_ids[start + r], hidden, to + r * width)
             if embed_scale != 1:
-                times(to + r * width, hidden, embed_scale)
+                multiply_by(to + r * width, hidden, embed_scale)
         if headed:
             for r in range(rows):
                 token, feature, row = to + r * width, to + r * width + 4 * hidden, address(x) + 4 * r * hidden
                 norm(token, address(norms), token, hidden, eps)
                 norm(row, address(norms) + 4 * hidden, feature, hidden, eps)
                 if onto_normed:
-                    copied(feature, row, hidden)
-        run[0, 1] = rows + guessed
-        of_layers[_COUNTERS][:] = 0
-        run_layers(entries[0], (x, rows + guessed, start - headed, run, before, *of_layers, 0, 1))
-        of_head[_COUNTERS][:] = 0
-        run_head(entries[1], (x[rows - 1 : rows + guessed], 1 + guessed, *of_head, 0, 1))
+                    copy_vector(feature, row, hidden)
+        span[0, 1] = rows + proposed
+        layer_args[_COUNTERS][:] = 0
+        run_layers(addresses[0], (x, rows + proposed, start - headed, span, ancestors, *layer_args, 0, 1))
+        head_args[_COUNTERS][:] = 0
+        run_head(addresses[1], (x[rows - 1 : rows + proposed], 1 + proposed, *head_args, 0, 1))
         if headed:
-            copied(address(x), address(made) + 4 * start * hidden, rows * hidden)
-            copied(address(x) + 4 * (rows - 1) * hidden, address(x), hidden)
-        right = 0
+            copy_vector(address(x), address(made) + 4 * start * hidden, rows * hidden)
+            copy_vector(address(x) + 4 * (rows - 1) * hidden, address(x), hidden)
+        accepted = 0
         while True:
-            token = _chosen(logits, right, temperature, seed, end + right, scores)
+            token = _choose(logits, accepted, temperature, seed, end + accepted, scores)
             if token < 0:
                 return -1
             tokens[n], confidence[n] = token, probability(scores, token)
-            place = 0
-            while place < shares.shape[1] - 1 and shares[0, place] < confidence[n]:
-                place += 1
+            bin_index = 0
+            while bin_index < calibration.shape[1] - 1 and calibration[0, bin_index] < confidence[n]:
+                bin_index += 1
             n += 1
-            chance *= shares[1, place]
-            ended = chance * shares[2, place] < least
+            chance *= calibration[1, bin_index]
+            ended = chance * calibration[2, bin_index] < least
             for last in ends:
                 ended = ended or token == last
             if ended:
-                judged(trust, length, guessed, right)
+                update_acceptance(acceptance, length, proposed, accepted)
                 return n
-            if right == guessed or token != said[end + right]:
+            if accepted == proposed or token != token_ids[end + accepted]:
                 break
-            right += 1
-        judged(trust, length, guessed, right)
-        start, rows = end + right, 1
-        said[start] = token
+            accepted += 1
+        update_acceptance(acceptance, length, proposed, accepted)
+        start, rows = end + accepted, 1
+        token_ids[start] = token
     return n
 
 
-_drafted: Any = drafted
+_draft_chain: Any = draft_chain
 NO_FEATURES: tuple[Any, ...] = (*[np.zeros((0, 0), np.float32)] * 3, False, 0.0)
-"""What `drafted` takes where no head drafts."""
+"""Arguments of `draft_chain` for a head, where a model drafts."""
 
 
 def form_of(packed: NDArray[Any]) -> int:
-    """How packed embeddings lie."""
+    """Storage format of packed embeddings."""
     return BFLOAT16 if packed.dtype == np.int16 else FLOAT16 if packed.dtype == np.float16 else FLOAT32
 
 
 class Chains:
-    """Drafts chains with the arrays of one decoder, which one thread passes."""
+    """Drafter of chains on the arrays of one decoder, in one thread."""
 
     def __init__(
         self,
-        entries: tuple[int, int],
+        addresses: tuple[int, int],
         embed: NDArray[Any],
         vocab: int,
         embed_scale: float,
-        said: NDArray[np.int64],
+        token_ids: NDArray[np.int64],
         x: NDArray[np.float32],
-        of_layers: tuple[Any, ...],
-        of_head: tuple[Any, ...],
-        of_features: tuple[Any, ...] = NO_FEATURES,
+        layer_args: tuple[Any, ...],
+        head_args: tuple[Any, ...],
+        feature_args: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """`entries` are `passes.ENTRIES`; `embed` is packed, of `vocab` tokens, and
-        multiplied by `embed_scale`; `said` has the tokens by slots;
-        `of_layers` and `of_head` are what the passes take after their rows, and `of_features` what `drafted` takes of a
-        head after these."""
-        self._last, self._said, self._of_features = vocab - 1, said, of_features
-        self._entries = entries
-        self._embed, self._x, self._of_layers, self._of_head = embed, x, of_layers, of_head
+        """Keep the arguments that every chain has.
+
+        Args:
+            entries: `passes.PASS_ADDRESSES`.
+            embed: packed embeddings of `vocab` tokens, which are multiplied by `embed_scale`.
+            token_ids: int64, by position.
+            layer_args, head_args: arguments of the passes after their rows.
+            feature_args: arguments of `draft_chain` for a head.
+        """
+        self._last, self._token_ids, self._feature_args = vocab - 1, token_ids, feature_args
+        self._addresses = addresses
+        self._embed, self._x, self._layer_args, self._head_args = embed, x, layer_args, head_args
         self._form, self._embed_scale = form_of(embed), embed_scale
-        self._ahead = 0 if len(of_features[0]) else len(of_head[_LOGITS]) - 1
-        self._trust = unknown()
-        self._run, self._before = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
+        self._nested = 0 if len(feature_args[0]) else len(head_args[_LOGITS]) - 1
+        self._acceptance = initial_acceptance()
+        self._span, self._ancestors = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
         self._scores: dict[int, NDArray[np.float32]] = {}
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going) -> list[tuple[int, float]]:
-        """As `CachedDecoder.drafted`."""
-        # A target may choose a padding token that a draft has no row for.
-        self._said[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
+        """Draft a chain; see `CachedDecoder.drafted`."""
+        # A target may choose a padding token that a draft model has no row for.
+        self._token_ids[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
         made, confidence = np.empty(going.limit, np.int64), np.empty(going.limit, np.float64)
         scores = self._scores.setdefault(going.vocab, np.empty(going.vocab, np.float32))
-        count = _drafted(
+        count = _draft_chain(
             len(tokens),
             start,
             going.limit,
-            self._ahead,
+            self._nested,
             self._embed.ctypes.data,
             self._embed_scale,
             self._form,
-            self._said,
-            self._trust,
-            self._run,
-            self._before,
+            self._token_ids,
+            self._acceptance,
+            self._span,
+            self._ancestors,
             self._x,
-            self._entries,
-            self._of_layers,
-            self._of_head,
-            *self._of_features,
+            self._addresses,
+            self._layer_args,
+            self._head_args,
+            *self._feature_args,
             going.temperature,
             np.uint64(going.seed),
             going.shares,

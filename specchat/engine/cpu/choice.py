@@ -1,6 +1,6 @@
-"""The choice of a token from a row of scores, and how probable it was, each in one go over the row.
+"""Choice of a token from a row of scores, and the token's probability, in one scan of the row each.
 
-What `decoding/noise.py` computes for every token is computed here for those alone that can still be chosen.
+`decoding/noise.py` computes noise for every token; this computes it only for tokens that can still be chosen.
 """
 
 import math
@@ -20,10 +20,10 @@ from specchat.engine.cpu.simd import (
     called,
     constant,
     each_vector,
-    folded,
     inner,
     load,
     primitive,
+    reduce_lanes,
     splat,
     spread,
 )
@@ -32,7 +32,7 @@ from specchat.engine.streams import FIRST, GOLDEN, SECOND, TOKEN
 
 F64, I16 = ir.DoubleType(), ir.IntType(LANES)
 MOST_NOISE = 36.75
-"""More than the noise of any token: -log(-log(1 - 2**-53))."""
+"""Upper bound of a token's noise: -log(-log(1 - 2**-53))."""
 
 
 @inner
@@ -45,14 +45,14 @@ def _mixed(state: np.uint64) -> np.uint64:
 
 @inner
 def _below(key: np.uint64, token: int) -> float:
-    """1 - u of a token whose noise is -log(-log(u)): an odd number of 2**-53."""
+    """Return 1 - u for a token whose noise is -log(-log(u)): an odd multiple of 2**-53."""
     bits = _mixed((np.uint64(token) + np.uint64(1)) * np.uint64(GOLDEN) + key)
     return (float(np.int64(bits >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
 @primitive
 def _any_above(typing: Any, scores: Any, first: Any, bound: Any) -> Any:
-    """Whether one of LANES scores is above, rounded as they are."""
+    """Return True if one of LANES scores is above the bound, which is rounded to their type."""
     kind = {types.float32: F32, types.float64: F64}[scores.dtype]
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -73,8 +73,8 @@ def _any_above(typing: Any, scores: Any, first: Any, bound: Any) -> Any:
 def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
     """argmax of scores + Gumbel noise of (seed, position, stream); -1 if all scores are -inf or NaN.
 
-    Logarithms are taken where the noise can lift a token to the best one so far: noise above d has the chance e**-d at
-    most, and e**d is above the first terms of its series.
+    Logarithms are taken only if the noise can lift a token to the best one so far: noise above d has probability e**-d
+    at most, and e**d is above the first terms of its series.
     """
     top, best, size = -np.inf, -1, len(scores)
     for first in range(0, size, LANES):
@@ -111,7 +111,7 @@ _drawn: Any = drawn
 
 @called("void(f4[:,:], f4, u8, i8[::1], f4[::1], i8[::1])")
 def each_drawn(logits: Any, temperature: np.float32, seed: np.uint64, positions: Any, scores: Any, tokens: Any) -> None:
-    """`drawn` of each row of logits over the temperature, into `tokens`; `scores` has room for a row."""
+    """Put `drawn` of each row of logits / temperature into `tokens`; `scores` is scratch for a row."""
     for row in range(len(positions)):
         for token in range(len(scores)):
             scores[token] = logits[row, token] / temperature
@@ -120,7 +120,7 @@ def each_drawn(logits: Any, temperature: np.float32, seed: np.uint64, positions:
 
 @primitive
 def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
-    """The sum of e**(x - peak) over so many vectors."""
+    """Sum of e**(x - peak) over `vectors` vectors."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, vectors, peak = arguments
@@ -132,14 +132,14 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
             builder.store(builder.fadd(builder.load(slot), power), slot)
 
         each_vector(builder, builder.mul(vectors, constant(LANES)), one)
-        return folded(builder, builder.load(slot), builder.fadd)
+        return reduce_lanes(builder, builder.load(slot), builder.fadd)
 
     return types.float32(types.int64, types.int64, types.float32), code
 
 
 @called("f8(f4[::1], i8)")
 def probability(scores: Any, token: int) -> float:
-    """softmax(scores)[token], within 1e-5 of it."""
+    """softmax(scores)[token], within 1e-5."""
     vectors = len(scores) // LANES
     total = float(_weights(address(scores), vectors, scores[token]))
     for other in range(vectors * LANES, len(scores)):

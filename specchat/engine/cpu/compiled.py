@@ -1,7 +1,7 @@
-"""What is compiled for the processor at hand, and where it is kept.
+"""Compilation for the processor at hand, and the cache of compiled code.
 
-numba keeps what it compiled in files: beside the sources, or in the folder that NUMBA_CACHE_DIR names. They are for
-this processor and these sources alone; whatever is wrong with them, they are made again.
+numba keeps compiled code in files: beside the sources, or in the folder that NUMBA_CACHE_DIR names. The files fit
+this processor and these sources alone. Files that cannot be used are made again.
 """
 
 import importlib
@@ -22,23 +22,23 @@ from typing import Any
 from specchat.engine.model import vectors
 
 PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.choice"
-"""What is compiled when it is imported."""
+"""Modules that are compiled when imported."""
 _FIRST = "specchat.engine.cpu.passes"
-"""What is compiled here while `helper.py` compiles the rest."""
+"""Module compiled in this process while `helper.py` compiles the rest."""
 PATIENCE_S = 60.0
-"""How long that may take; then it is compiled here."""
+"""Longest wait for `helper.py`; then this process compiles the rest too."""
 NEEDED = ("fma", "f16c")
-"""What an x86 processor must have: without it, single operations become calls."""
+"""Features that an x86 processor must have: without them, single operations become calls."""
 
 
 def expected() -> bool:
-    """Whether models likely run compiled here, told at once; `unavailable` knows."""
+    """Return True if models likely run compiled here, at once; `unavailable` is certain but slow."""
     return find_spec("numba") is not None
 
 
 @cache
 def share() -> None:
-    """Compile in two processes where nothing is kept yet and can be; call it early.
+    """Compile in two processes if the cache is empty and can be written; call this early.
 
     `unavailable` waits for the other process.
     """
@@ -56,10 +56,10 @@ _helpers: list["subprocess.Popen[bytes]"] = []
 
 
 def _end_sharing() -> None:
-    """Wait for the other process, so that what it compiles is read here."""
+    """Wait for the other process, so that its compiled code is read here."""
     while _helpers:
         helper = _helpers.pop()
-        with helper:  # its standard input tells it that this process lives
+        with helper:  # its standard input stays open while this process lives
             try:
                 helper.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
@@ -68,7 +68,7 @@ def _end_sharing() -> None:
 
 @cache
 def unavailable(module: str = PASSES) -> str:
-    """Why a module, by default that of models, cannot be had compiled here, in a sentence; empty where it can."""
+    """Reason why a module, by default the models', cannot run compiled here, in a sentence; empty if it can."""
     try:
         import numba  # noqa: F401
         from llvmlite import binding
@@ -84,7 +84,7 @@ def unavailable(module: str = PASSES) -> str:
         _end_sharing()
         importlib.import_module(module)
     except Exception:
-        anew("what was compiled before cannot be used")
+        without_cached("what was compiled before cannot be used")
         try:
             importlib.import_module(module)
         except Exception as error:
@@ -94,8 +94,8 @@ def unavailable(module: str = PASSES) -> str:
 
 
 @contextmanager
-def telling(told: Callable[[], None]) -> Iterator[None]:
-    """Call `told` at each part of a compilation within, hundreds in a few seconds; reading what was kept is none."""
+def telling(notify: Callable[[], None]) -> Iterator[None]:
+    """Call `notify` at each step of a compilation in this context: hundreds in a few seconds, none for cached code."""
     try:
         event: Any = importlib.import_module("numba.core.event")
     except (ImportError, OSError, RuntimeError):
@@ -104,7 +104,7 @@ def telling(told: Callable[[], None]) -> Iterator[None]:
 
     class Listener(event.Listener):  # type: ignore[misc]
         def on_start(self, event: object) -> None:
-            told()
+            notify()
 
         def on_end(self, event: object) -> None:
             pass
@@ -113,8 +113,8 @@ def telling(told: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def anew(why: str) -> None:
-    """Compile from here on without the files that there are: in an empty folder, or keeping nothing."""
+def without_cached(why: str) -> None:
+    """Compile from here on without the cached files: in an empty folder, or without a cache."""
     logging.getLogger(__name__).warning(why, exc_info=True)
     now = Path(_kept_in())
     if now.name == _digest():
@@ -125,17 +125,17 @@ def anew(why: str) -> None:
 
 
 def keeping() -> bool:
-    """Whether what is compiled from here on is kept in files."""
+    """Return True if code compiled from here on is kept in files."""
     return not _lost
 
 
 _lost: list[str] = []
-"""Why nothing can be kept."""
+"""Reasons why nothing can be kept in files."""
 
 
 @cache
 def use_folder() -> None:
-    """Keep what is compiled in the folder that NUMBA_CACHE_DIR names, apart from what other sources were made into."""
+    """Keep compiled code in the folder that NUMBA_CACHE_DIR names, in a subfolder of these sources."""
     folder = os.environ.get("NUMBA_CACHE_DIR")
     if not folder:
         return
@@ -143,11 +143,11 @@ def use_folder() -> None:
     if _writable(own):
         _keep_in(str(own))
     else:
-        anew("the cache folder cannot be written")
+        without_cached("the cache folder cannot be written")
 
 
 def _writable(folder: Path) -> bool:
-    """Whether the folder is there, made if need be, and takes a file."""
+    """Make the folder if it is missing; return True if it takes a file."""
     try:
         for part in (*reversed(folder.parents), folder):
             part.mkdir(mode=0o700, exist_ok=True)
@@ -168,6 +168,6 @@ def _keep_in(folder: str) -> None:
 
 
 def _digest() -> str:
-    """Of the sources: numba looks at one file of those that a function is made of."""
+    """Digest of all sources: numba checks only one file of those that a function is made of."""
     sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(vectors.__file__)]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]

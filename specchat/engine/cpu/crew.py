@@ -1,4 +1,4 @@
-"""Threads that make passes together, and sleep where none comes for a while."""
+"""Threads that run passes together, and sleep when no pass comes for a while."""
 
 import threading
 import weakref
@@ -9,57 +9,57 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.cpu.orders import PASSED, announce, board, follow, lead, sent_for, take_back
+from specchat.engine.cpu.orders import RUN_PASS, announce, board, follow, lead, mark_awake, withdraw
 
 AWAKE = 0.002
-"""Seconds that a thread looks for the next pass, about what comes between two checks of a small model."""
-_LOOKS = 2000
-"""Looks by which it is found how long one takes."""
+"""Seconds for which a thread spins for the next pass: about the time between two passes of a small target."""
+_TIMED_LOOKS = 2000
+"""Looks that are timed to find how long one takes."""
 
 Calls = SimpleQueue[bool]
 
 
 class Crew:
-    """Up to `size` threads, the caller being one of them; `active` work."""
+    """Pool of up to `size` threads with the caller; `active` of them work on a pass."""
 
     def __init__(self, size: int) -> None:
         self.active = size
         self._board = board(size)
         self._calls: list[Calls] = [SimpleQueue() for _ in range(size - 1)]
-        awake = looks() if size > 1 else 0
+        awake = looks_awake() if size > 1 else 0
         threads = [
             threading.Thread(target=_work, args=(self._board, number, calls, awake), name=f"crew-{number}", daemon=True)
             for number, calls in enumerate(self._calls, 1)
         ]
         for thread in threads:
             thread.start()
-        # Also at exit, before Python ends: a thread that wakes later is killed, and may take the process with it.
-        weakref.finalize(self, _dismiss, self._board, self._calls, threads)
+        # Also at exit, before Python ends: a thread that wakes later is killed, and may crash the process.
+        weakref.finalize(self, _end, self._board, self._calls, threads)
 
     def run(self, *arguments: Any) -> None:
-        """`scoring.passed(*arguments, thread, threads)` in every active thread; back when all are."""
+        """Run `scoring.run_pass(*arguments, thread, threads)` in every active thread; return when all have ended."""
         if self.active > 1:
             announce(self._board)
             for number, calls in enumerate(self._calls[: self.active - 1], 1):
-                if sent_for(self._board, number):
+                if mark_awake(self._board, number):
                     calls.put(True)
-        lead(self._board, PASSED, *arguments, self.active)
+        lead(self._board, RUN_PASS, *arguments, self.active)
 
 
-def looks() -> int:
-    """How many looks for an order take AWAKE."""
+def looks_awake() -> int:
+    """Number of looks for an order that take AWAKE seconds."""
     alone = board(2)
     times = []
     for _ in range(3):
         started = perf_counter()
-        follow(alone, PASSED, 1, 0, _LOOKS)
+        follow(alone, RUN_PASS, 1, 0, _TIMED_LOOKS)
         times.append(perf_counter() - started)
-    return max(_LOOKS, int(_LOOKS * AWAKE / min(times)))
+    return max(_TIMED_LOOKS, int(_TIMED_LOOKS * AWAKE / min(times)))
 
 
-def _dismiss(shared: NDArray[np.int64], all_calls: list[Calls], threads: list[threading.Thread]) -> None:
-    """Let the threads end, and wait until they have."""
-    take_back(shared)  # what was interrupted
+def _end(shared: NDArray[np.int64], all_calls: list[Calls], threads: list[threading.Thread]) -> None:
+    """End the threads and join them."""
+    withdraw(shared)  # of an interrupted pass
     for calls in all_calls:
         calls.put(False)
     for thread in threads:
@@ -70,4 +70,4 @@ def _dismiss(shared: NDArray[np.int64], all_calls: list[Calls], threads: list[th
 def _work(shared: NDArray[np.int64], number: int, calls: Calls, awake: int) -> None:
     order = 0
     while calls.get():
-        order = follow(shared, PASSED, number, order, awake)
+        order = follow(shared, RUN_PASS, number, order, awake)

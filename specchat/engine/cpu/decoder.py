@@ -1,4 +1,4 @@
-"""The Llama-family decoder as one compiled pass: what `model/decoder.py` computes, in a fraction of the time."""
+"""Llama-family decoder as one compiled pass: computes the same as `model/decoder.py`, in a fraction of the time."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,10 +13,10 @@ from torch import Tensor
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.descriptors import Descriptors
-from specchat.engine.cpu.guessing import MANY
 from specchat.engine.cpu.layout import Layout, laid_out
+from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.passes import ENTRIES
+from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
@@ -32,13 +32,12 @@ from specchat.engine.model.vectors import brief, workers
 from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
 
-TRIALS, MOMENT = (3, 20), 0.005
-"""The least and the most passes by which a number of threads is judged while loading: the least take a few
-milliseconds, or there are more."""
+LOAD_PASSES, LOAD_SECONDS = (3, 20), 0.005
+"""Least and most passes that time a number of threads at load, and the seconds that the passes must take in all."""
 
 
 class CpuDecoder(CachedDecoder):
-    """A loaded model with its cache. Not thread-safe: one sequence at a time."""
+    """Loaded model with its KV cache. Not thread-safe: one sequence at a time."""
 
     compiled: ClassVar[bool] = True
 
@@ -50,10 +49,12 @@ class CpuDecoder(CachedDecoder):
         threads: int = 0,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
-        """Read the weights; `context` and `quant` as in `ReferenceDecoder`, for a shape that `vectors.fits` takes.
+        """Read the weights of a model for which `vectors.fits` is true.
 
-        `threads` is the most that may work on it; 0 as many as there are cores, and one where passes are short.
-        `clock`, in seconds, tells how many of them are best for few rows and for many.
+        Args:
+            context, quant: as in `ReferenceDecoder`.
+            threads: the most that may work on a pass; 0 for the number of cores, or one if passes are short.
+            clock: seconds; times passes to find the best number of threads for few rows and for many.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -70,35 +71,35 @@ class CpuDecoder(CachedDecoder):
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
         self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns)
-        # A factor on logits is one on what the head is given.
+        # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
-        self._untapped = np.full(c.layers + 1, -1), nowhere, nowhere
-        self._tapping: dict[tuple[int, int], tuple[Any, ...]] = {}
-        """What `passes.layers` takes to keep states, by the layers of a pass."""
+        self._no_states = np.full(c.layers + 1, -1), nowhere, nowhere
+        self._state_args: dict[tuple[int, int], tuple[Any, ...]] = {}
+        """Arguments of `passes.layers` that keep hidden states, by the first and last layer of a pass."""
         self._layouts: dict[int, Layout] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
         self._all = np.ones((c.layers, 2), np.bool_)
         self._count = 0
-        """How many threads are to work on what runs; 0: as many as are best so far."""
+        """Threads for the current pass; 0 for the best number so far."""
         self._threads = ByRows(few, many, self._timed)
         self._count = 0
 
     def _timed(self, rows: int, count: int) -> float:
-        """Seconds in which so many threads read so many tokens."""
+        """Seconds of a pass of `count` threads over `rows` tokens."""
         self._count = count
         times: list[float] = []
-        for trial in range(1, TRIALS[1] + 1):
+        for trial in range(1, LOAD_PASSES[1] + 1):
             started = self._clock()
             super().forward([0] * rows, 0)
             times.append(self._clock() - started)
-            if trial >= TRIALS[0] and sum(times) >= MOMENT:
+            if trial >= LOAD_PASSES[0] and sum(times) >= LOAD_SECONDS:
                 break
         return min(times)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        self._space.say(tokens, start, runs)
+        self._space.keep_tokens(tokens, start, runs)
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, runs)
         with self._timing(len(tokens)):
@@ -108,14 +109,15 @@ class CpuDecoder(CachedDecoder):
         rows, layers = len(tokens), self.config.layers
         if rows > TILE:
             return super().scored(tokens, start, runs)
-        self._space.say(tokens, start, runs)
+        self._space.keep_tokens(tokens, start, runs)
         with self._timing(rows):
-            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, self._tapped(0, layers), scoring=True)
+            kept_states = self._keep_states(0, layers)
+            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, kept_states, scoring=True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
-        """Learn from a pass how many threads are best for so many rows."""
+        """Time a pass, to learn the best number of threads for so many rows."""
         threads = self._threads.of(rows)
         started = self._clock()
         self._count = threads.next
@@ -141,12 +143,12 @@ class CpuDecoder(CachedDecoder):
         start: int,
         runs: Runs | None,
         skip: Skip,
-        tapped: tuple[Any, ...] | None,
+        kept_states: tuple[Any, ...] | None,
         scoring: bool = False,
     ) -> Tensor:
-        """As `through`; `tapped` where states are kept, `scoring` where the rows' scores are wanted."""
+        """Run `through`; `kept_states` are those of `_keep_states`; compute the rows' logits with `scoring`."""
         rows = len(x)
-        layout = self._chain(rows) if runs is None else laid_out(runs)
+        layout = self._chain_layout(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.stashed + rows > STASH_ROWS:
@@ -155,43 +157,43 @@ class CpuDecoder(CachedDecoder):
         space.x[:rows] = x.numpy()
         space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
-        given = self._of_layers(self._parts(first, last, skip), runs, tapped)
+        given = self._layer_args(self._parts(first, last, skip), runs, kept_states)
         at = space.x, rows, start, layout.spans, layout.before
         space.head_counters[:] = 0
-        of_head = self._of_head(self._head_norm, space.room(rows if scoring else 0))
-        self._crew.run(*at, ENTRIES, given, of_head, True, scoring)
+        head_args = self._head_args(self._head_norm, space.room(rows if scoring else 0))
+        self._crew.run(*at, PASS_ADDRESSES, given, head_args, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
 
     def onward(
         self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        # One pass keeps what is tapped on its way.
-        tapped = self._tapped(first, last) if skip == NOTHING else None
-        return self._run(x, first, last, start, runs, skip, tapped)
+        # One pass keeps hidden states on its way.
+        kept_states = self._keep_states(first, last) if skip == NOTHING else None
+        return self._run(x, first, last, start, runs, skip, kept_states)
 
-    def _tapped(self, first: int, last: int) -> tuple[Any, ...] | None:
-        """What `passes.layers` takes to keep the states after layers first, ..., last; None where nothing is tapped."""
+    def _keep_states(self, first: int, last: int) -> tuple[Any, ...] | None:
+        """Arguments of `passes.layers` that keep hidden states after layers first, ..., last; None to keep none."""
         if self.taps is None:
             return None
-        if (first, last) not in self._tapping:
+        if (first, last) not in self._state_args:
             where = np.full(self.config.layers + 1, -1)
             for index, layer in enumerate(self.taps.layers):
                 if first <= layer <= last:
                     where[layer] = index
-            self._tapping[first, last] = where, self.taps.slots.numpy(), self.taps.stash.numpy()
-        return self._tapping[first, last]
+            self._state_args[first, last] = where, self.taps.slots.numpy(), self.taps.stash.numpy()
+        return self._state_args[first, last]
 
     def tap(self, layers: Sequence[int]) -> Taps:
-        self._tapping.clear()
+        self._state_args.clear()
         return super().tap(layers)
 
-    def _of_layers(
-        self, parts: NDArray[np.bool_], runs: Runs | None = None, tapped: tuple[Any, ...] | None = None
+    def _layer_args(
+        self, parts: NDArray[np.bool_], runs: Runs | None = None, kept_states: tuple[Any, ...] | None = None
     ) -> tuple[Any, ...]:
-        """What `passes.layers` takes after its rows; `tapped` where states are kept."""
+        """Arguments of `passes.layers` after its rows; `kept_states` are those of `_keep_states`."""
         of, space = self._parameters, self._space
-        if runs is not None and not space.stashes:
-            self._layers.use_stash(space.stash())
+        if runs is not None and not space.tree_scratch:
+            self._layers.use_tree_scratch(space.make_tree_scratch())
         return (
             -1 if runs is None else runs.stashed,
             self._layers.integers,
@@ -203,39 +205,39 @@ class CpuDecoder(CachedDecoder):
             space.own,
             space.scores,
             0,
-            *(self._untapped if tapped is None else tapped),
+            *(self._no_states if kept_states is None else kept_states),
             space.counters,
         )
 
     def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
-        # Long passes are shared by threads, and learnt from one by one.
+        # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
-        embed, tapped = self._parameters.embed, self.taps is not None and skip == NOTHING
-        if shared or isinstance(embed, Tensor) or tapped or len(tokens) > TILE:
+        embed, keeps_states = self._parameters.embed, self.taps is not None and skip == NOTHING
+        if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE:
             return []
         if start + len(tokens) + going.limit - 1 > self.context:
             return []
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
-            space, logits = self._space, np.zeros((1 + MANY, self._space.logits.shape[1]), np.float32)
-            of_head = self._of_head(self._head_norm, logits)
-            recipe = self.config.recipe
+            space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
+            head_args = self._head_args(self._head_norm, logits)
+            layer_args, token_ids, recipe = self._layer_args(parts), space.token_ids, self.config.recipe
             self._chains = Chains(
-                ENTRIES, embed, recipe.vocab, recipe.embed_scale, space.said, space.x, self._of_layers(parts), of_head
+                PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
             )
         return self._chains.drafted(tokens, start, going)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
             return
-        for stash, cached in zip(self._space.stashes, self._entries, strict=True):
-            for kept, into in zip(stash, cached, strict=True):
-                into[:, start : start + len(rows)] = kept[list(rows)].transpose(1, 0, 2)
+        for scratch, cached in zip(self._space.tree_scratch, self._entries, strict=True):
+            for entries, into in zip(scratch, cached, strict=True):
+                into[:, start : start + len(rows)] = entries[list(rows)].transpose(1, 0, 2)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.
 
-        The next call writes them over.
+        The next call overwrites them.
         """
         return self._headed(hidden, self._head_norm)
 
@@ -243,7 +245,7 @@ class CpuDecoder(CachedDecoder):
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
-        # A norm of equal weights divides each row by its length, which is multiplied again.
+        # A norm of equal weights divides each row by its length; multiply by the length again.
         lengths = hidden.square().mean(-1, keepdim=True).add(self.config.recipe.norm.eps).sqrt()
         return self._headed(hidden, np.full_like(self._head_norm, self.config.recipe.logit_scale)) * lengths
 
@@ -252,13 +254,13 @@ class CpuDecoder(CachedDecoder):
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        x, of_head = hidden.contiguous().numpy(), self._of_head(norm, self._space.room(rows))
-        nothing = self._chain(1)
-        self._crew.run(x, rows, 0, *nothing[:2], ENTRIES, self._of_layers(self._all), of_head, False, True)
+        x, head_args = hidden.contiguous().numpy(), self._head_args(norm, self._space.room(rows))
+        nothing = self._chain_layout(1)
+        self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, self._layer_args(self._all), head_args, False, True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
-    def _of_head(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
-        """What `passes.head` takes after its rows."""
+    def _head_args(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
+        """Arguments of `passes.head` after its rows."""
         of, space, eps = self._parameters, self._space, self.config.recipe.norm.eps
         return of.table[-1], of.kernels, of.extras, norm, eps, logits, space.own, space.head_counters
 
@@ -269,35 +271,35 @@ class CpuDecoder(CachedDecoder):
 
     @property
     def threads(self) -> int:
-        """The most that work on it."""
+        """Most threads that work on a pass."""
         return self._threads.most
 
     @property
     def working(self) -> int:
-        """How many worked on the last pass."""
+        """Threads of the last pass."""
         return self._crew.active
 
     def use_threads(self, count: int) -> None:
-        """Let so many work on it from here on, at most those it was made for."""
+        """Use `count` threads from here on, at most those that the decoder was made for."""
         self._threads.settle(min(max(count, 1), len(self._space.own)))
 
     @property
     def exactness(self) -> str:
-        """Why rows come out alike whatever goes with them, in words."""
+        """Reason why a row's result does not depend on the other rows."""
         return "row-invariant by construction"
 
     def memory(self) -> int:
-        tapped = 0 if self.taps is None else self.taps.memory()
-        return self._parameters.memory() + self.cache.memory() + tapped
+        states = 0 if self.taps is None else self.taps.memory()
+        return self._parameters.memory() + self.cache.memory() + states
 
-    def _chain(self, rows: int) -> Layout:
-        """That of rows one after another, kept: it is wanted at every step."""
+    def _chain_layout(self, rows: int) -> Layout:
+        """Layout of consecutive rows, cached: every step needs it."""
         if rows not in self._layouts:
             self._layouts[rows] = laid_out(chain(rows))
         return self._layouts[rows]
 
     def _parts(self, first: int, last: int, skip: Skip) -> NDArray[np.bool_]:
-        """Which attentions and MLPs of layers first, ..., last - 1 take part, bool [layers, 2]."""
+        """Attentions and MLPs of layers first, ..., last - 1 that take part, bool [layers, 2]."""
         if skip is NOTHING and last - first == self.config.layers:
             return self._all
         parts = np.zeros_like(self._all)

@@ -1,6 +1,6 @@
-"""What the compiled pass knows of each layer: a row of integers and a row of floats.
+"""Description of each layer for the compiled pass: a row of integers and a row of floats.
 
-So its signature is one for all models, and a layer may differ from the others in shape, position embeddings and norms.
+So one signature serves all models, and layers may differ in shape, position embeddings and norms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,20 @@ from specchat.engine.recipe import Layer, Norm
 Floats = NDArray[np.float32]
 
 (
-    PRODUCTS, HEADS, KV_HEADS, SIZE, SLOTS, KEYS, VALUES, STASH, STASH_JUMP, COS, SIN,
-    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, TOGETHER, FIELDS,
+    PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
+    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, ALL_HEADS, FIELDS,
 ) = range(19)  # fmt: skip
-"""Columns of the integers: shapes, and addresses (0 where there is nothing).
+"""Columns of the integers: shapes, and addresses (0 for nothing).
 
-PRODUCTS is the address of the layer's four rows in the table of products; STASH that of the tree's keys, whose values
-come STASH_JUMP elements later; TOGETHER says that a norm of queries or keys is over all heads.
+PRODUCTS is the address of the layer's four rows in the table of products. TREE_SCRATCH is the address of the tree's
+keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads.
 """
 EPS, SCALE, RESIDUAL, FACTORS = range(4)
 """Columns of the floats."""
 
 
 class Descriptors:
-    """The rows of some layers; the arrays that they point to are kept.
+    """Descriptions of layers, which keep alive the arrays that they point to.
 
     Attributes:
         integers: int64 [layers, FIELDS].
@@ -47,8 +47,8 @@ class Descriptors:
         Args:
             table: int64 [>= 4 layers, COLUMNS], of their products.
             norms: the weight of each norm, float32 [size].
-            cache: for each layer keys and values, float32 [kv_heads, slots, head_dim].
-            turns: for each layer the cosines and sines of `rope.tables`, float32 [slots, head_dim].
+            cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
+            turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
         """
         self._kept = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
@@ -61,15 +61,15 @@ class Descriptors:
             mixer, row = layer.mixer, self.integers[index]
             (keys, values), (cos, sin) = cache[index], turns[index]
             row[PRODUCTS] = table.ctypes.data + table.itemsize * COLUMNS * 4 * index
-            row[HEADS], row[KV_HEADS], row[SIZE], row[SLOTS] = mixer.heads, *keys.shape[::2], keys.shape[1]
+            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
             row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
-            row[TOGETHER] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
+            row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual
 
-    def use_stash(self, stashes: Sequence[Floats]) -> None:
-        """Let trees keep their entries in `stashes`, for each layer float32 [2, rows, kv_heads, head_dim]."""
-        for row, stash in zip(self.integers, stashes, strict=True):
-            row[STASH], row[STASH_JUMP] = stash.ctypes.data, stash[0].size
+    def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
+        """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""
+        for row, layer_scratch in zip(self.integers, scratch, strict=True):
+            row[TREE_SCRATCH], row[VALUES_OFFSET] = layer_scratch.ctypes.data, layer_scratch[0].size

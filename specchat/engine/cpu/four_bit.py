@@ -1,7 +1,7 @@
-"""Weights of 4 bits where 32 bytes at a time are looked up in tables of 16 (AVX2).
+"""Products with 4-bit weights on processors that look up 32 bytes at a time in tables of 16 (AVX2).
 
-They are unpacked once for all rows of a call, NIBBLES inputs at a time, which stay in registers meanwhile. Sums are
-kept in memory, where the level-1 cache has them. Every sum goes through its terms as `tiles.four_bit_tile` does.
+A call unpacks weights once for all its rows, NIBBLES inputs at a time, into registers. Sums lie in memory, in the
+level-1 cache. Every sum adds its terms in the order of `tiles.four_bit_tile`.
 """
 
 from typing import Any
@@ -31,18 +31,18 @@ from specchat.engine.cpu.tiles import NIBBLES, fetch
 from specchat.engine.model.vectors import LANES
 
 TOGETHER = 4
-"""Rows that meet unpacked weights at a time: their sums and the weights fill 16 registers."""
+"""Rows multiplied with unpacked weights at a time: their sums and the weights fill 16 registers."""
 MANY = 32
-"""Most rows of a call: what they need besides weights fills half of a small level-1 cache."""
+"""Most rows of a call: their inputs and sums fill half of a small level-1 cache."""
 HALF = LANES // 2
 OCTETS, PAIRS = ir.VectorType(ir.IntType(8), 4 * HALF), ir.VectorType(ir.IntType(16), 2 * HALF)
 TABLES = 64
-"""Bytes of a code as float32, after which `packed.code_tables` has its tables of bytes."""
+"""Bytes of a code as float32; the byte tables of `packed.code_tables` follow."""
 
 
 @constants_primitive
 def room(typing: Any, vectors: Any) -> Any:
-    """The address of memory for so many vectors, a constant, on the calling function's stack."""
+    """Address of memory for `vectors` vectors, a constant, on the caller's stack."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ptrtoint(cgutils.alloca_once(builder, VECTOR, vectors.literal_value), I64)
@@ -65,9 +65,9 @@ def cleared(typing: Any, out: Any, size: Any) -> Any:
 def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, further: Any, code: Any, sums: Any) -> Any:
     """sums[r] += the sum over NIBBLES k of x[r, k] code[w[k]], for `rows` rows and LANES outputs.
 
-    `few` is the number of rows where that is a constant, else 0. x is float32, its rows so many elements apart; `sums`
-    float32 [rows, LANES]; w int32 [LANES] as `four_bit_tile` has them, `code` as `packed.code_tables` makes it.
-    What lies `further` bytes after w is fetched.
+    `few` is the number of rows if that is a constant, else 0. x is float32, its rows `x_row` elements apart. `sums` is
+    float32 [rows, LANES], w int32 [LANES] as in `four_bit_tile`, `code` from `packed.code_tables`. The weights
+    `further` bytes after w are prefetched.
     """
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -104,7 +104,7 @@ def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, furt
 def end_block(typing: Any, rows: Any, sums: Any, scales: Any, further: Any, out: Any) -> Any:
     """out[r] += sums[r] * scales, then sums = 0; scales float32 [LANES], the others [rows, LANES].
 
-    What lies `further` bytes after the scales is fetched.
+    The scales `further` bytes later are prefetched.
     """
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -122,8 +122,8 @@ def end_block(typing: Any, rows: Any, sums: Any, scales: Any, further: Any, out:
 
 
 def _unpacked(builder: Any, code: Any, packed: Any) -> list[Any]:
-    """NIBBLES vectors of HALF weights, of as many int32: the four bytes of each are looked up apart, then joined."""
-    # Bytes of four outputs come to lie side by side, as those of their weights do once these are joined.
+    """Unpack HALF int32 into NIBBLES vectors of HALF weights: look up the four bytes of each weight, then join them."""
+    # Put bytes of four outputs side by side, in the order of the joined weights.
     turned = [16 * (i // 16) + 4 * (i % 4) + i % 16 // 4 for i in range(4 * HALF)]
     packed = _shuffled(builder, [builder.bitcast(packed, OCTETS)] * 2, turned)
     tables = [load(builder, code, constant(TABLES + 4 * HALF * byte), OCTETS, 1) for byte in range(4)]
@@ -139,7 +139,7 @@ def _unpacked(builder: Any, code: Any, packed: Any) -> list[Any]:
 
 
 def _joined(builder: Any, parts: Any, kind: Any) -> list[Any]:
-    """Two vectors of `kind` from elements of two of half the size in turns, within each half of a register."""
+    """Interleave two vectors into two of `kind`, whose elements are twice as wide, within each half of a register."""
     count = parts[0].type.count
     made = []
     for upper in (0, 1):

@@ -1,4 +1,4 @@
-"""An EAGLE head's chain in one go: `cpu/chain.py` with features beside the tokens."""
+"""An EAGLE head's chain in one compiled call: `cpu/chain.py` with features beside the tokens."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.packed import Packed
-from specchat.engine.cpu.passes import ENTRIES
+from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.going import Going
@@ -18,11 +18,11 @@ from specchat.engine.model.vectors import FEW, LANES
 
 
 class HeadChain:
-    """A head of one layer that proposes all tokens, with the embeddings of a compiled target."""
+    """Drafter of chains: a head of one layer and the full vocabulary, with the embeddings of a compiled target."""
 
     def __init__(
         self,
-        of_layers: Callable[[int], tuple[Any, ...]],
+        layer_args: Callable[[int], tuple[Any, ...]],
         embed: NDArray[Any],
         embed_scale: float,
         norms: tuple[Tensor, Tensor, Tensor],
@@ -31,15 +31,15 @@ class HeadChain:
         made: Tensor,
         onto_normed: bool,
     ) -> None:
-        """Pack what makes scores.
+        """Pack the head's output matrix.
 
         Args:
-            of_layers: of the head's `CompiledLayer`.
+            layer_args: `CompiledLayer.of_layers` of the head's layer.
             embed: the target's packed embeddings, which are multiplied by `embed_scale`.
-            norms: of tokens, of features, and before the scores: float32 [hidden] each.
+            norms: of tokens, of features, and before the output matrix: float32 [hidden] each.
             scoring: float32 [vocab, hidden].
-            made: float32 [slots, hidden], the features that the head made, which is filled.
-            onto_normed: whether the layer adds to the normed features.
+            made: float32 [capacity, hidden], filled with the features that the head makes.
+            onto_normed: True if the layer adds to the normed features.
         """
         vocab, hidden = scoring.shape
         self._packed = Packed()
@@ -49,17 +49,17 @@ class HeadChain:
         own = np.zeros((1, 2, 1, max(hidden, FEW * LANES)), np.float32)
         logits = np.zeros((1, LANES * int(row[PANELS])), np.float32)
         last = norms[2].numpy()
-        of_head = (row, kernels_of(table), self._packed.extras, last, eps, logits, own, np.zeros(2 * LINE, np.int64))
+        head_args = (row, kernels_of(table), self._packed.extras, last, eps, logits, own, np.zeros(2 * LINE, np.int64))
         inputs = np.zeros((TILE, 2 * hidden), np.float32)
         self._features = np.zeros((TILE, hidden), np.float32)
         both = np.stack([norm.numpy() for norm in norms[:2]])
-        of_features = (inputs, both, made.numpy(), onto_normed, eps)
-        said = np.zeros(len(made) + 1, np.int64)
-        of = of_layers(inputs.ctypes.data)
-        self._chains = Chains(ENTRIES, embed, vocab, embed_scale, said, self._features, of, of_head, of_features)
+        feature_args = (inputs, both, made.numpy(), onto_normed, eps)
+        token_ids = np.zeros(len(made) + 1, np.int64)
+        args = layer_args(inputs.ctypes.data), head_args, feature_args
+        self._chains = Chains(PASS_ADDRESSES, embed, vocab, embed_scale, token_ids, self._features, *args)
 
     def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
-        """As `CachedDecoder.drafted`, for up to TILE tokens with the features float32 [rows, hidden] before them."""
+        """Draft a chain, see `CachedDecoder.drafted`, after up to TILE tokens; `features` float32 [rows, hidden]."""
         self._features[: len(tokens)] = features.numpy()
         return self._chains.drafted(tokens, start, going)
 

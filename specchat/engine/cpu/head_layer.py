@@ -25,7 +25,7 @@ _layers: Any = passes.layers
 
 
 class CompiledLayer:
-    """Its packed weights and buffers; the cache is its caller's."""
+    """Packed weights and buffers of a layer; its caller owns the KV cache."""
 
     def __init__(
         self,
@@ -56,13 +56,16 @@ class CompiledLayer:
         self._wide = np.zeros((TILE, LANES * int(table[:, PANELS].max())), np.float32)
         self._own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
         self._scores = np.zeros((1, attention_room(capacity, size)), np.float32)
-        self._untapped = np.full(2, -1), np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
+        self._no_states = np.full(2, -1), np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
         self._counters = np.zeros(6 * LINE, np.int64)
         self._layouts = [laid_out(chain(max(1, rows))) for rows in range(TILE + 1)]
 
     def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor:
-        """The layer over 1 to TILE rows float32 [rows, inputs], onto `residual` float32 [rows, hidden], from slot
-        `start` on, all slots before being seen."""
+        """Run the layer over 1 to TILE rows float32 [rows, inputs] from position `start` on; attend to all before.
+
+        Returns:
+            `residual` plus the layer's output, float32 [rows, hidden].
+        """
         made, given = residual.clone(), inputs.contiguous()
         layout = self._layouts[len(given)]
         passed = self.of_layers(given.data_ptr())
@@ -70,7 +73,7 @@ class CompiledLayer:
         return made
 
     def of_layers(self, given: int) -> tuple[Any, ...]:
-        """What `passes.layers` takes after its rows, the inputs of the attention lying at address `given`."""
+        """Arguments of `passes.layers` after its rows, with the inputs of the attention at address `given`."""
         return (
             -1,
             self._descriptors.integers,
@@ -82,7 +85,7 @@ class CompiledLayer:
             self._own,
             self._scores,
             given,
-            *self._untapped,
+            *self._no_states,
             self._counters,
         )
 

@@ -1,4 +1,4 @@
-"""How rows follow each other, as the compiled pass takes it."""
+"""Tree-attention layout as arrays for the compiled pass."""
 
 from itertools import accumulate
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from specchat.engine.model.runs import Runs
 
 
 class Layout(NamedTuple):
-    """The arguments `runs` and `before` of `passes.layers`; the rows end `reach` slots after the start."""
+    """Arguments `spans` and `ancestors` of `passes.layers`; the rows end `reach` positions after the start."""
 
     spans: NDArray[np.int64]
     before: NDArray[np.int64]
@@ -18,7 +18,7 @@ class Layout(NamedTuple):
 
 
 def laid_out(runs: Runs) -> Layout:
-    """Rows in runs."""
+    """Convert a layout."""
     ends = list(accumulate(map(len, runs.before), initial=0))
     spans = zip(runs.depths, runs.lengths, ends, ends[1:], strict=False)
     before = [row for rows in runs.before for row in rows]

@@ -1,4 +1,4 @@
-"""What a compiled decoder has learnt: packed products, norms and the table of tokens, read once."""
+"""Weights of a compiled decoder: packed products, norms and embeddings, read once."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,18 +21,18 @@ Floats = NDArray[np.float32]
 
 
 class Parameters:
-    """The weights of a model, as `passes` takes them.
+    """Weights of a model in the form that `passes` takes.
 
     Attributes:
-        table, extras, kernels: what `products.multiply` takes of all products, the head's last.
+        table, extras, kernels: arguments of `products.multiply` for all products, the head's last.
         norms: the weight of each norm of the layers, float32 [size].
         last_norm: float32 [hidden].
-        tokens: those that the head scores, int64; None: all.
-        embed: the table of tokens as it is stored, or the head's packed panels where these are the same.
+        tokens: token ids that the head scores, int64; None for all.
+        embed: the embeddings as stored, or the head's packed panels if the two are tied.
     """
 
     def __init__(self, checkpoint: Checkpoint, quant: Quant | None) -> None:
-        """Read them; layers that the checkpoint does not quantise are stored as `quant`.
+        """Read the weights; layers that the checkpoint does not quantise are stored as `quant`.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -53,13 +53,13 @@ class Parameters:
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
         shared = c.tied and self.tokens is None
-        self.embed: Tensor | NDArray[Any] = panels if shared else embed.clone()  # no longer the file's
+        self.embed: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
         self.table, self.extras = self._packed.table, self._packed.extras
         self.kernels = kernels_of(self.table)
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """What the first layer is given, float32 [tokens, hidden]."""
-        # A target may choose a padding token that a draft has no row for.
+        """Inputs of the first layer, float32 [tokens, hidden]."""
+        # A target may choose a padding token that a draft model has no row for.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
         if isinstance(self.embed, Tensor):
             rows = embedding(torch.tensor(known), self.embed).float()
@@ -69,7 +69,7 @@ class Parameters:
         return rows if scale == 1 else rows * scale
 
     def spread(self, scores: Tensor) -> Tensor:
-        """Scores of the whole vocabulary, float32 [rows, vocab], of what the head made: -inf where it has no row."""
+        """Spread the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""
         if self.tokens is None:
             return scores[:, : self._recipe.vocab]
         whole = scores.new_full((len(scores), self._recipe.vocab), float("-inf"))

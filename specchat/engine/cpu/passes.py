@@ -1,6 +1,6 @@
 """A whole pass over the layers in one function, run by one thread or by several at once.
 
-The threads wait for each other five times a layer. It computes what `reference/` does, in other orders of sums.
+Threads meet at five barriers a layer. The pass computes the same as `reference/`, with other orders of sums.
 """
 
 from typing import Any
@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from specchat.engine.cpu.atomics import address, entry, word
+from specchat.engine.cpu.atomics import address, code_address, word
 from specchat.engine.cpu.attending import attention
 from specchat.engine.cpu.descriptors import (
+    ALL_HEADS,
+    CAPACITY,
     COS,
     EPS,
     HEADS,
@@ -27,47 +29,45 @@ from specchat.engine.cpu.descriptors import (
     SCALE,
     SIN,
     SIZE,
-    SLOTS,
-    STASH,
-    STASH_JUMP,
-    TOGETHER,
+    TREE_SCRATCH,
     VALUES,
+    VALUES_OFFSET,
 )  # fmt: skip
 from specchat.engine.cpu.products import COLUMNS, INPUTS
-from specchat.engine.cpu.rowwise import copied, norm
+from specchat.engine.cpu.rowwise import copy_vector, norm
 from specchat.engine.cpu.signatures import HEAD, LAYERS
 from specchat.engine.cpu.simd import called, inner
-from specchat.engine.cpu.together import gates, onto, product, turn, wait
+from specchat.engine.cpu.together import add_product, barrier, gated_product, next_piece, product
 
 QKV, OUT, GATE_UP, DOWN = range(4)
-"""The products of a layer, in the table of products."""
+"""Products of a layer, in the order of the table of products."""
 
 
 @inner
-def mixed(
+def attend(
     rows: int,
     start: int,
-    runs: Any,
-    before: Any,
-    stashed: int,
+    spans: Any,
+    ancestors: Any,
+    scratch_row: int,
     integers: Any,
     floats: Any,
     layer: int,
     ys: int,
     wide_row: int,
     scores: Any,
-    board: int,
+    counters: int,
     passed: int,
     thread: int,
     threads: int,
 ) -> int:
-    """Attention of a layer over its queries, keys and values in rows of `ys`, where its results come to lie.
+    """Run a layer's attention over queries, keys and values in rows of `ys`; results replace the queries.
 
-    Threads take key-value heads in turn, and wait for each other; returns how often they have.
+    Threads take key-value heads in turn and meet at a barrier. Returns the number of barriers passed.
     """
     heads, kv_heads, size = integers[layer, HEADS], integers[layer, KV_HEADS], integers[layer, SIZE]
     query_norm, key_norm, eps = integers[layer, QUERY_NORM], integers[layer, KEY_NORM], floats[layer, EPS]
-    if integers[layer, TOGETHER]:
+    if integers[layer, ALL_HEADS]:
         for r in range(thread, rows, threads):
             query, key = ys + 4 * r * wide_row, ys + 4 * (r * wide_row + heads * size)
             if query_norm:
@@ -75,38 +75,38 @@ def mixed(
             if key_norm:
                 norm(key, key_norm, key, kv_heads * size, eps)
         query_norm, key_norm = 0, 0
-        passed = wait(board, passed, threads)
-    slots = integers[layer, SLOTS]
-    used, head = 5 * layer + 1, turn(board, 5 * layer + 1, threads, 0)
+        passed = barrier(counters, passed, threads)
+    capacity = integers[layer, CAPACITY]
+    used, head = 5 * layer + 1, next_piece(counters, 5 * layer + 1, threads, 0)
     while head < kv_heads:
-        entries = 4 * head * slots * size
+        entries = 4 * head * capacity * size
         attention(
             head,
             kv_heads,
             heads // kv_heads,
             size,
             start,
-            address(runs),
-            runs.shape[0],
-            address(before),
-            integers[layer, STASH],
-            stashed,
-            integers[layer, STASH_JUMP],
+            address(spans),
+            spans.shape[0],
+            address(ancestors),
+            integers[layer, TREE_SCRATCH],
+            scratch_row,
+            integers[layer, VALUES_OFFSET],
             query_norm,
             key_norm,
             eps,
             floats[layer, SCALE],
             integers[layer, KEYS] + entries,
             integers[layer, VALUES] + entries,
-            slots,
+            capacity,
             integers[layer, COS],
             integers[layer, SIN],
             ys,
             wide_row,
             address(scores) + 4 * thread * scores.shape[1],
         )
-        head = turn(board, used, threads, head + 1)
-    return wait(board, passed, threads)
+        head = next_piece(counters, used, threads, head + 1)
+    return barrier(counters, passed, threads)
 
 
 @called(types.void(*LAYERS))
@@ -114,9 +114,9 @@ def layers(
     x: Any,
     rows: int,
     start: int,
-    runs: Any,
-    before: Any,
-    stashed: int,
+    spans: Any,
+    ancestors: Any,
+    scratch_row: int,
     integers: Any,
     floats: Any,
     kernels: Any,
@@ -126,30 +126,33 @@ def layers(
     own: Any,
     scores: Any,
     given: int,
-    tapped: Any,
-    slots: Any,
-    nodes: Any,
+    kept: Any,
+    states: Any,
+    tree_states: Any,
     counters: Any,
     thread: int,
     threads: int,
 ) -> None:
-    """All layers over `rows` rows of x, which is changed in place.
+    """Run all layers over `rows` rows of x, in place.
 
     Args:
         x: float32 [>= rows, hidden].
-        start: slot of the cache that the rows begin at.
-        runs: int64 [runs, 4]: slots after `start`, rows, first and last entry of `before`; see `model/runs.py`.
-        before: int64, rows of the stash whose entries are put right before a run.
-        stashed: the first row of the stash to fill; -1 without trees.
-        integers, floats: of `descriptors.Descriptors`; `kernels` and `extras` as in `multiply`.
-        parts: bool [layers, 2]: which attentions and MLPs take part.
-        wide: float32 [>= rows, the widest product's outputs], shared; with norms after sub-layers, and hidden behind.
-        own: float32 [threads, 2, >= rows, hidden, but LANES * FEW at least].
-        scores: float32 [threads, what `vectors.attention_room` says].
-        given: address of what the first attention is given in the place of x with its norm, float32 [rows, inputs]; 0
-            where that is not so.
-        tapped: int64 [layers + 1]: where among `slots` what x is after so many layers is kept, -1 where it is not.
-        slots, nodes: float32 [kept, slots or rows of the stash, hidden], as in `model/taps.py`.
+        start: position of the first row.
+        spans: int64 [spans, 4]: positions after `start`, rows, first and last index into `ancestors`; see
+            `model/runs.py`.
+        ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.
+        scratch_row: first row of the tree scratch to fill; -1 without trees.
+        integers, floats: of `descriptors.Descriptors`.
+        kernels, extras: as in `products.multiply`.
+        parts: bool [layers, 2]: attentions and MLPs that take part.
+        wide: float32 [>= rows, outputs of the widest product], shared; with norms after sub-layers, hidden more.
+        own: float32 [threads, 2, >= rows, max(hidden, LANES * FEW)].
+        scores: float32 [threads, `vectors.attention_room`].
+        given: address of the first attention's inputs, float32 [rows, inputs]; 0 to use the norm of x.
+        kept: int64 [layers + 1]: index into `states` and `tree_states` at which x is kept after so many layers; -1 for
+            none.
+        states, tree_states: float32 [kept layers, positions or rows of the tree scratch, hidden], as in
+            `model/taps.py`.
         counters: int64 [LINE * (1 + 5 layers)], zeros.
     """
     hidden, deep, own_row, wide_row = x.shape[1], len(integers), own.shape[3], wide.shape[1]
@@ -157,16 +160,16 @@ def layers(
     normed = address(own) + 4 * 2 * thread * own.shape[2] * own_row
     scratch = normed + 4 * own.shape[2] * own_row
     passed = 0
-    root = stashed == 0 and runs[0, 0] == 0
+    root = scratch_row == 0 and spans[0, 0] == 0
     for layer in range(deep + 1):
-        if thread == 0 and tapped[layer] >= 0:
-            # The others only read x until they have waited for this thread.
-            slot = address(slots) + 4 * hidden * (tapped[layer] * slots.shape[1] + start)
-            node = address(nodes) + 4 * hidden * (tapped[layer] * nodes.shape[1] + stashed)
+        if thread == 0 and kept[layer] >= 0:
+            # Other threads only read x until the next barrier.
+            state = address(states) + 4 * hidden * (kept[layer] * states.shape[1] + start)
+            tree_state = address(tree_states) + 4 * hidden * (kept[layer] * tree_states.shape[1] + scratch_row)
             for r in range(rows):
-                copied(xs + 4 * r * hidden, (slot if stashed < 0 else node) + 4 * r * hidden, hidden)
+                copy_vector(xs + 4 * r * hidden, (state if scratch_row < 0 else tree_state) + 4 * r * hidden, hidden)
             if root:
-                copied(xs, slot, hidden)
+                copy_vector(xs, state, hidden)
         if layer == deep:
             break
         used, of, eps, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, EPS], floats[layer, RESIDUAL]
@@ -187,18 +190,18 @@ def layers(
                 inputs, inputs_row = xs, hidden
             if part:
                 gate_up = of + 8 * COLUMNS * GATE_UP
-                gates(rows, inputs, inputs_row, gate_up, plans, more, ys, wide_row, board, used + 3, threads)
-                passed = wait(board, passed, threads)
+                gated_product(rows, inputs, inputs_row, gate_up, plans, more, ys, wide_row, board, used + 3, threads)
+                passed = barrier(board, passed, threads)
             else:
                 product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, board, used, threads)
-                passed = wait(board, passed, threads)
-                passed = mixed(
-                    rows, start, runs, before, stashed, integers, floats, layer, ys, wide_row, scores, board, passed,
-                    thread, threads,
+                passed = barrier(board, passed, threads)
+                passed = attend(
+                    rows, start, spans, ancestors, scratch_row, integers, floats, layer, ys, wide_row, scores, board,
+                    passed, thread, threads,
                 )  # fmt: skip
             last = of + 8 * COLUMNS * (DOWN if part else OUT)
             turns = used + 4 if part else used + 2
-            passed = onto(
+            passed = add_product(
                 rows, ys, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board, turns,
                 passed, thread, threads,
             )  # fmt: skip
@@ -219,7 +222,7 @@ def head(
     thread: int,
     threads: int,
 ) -> None:
-    """Logits of rows of x: the last norm, and the product `of`, a row of the table; the rest is as in `layers`."""
+    """Write logits of rows of x: the last norm and the product `of`, a row of the table; the rest as in `layers`."""
     hidden, own_row = x.shape[1], own.shape[3]
     normed = address(own) + 4 * 2 * thread * own.shape[2] * own_row
     for r in range(rows):
@@ -239,5 +242,5 @@ def head(
     )
 
 
-ENTRIES = entry(layers), entry(head)
-"""By which `scoring.run_layers` and `run_head` call both."""
+PASS_ADDRESSES = code_address(layers), code_address(head)
+"""Addresses for `scoring.run_layers` and `scoring.run_head`."""

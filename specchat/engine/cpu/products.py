@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
 from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, cleared, end_block, room
-from specchat.engine.cpu.rowwise import added, copied, scaled
+from specchat.engine.cpu.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
 from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, WIDTHS, four_bit_tile, tile
 from specchat.engine.model import blocks
@@ -53,7 +53,7 @@ def kernels(form: int) -> NDArray[np.int64]:
     try:
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     except Exception:  # whatever files of an earlier start may raise, or a full disk
-        compiled.anew("what was compiled before cannot be used")
+        compiled.without_cached("what was compiled before cannot be used")
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     addresses = [function.address for function in _made[-1]]
     found = np.full(KERNELS, addresses[-1], np.int64)
@@ -146,7 +146,7 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
                 if not few:
                     # Rows may lie such that they share a few lines of the cache: side by side they do not.
                     for r in range(rows):
-                        copied(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
+                        copy_vector(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
                     values, values_row = own, block
                 for _ in range(block // NIBBLES):
                     for q in range(panels):
@@ -160,7 +160,7 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
                 scales += 4 * LANES
             for q in range(panels):
                 for r in range(rows):
-                    copied(out + 4 * (q * size + r * LANES), y + 4 * (r * y_row + (p + q) * LANES), LANES)
+                    copy_vector(out + 4 * (q * size + r * LANES), y + 4 * (r * y_row + (p + q) * LANES), LANES)
             p += panels
 
     return _kept(columns, f"{FOUR_BIT}_{few}_{panels}_unpacked")
@@ -214,9 +214,9 @@ def multiply(
     for r in range(rows):
         out = y + 4 * (r * y_row + first * LANES)
         if form == INT8:
-            scaled(extras + 4 * (word(of, SCALES) + first * LANES), out, size)
+            multiply_vector(extras + 4 * (word(of, SCALES) + first * LANES), out, size)
         if word(of, BIAS) >= 0:
-            added(extras + 4 * (word(of, BIAS) + first * LANES), out, size)
+            add_vector(extras + 4 * (word(of, BIAS) + first * LANES), out, size)
 
 
 def panelled(weights: NDArray[Any]) -> NDArray[Any]:

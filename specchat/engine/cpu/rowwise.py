@@ -1,4 +1,4 @@
-"""What stands between the products, a row at a time: norms, positions, the gate."""
+"""Operations on one row between the products: norms, rotary embeddings, the gate."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,9 +15,9 @@ from specchat.engine.cpu.simd import (
     each_vector,
     emitted,
     fma,
-    folded,
     load,
     primitive,
+    reduce_lanes,
     splat,
     spread,
     store,
@@ -25,7 +25,7 @@ from specchat.engine.cpu.simd import (
 from specchat.engine.model.vectors import LANES
 
 HALF = 8
-"""Lanes of what goes through half a head at a time."""
+"""Lanes of a vector of half a head."""
 
 
 @primitive
@@ -49,8 +49,8 @@ def norm(typing: Any, x: Any, weight: Any, out: Any, size: Any, eps: Any) -> Any
 
 
 @primitive
-def turned(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
-    """x at a position, whose row of `rope.tables` cos and sin are: float32 [size], a multiple of LANES."""
+def rotate(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
+    """out = x rotated by a row of `rope.tables`, cos and sin (Su 2021); float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, cos, sin, out, size = arguments
@@ -68,7 +68,7 @@ def turned(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
 
 
 @primitive
-def copied(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def copy_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = x; float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -79,7 +79,7 @@ def copied(typing: Any, x: Any, out: Any, size: Any) -> Any:
 
 
 @primitive
-def times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
+def multiply_by(typing: Any, x: Any, size: Any, factor: Any) -> Any:
     """x = x * factor; float32 [size], a multiple of LANES."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -92,7 +92,7 @@ def times(typing: Any, x: Any, size: Any, factor: Any) -> Any:
 
 
 @primitive
-def grown(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
+def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
     """out = out + factor * x; float32 [size], a multiple of LANES."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -110,19 +110,19 @@ def grown(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
 
 
 @primitive
-def added(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def add_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out + x; float32 [size], a multiple of LANES."""
     return _joined(lambda builder, a, b: builder.fadd(a, b))
 
 
 @primitive
-def scaled(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def multiply_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out * x; float32 [size], a multiple of LANES."""
     return _joined(lambda builder, a, b: builder.fmul(a, b))
 
 
 def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
-    """Of two addresses and a count: the second's elements joined with the first's."""
+    """Make an elementwise operation: out = join(out, x)."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, out, size = arguments
@@ -136,7 +136,7 @@ def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
 
 
 @primitive
-def gated(typing: Any, gate: Any, up: Any, size: Any) -> Any:
+def gate_silu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
     """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -153,7 +153,7 @@ def gated(typing: Any, gate: Any, up: Any, size: Any) -> Any:
 
 
 def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
-    """The sum float32 of a[i] b[i]."""
+    """Sum of a[i] b[i], float32."""
     slot = cgutils.alloca_once(builder, VECTOR)
     builder.store(splat(0.0), slot)
     each_vector(
@@ -161,11 +161,11 @@ def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
         size,
         lambda at: builder.store(fma(builder, load(builder, a, at), load(builder, b, at), builder.load(slot)), slot),
     )
-    return folded(builder, builder.load(slot), builder.fadd)
+    return reduce_lanes(builder, builder.load(slot), builder.fadd)
 
 
 def exponential(builder: Any, x: Any) -> Any:
-    """e**x within 2 units in the last place, from e**-87 to e**88 and these beyond: Cephes' polynomial."""
+    """e**x within 2 units in the last place, with x clamped to -87 ... 88: Cephes' polynomial."""
     for least, bound in ((True, -87.0), (False, 88.0)):
         outside = builder.fcmp_ordered("<" if least else ">", x, splat(bound))
         x = builder.select(outside, splat(bound), x)

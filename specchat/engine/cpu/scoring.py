@@ -1,18 +1,18 @@
-"""A pass over the layers, the scores of rows, or one after the other, in one function: threads begin once for both.
+"""A pass over the layers, the logits of its rows, or both, in one function: threads begin once.
 
-It is compiled without `passes.py`, which is called by address: two processes share what there is to compile.
+It calls `passes.py` by address and is compiled without it, so two processes can share the compilation.
 """
 
 from typing import Any
 
 from numba import types
 
-from specchat.engine.cpu.atomics import entered
-from specchat.engine.cpu.signatures import HEAD, LAYERS, OF_HEAD, OF_LAYERS
+from specchat.engine.cpu.atomics import caller_of
+from specchat.engine.cpu.signatures import HEAD, HEAD_ARGS, LAYER_ARGS, LAYERS
 from specchat.engine.cpu.simd import called
 
-run_layers, run_head = entered(LAYERS), entered(HEAD)
-"""`passes.layers` and `passes.head` by their entries, as compiled functions call each other."""
+run_layers, run_head = caller_of(LAYERS), caller_of(HEAD)
+"""Calls of `passes.layers` and `passes.head` by their addresses."""
 
 
 @called(
@@ -23,34 +23,34 @@ run_layers, run_head = entered(LAYERS), entered(HEAD)
         types.Array(types.int64, 2, "C"),
         types.Array(types.int64, 1, "C"),
         types.UniTuple(types.int64, 2),
-        OF_LAYERS,
-        OF_HEAD,
+        LAYER_ARGS,
+        HEAD_ARGS,
         types.boolean,
         types.boolean,
         types.int64,
         types.int64,
     ),
 )
-def passed(
+def run_pass(
     x: Any,
     rows: int,
     start: int,
-    runs: Any,
-    before: Any,
-    entries: Any,
-    of_layers: Any,
-    of_head: Any,
+    spans: Any,
+    ancestors: Any,
+    addresses: Any,
+    layer_args: Any,
+    head_args: Any,
     through: bool,
     scoring: bool,
     thread: int,
     threads: int,
 ) -> None:
-    """`passes.layers` where x is to go `through` them, then `passes.head` of what is in x where that is wanted.
+    """Run `passes.layers` if `through` is set, then `passes.head` on x if `scoring` is set.
 
-    `entries` are `passes.ENTRIES`; each has counters of its own, all zeros. The layers end with all threads there, so
-    that the head finds x as it will stay.
+    `addresses` are `passes.PASS_ADDRESSES`. The two have counters of their own, all zeros. The layers end with a
+    barrier, so the head reads the final x.
     """
     if through:
-        run_layers(entries[0], (x, rows, start, runs, before, *of_layers, thread, threads))
+        run_layers(addresses[0], (x, rows, start, spans, ancestors, *layer_args, thread, threads))
     if scoring:
-        run_head(entries[1], (x, rows, *of_head, thread, threads))
+        run_head(addresses[1], (x, rows, *head_args, thread, threads))

@@ -1,4 +1,4 @@
-"""What the passes take, known without compiling them."""
+"""Argument types of the passes, known without compiling them."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ LAYERS: tuple[Any, ...] = normalize_signature(
     "void(f4[:,::1], i8, i8, i8[:,::1], i8[::1], i8, i8[:,::1], f4[:,::1], i8[:,::1], f4[::1], b1[:,::1], f4[:,::1], "
     "f4[:,:,:,::1], f4[:,::1], i8, i8[::1], f4[:,:,::1], f4[:,:,::1], i8[::1], i8, i8)"
 )[0]
-"""`passes.layers`."""
+"""Arguments of `passes.layers`."""
 HEAD: tuple[Any, ...] = normalize_signature(
     "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)"
 )[0]
-"""`passes.head`."""
-OF_LAYERS = types.Tuple(LAYERS[5:-2])
-"""What `passes.layers` takes after `before`, without thread and threads."""
-OF_HEAD = types.Tuple(HEAD[2:-2])
-"""What `passes.head` takes after the rows, without thread and threads."""
+"""Arguments of `passes.head`."""
+LAYER_ARGS = types.Tuple(LAYERS[5:-2])
+"""Arguments of `passes.layers` after `ancestors`, without thread and threads."""
+HEAD_ARGS = types.Tuple(HEAD[2:-2])
+"""Arguments of `passes.head` after the rows, without thread and threads."""

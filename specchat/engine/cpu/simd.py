@@ -1,11 +1,11 @@
-"""Vector code for the processor, written in LLVM's language through numba.
+"""Vector code for the processor, written as LLVM IR through numba.
 
-What a compiler makes of a loop of sums depends on the loop; what is written here does not. Every sum is a fixed
-sequence of fused multiply-adds on lanes of 16 float32, whatever else is computed beside it, so that a row of a product
-comes out the same alone and among others, with any number of threads, and whatever vectors a processor has: one without
-512-bit registers takes two or four instructions for a vector.
+A compiler may reorder a loop of sums; it does not reorder the operations written here. Every sum is a fixed sequence
+of fused multiply-adds on 16 float32 lanes, whatever is computed beside it. So a row of a product is the same alone and
+among others, for any number of threads and any vector registers: without 512-bit registers a vector takes two or four
+instructions.
 
-Arguments of what is made with this are addresses (int64) and counts, in elements unless said otherwise.
+Arguments of primitives are addresses (int64) and counts, in elements unless stated otherwise.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from specchat.engine.cpu.compiled import keeping, use_folder
 from specchat.engine.model.vectors import LANES
 
-use_folder()  # before anything is made that is kept there
+use_folder()  # before anything is compiled
 
 F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR = ir.VectorType(F32, LANES)
@@ -31,22 +31,22 @@ _njit: Any = njit
 inner: Callable[[Function], Function] = _njit(
     nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
 )
-"""A function that only compiled ones call."""
+"""Decorator of a function that only compiled functions call."""
 
 
 def called(signature: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A function that Python calls as well, compiled for these types when it is imported."""
+    """Decorate a function that Python calls as well; compile it for these types at import."""
     made: Callable[[Callable[..., Any]], Any] = _njit(signature, nogil=True, error_model="numpy", cache=keeping())
     return made
 
 
 def wide_vectors() -> bool:
-    """Whether this processor has registers for vectors of 16, and 32 of them."""
+    """Return True if this processor has 32 registers of 16 float32."""
     return "+avx512f" in _features()
 
 
 def byte_tables() -> bool:
-    """Whether it has no such registers, but looks up 32 bytes at a time."""
+    """Return True if it has no such registers but looks up 32 bytes at a time."""
     return "+avx2" in _features() and not wide_vectors()
 
 
@@ -57,15 +57,15 @@ def _features() -> str:
 
 Primitive = Callable[[Callable[..., Any]], Callable[..., Any]]
 primitive: Primitive = intrinsic
-"""Makes what compiled functions call of one that writes LLVM's language; its first parameter is not theirs."""
+"""Decorator of a function that writes LLVM IR; compiled functions call it without its first parameter."""
 constants_primitive: Primitive = intrinsic(prefer_literal=True)
-"""The same where some arguments are constants."""
+"""The same for primitives with constant arguments."""
 
 Emitter = Callable[[Any, Any, list[Any]], None]
 
 
 def emitted(constants: list[Any], count: int, emit: Emitter) -> Any:
-    """What a primitive of constants and `count` int64 returns; `emit(builder, context, arguments)` writes its body."""
+    """Result of a primitive of constants and `count` int64, whose body `emit(builder, context, arguments)` writes."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         emit(builder, context, list(arguments))
@@ -75,33 +75,33 @@ def emitted(constants: list[Any], count: int, emit: Emitter) -> Any:
 
 
 def constant(value: int) -> Any:
-    """An int64."""
+    """Constant int64."""
     return ir.Constant(I64, value)
 
 
 def splat(value: float, lanes: int = LANES) -> Any:
-    """A vector of one number."""
+    """Constant vector of one number."""
     return ir.Constant(ir.VectorType(F32, lanes), [value] * lanes)
 
 
 def at(builder: Any, address: Any, offset: Any, kind: Any, width: int) -> Any:
-    """A pointer to `kind` at `address` + `offset` * `width` bytes."""
+    """Pointer to `kind` at `address` + `offset` * `width` bytes."""
     return builder.inttoptr(builder.add(address, builder.mul(offset, constant(width))), kind.as_pointer())
 
 
 def load(builder: Any, address: Any, offset: Any, kind: Any = VECTOR, width: int = 4) -> Any:
-    """The `kind` whose elements have `width` bytes, at `address` + `offset` elements."""
+    """Load a `kind`, whose elements have `width` bytes, from `address` + `offset` elements."""
     return builder.load(at(builder, address, offset, kind, width), align=width)
 
 
 def instruction(builder: Any, name: str, kind: Any, arguments: list[Any]) -> Any:
-    """Calls one of LLVM's intrinsic functions."""
+    """Call one of LLVM's intrinsic functions."""
     function = ir.FunctionType(kind, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, function, name), arguments)
 
 
 def store(builder: Any, value: Any, address: Any, offset: Any) -> None:
-    """Put a float32 or a vector of them at `address` + `offset` elements."""
+    """Store a float32 or a vector of them at `address` + `offset` elements."""
     builder.store(value, at(builder, address, offset, value.type, 4), align=4)
 
 
@@ -111,14 +111,14 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def spread(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
-    """A vector with `scalar` in every lane."""
+    """Vector with `scalar` in every lane."""
     unset = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
     one = builder.insert_element(unset, scalar, ir.Constant(I32, 0))
     return builder.shuffle_vector(one, unset, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
 
 
-def folded(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:
-    """All lanes in one, the upper half joined to the lower again and again."""
+def reduce_lanes(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:
+    """Reduce all lanes to one: join the upper half to the lower, four times."""
     for half in (8, 4, 2, 1):
         lanes = [i + half if i < half else i for i in range(LANES)]
         upper = builder.shuffle_vector(vector, ir.Constant(VECTOR, ir.Undefined), ir.Constant(WORDS, lanes))
@@ -127,6 +127,6 @@ def folded(builder: Any, vector: Any, join: Callable[[Any, Any], Any]) -> Any:
 
 
 def each_vector(builder: Any, size: Any, body: Callable[[Any], None]) -> None:
-    """`body(at)` for every vector of `size` elements, a multiple of LANES."""
+    """Emit a loop of `body(at)` over the vectors of `size` elements, a multiple of LANES."""
     with cgutils.for_range(builder, builder.sdiv(size, constant(LANES))) as loop:
         body(builder.mul(loop.index, constant(LANES)))

@@ -1,27 +1,27 @@
-"""Products that threads make together: they take turns at pieces of each, and wait for each other after it.
+"""Products that threads compute together: each takes the next free piece, and all meet at a barrier after the last.
 
-What a thread computes does not depend on who computes the rest.
+The result of a piece does not depend on the thread that computes it.
 """
 
 import numpy as np
 
-from specchat.engine.cpu.atomics import pause, relax, seen, taken, word
+from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax, word
 from specchat.engine.cpu.products import PANELS, least, multiply
-from specchat.engine.cpu.rowwise import gated, grown, norm
+from specchat.engine.cpu.rowwise import add_scaled, gate_silu, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
 
 ARRIVED, LINE = 0, 8
-"""Counters are a cache line apart: who arrived at a barrier, then the turns at each product."""
+"""Counters are LINE words, a cache line, apart: arrivals at the barrier, then pieces taken of each product."""
 PIECES = 4
-"""Pieces of a product for each thread, so that a slow one holds up the others little."""
+"""Pieces of a product for each thread, so that a slow thread delays the others little."""
 SPINS = 2000
-"""Looks at a counter before the processor is left to others."""
+"""Looks at a counter before the thread yields the processor."""
 
 
 @inner
-def moment(looks: int) -> int:
-    """A moment after so many looks at a counter and one more; returns how many there were then."""
+def spin(looks: int) -> int:
+    """Pause after a look at a counter, the `looks` + 1st; return the number of looks."""
     pause()
     if (looks + 1) % SPINS == 0:
         relax()
@@ -29,31 +29,31 @@ def moment(looks: int) -> int:
 
 
 @inner
-def wait(counters: int, passed: int, threads: int) -> int:
-    """Until all threads were here, for the `passed` + 1st time; returns how often that is."""
+def barrier(counters: int, passed: int, threads: int) -> int:
+    """Wait at the `passed` + 1st barrier until all threads are there; return the number of barriers passed."""
     if threads > 1:
-        taken(counters, ARRIVED)
+        fetch_add(counters, ARRIVED)
         looks = 0
-        while seen(counters) < (passed + 1) * threads:
-            looks = moment(looks)
+        while atomic_load(counters) < (passed + 1) * threads:
+            looks = spin(looks)
     return passed + 1
 
 
 @inner
-def piece(panels: int, few: int, threads: int) -> int:
-    """Panels that a thread takes at a time, a multiple of `few`."""
+def piece_size(panels: int, few: int, threads: int) -> int:
+    """Panels of a piece, a multiple of `few`."""
     return panels if threads == 1 else max(few, -(-panels // (PIECES * threads) // few) * few)
 
 
 @inner
-def turn(counters: int, which: int, threads: int, alone: int) -> int:
-    """The number of the next piece that nobody took; `alone` where there is one thread."""
-    return taken(counters, LINE * (1 + which)) if threads > 1 else alone
+def next_piece(counters: int, which: int, threads: int, alone: int) -> int:
+    """Take the next free piece and return its number; `alone` if there is one thread."""
+    return fetch_add(counters, LINE * (1 + which)) if threads > 1 else alone
 
 
 @inner
-def end(index: int, panels: int, few: int, size: int) -> int:
-    """The panel after piece `index`, which has what would be less than `few` after it besides; 0 for no piece."""
+def piece_end(index: int, panels: int, few: int, size: int) -> int:
+    """End of piece `index`, which includes a rest of less than `few` panels; 0 for no piece."""
     first = index * size
     if panels - first < few:
         return 0
@@ -76,16 +76,16 @@ def product(
 ) -> None:
     """y = x W^T + b."""
     panels, few = word(of, PANELS), least(of, kernels)
-    size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, few, size)
+    size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
+    last = piece_end(index, panels, few, size)
     while last:
         multiply(rows, x, x_row, of, kernels, extras, y, y_row, index * size, last)
-        index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, few, size)
+        index = next_piece(counters, which, threads, index + 1)
+        last = piece_end(index, panels, few, size)
 
 
 @inner
-def onto(
+def add_product(
     rows: int,
     y: int,
     y_row: int,
@@ -107,33 +107,33 @@ def onto(
 ) -> int:
     """x = x + factor * (y W^T + b), x float32 [rows, hidden]; what is added goes through the norm `post` if any.
 
-    All threads wait for each other then; returns how often they have. With a norm rows of y have room for the product
-    at their end.
+    All threads then meet at a barrier. Returns the number of barriers passed. With a norm, rows of y end with room for
+    the product.
     """
     panels, few = word(of, PANELS), least(of, kernels)
     if post:
         end_of_row = y + 4 * (y_row - LANES * panels)
         product(rows, y, y_row, of, kernels, extras, end_of_row, y_row, counters, which, threads)
-        passed = wait(counters, passed, threads)
+        passed = barrier(counters, passed, threads)
         for r in range(thread, rows, threads):
             norm(end_of_row + 4 * r * y_row, post, own, hidden, eps)
-            grown(own, x + 4 * r * hidden, hidden, factor)
-        return wait(counters, passed, threads)
-    size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, few, size)
+            add_scaled(own, x + 4 * r * hidden, hidden, factor)
+        return barrier(counters, passed, threads)
+    size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
+    last = piece_end(index, panels, few, size)
     while last:
         first = index * size
         multiply(rows, y, y_row, of, kernels, extras, own, own_row, first, last)
         for r in range(rows):
             begin, stop = first * LANES, min(last * LANES, hidden)
-            grown(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin, factor)
-        index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, few, size)
-    return wait(counters, passed, threads)
+            add_scaled(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin, factor)
+        index = next_piece(counters, which, threads, index + 1)
+        last = piece_end(index, panels, few, size)
+    return barrier(counters, passed, threads)
 
 
 @inner
-def gates(
+def gated_product(
     rows: int,
     x: int,
     x_row: int,
@@ -146,16 +146,16 @@ def gates(
     which: int,
     threads: int,
 ) -> None:
-    """The first half of y = silu(x G^T) * (x U^T), `of` being G and U one after the other."""
+    """First half of y = silu(x G^T) * (x U^T); `of` is G followed by U."""
     panels, few = word(of, PANELS) // 2, least(of, kernels)
-    size, index = piece(panels, few, threads), turn(counters, which, threads, 0)
-    last = end(index, panels, few, size)
+    size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
+    last = piece_end(index, panels, few, size)
     while last:
         first = index * size
         for part in (0, panels):
             multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
         for r in range(rows):
             gate = y + 4 * (r * y_row + first * LANES)
-            gated(gate, gate + 4 * panels * LANES, (last - first) * LANES)
-        index = turn(counters, which, threads, index + 1)
-        last = end(index, panels, few, size)
+            gate_silu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
+        index = next_piece(counters, which, threads, index + 1)
+        last = piece_end(index, panels, few, size)

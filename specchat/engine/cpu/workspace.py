@@ -1,4 +1,4 @@
-"""What compiled passes write besides the cache: rows, partial sums, scores, counters, and a tree's entries."""
+"""Buffers that compiled passes write besides the KV cache: rows, partial sums, scores, counters, tree scratch."""
 
 from collections.abc import Sequence
 
@@ -16,48 +16,48 @@ Floats = NDArray[np.float32]
 
 
 class Workspace:
-    """The buffers of one decoder, whose passes write them over.
+    """Buffers of one decoder, which each pass overwrites.
 
     Attributes:
-        x: float32 [PREFILL_ROWS, hidden], the hidden states of a pass's rows.
+        x: float32 [PREFILL_ROWS, hidden], hidden states of a pass's rows.
         wide: float32 [PREFILL_ROWS, width of the widest product].
-        own, scores: float32 [threads, ...], what each thread has for itself.
-        said: int64 [slots + 1], the tokens that went through last, by their slots, and one more.
-        logits: float32 [rows, width of the head], of the most rows so far.
-        stashes: for each layer float32 [2, STASH_ROWS, kv_heads, head_dim], keys and values of a tree; none before
-            `stash` was called.
-        counters, head_counters: int64, by which threads take turns; zero before a pass.
+        own, scores: float32 [threads, ...], each thread's own.
+        token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
+        logits: float32 [rows, width of the head], for the most rows so far.
+        stashes: for each layer float32 [2, STASH_ROWS, kv_heads, head_dim], keys and values of a tree; empty
+            until `make_tree_scratch`.
+        counters, head_counters: int64, counters of `together.py`; zero before a pass.
     """
 
-    def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, slots: int) -> None:
-        """For products of `table`, so many threads, and a cache of so many slots."""
+    def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, capacity: int) -> None:
+        """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = config.recipe
         after = any(layer.post_mixer or layer.post_feed for layer in recipe.layers)
         widest = panels_for(recipe.hidden) * after + int(table[:-1, PANELS].max())
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
         self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES)), np.float32)
-        self.scores: Floats = np.zeros((threads, attention_room(slots, recipe.deepest)), np.float32)
-        self.said = np.zeros(slots + 1, np.int64)
+        self.scores: Floats = np.zeros((threads, attention_room(capacity, recipe.deepest)), np.float32)
+        self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
-        self.stashes: list[Floats] = []
+        self.tree_scratch: list[Floats] = []
         self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
-    def say(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
-        """Keep a chain that goes through from slot `start` on, a token without an embedding as the last one."""
-        if runs is None and start + len(tokens) < len(self.said):
-            self.said[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
+    def keep_tokens(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
+        """Keep the token ids of a chain from position `start` on; ids without an embedding become the last id."""
+        if runs is None and start + len(tokens) < len(self.token_ids):
+            self.token_ids[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
 
     def room(self, rows: int) -> Floats:
-        """`logits`, with so many rows at least."""
+        """Return `logits` with at least `rows` rows."""
         if rows > len(self.logits):
             self.logits = np.zeros((rows, self.logits.shape[1]), np.float32)
         return self.logits
 
-    def stash(self) -> list[Floats]:
-        """`stashes`, made when first needed."""
-        if not self.stashes:
+    def make_tree_scratch(self) -> list[Floats]:
+        """Return `tree_scratch`, made on first use."""
+        if not self.tree_scratch:
             mixers = [layer.mixer for layer in self._recipe.layers]
-            self.stashes = [np.zeros((2, STASH_ROWS, m.kv_heads, m.head_dim), np.float32) for m in mixers]
-        return self.stashes
+            self.tree_scratch = [np.zeros((2, STASH_ROWS, m.kv_heads, m.head_dim), np.float32) for m in mixers]
+        return self.tree_scratch
