@@ -84,12 +84,8 @@ def timed(timer: Timer, call: Call, copies: int, read: int) -> dict[str, Any]:
 
 def matrices(c: ModelConfig) -> dict[str, tuple[int, int]]:
     """Outputs and inputs of a layer's products."""
-    return {
-        "qkv": ((c.heads + 2 * c.kv_heads) * c.head_dim, c.hidden),
-        "out": (c.hidden, c.heads * c.head_dim),
-        "gate_up": (2 * c.intermediate, c.hidden),
-        "down": (c.hidden, c.intermediate),
-    }
+    parts = zip(("qkv", "out", "gate_up", "down"), c.recipe.layers[0].products, strict=True)
+    return {name: (sum(matrix.outputs), matrix.inputs) for name, matrix in parts}
 
 
 def products(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int) -> Rows:
@@ -188,16 +184,17 @@ def attention(
     c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int, contexts: Sequence[int]
 ) -> Rows:
     """A chain of rows after a number of tokens, combination of splits included; specchat uses SPLIT."""
-    query = torch.randn(PASS_ROWS, c.heads, c.head_dim, device=device).to(dtype)
-    out = torch.empty(PASS_ROWS, c.heads * c.head_dim, device=device, dtype=dtype)
+    mixer = c.recipe.layers[0].mixer
+    query = torch.randn(PASS_ROWS, mixer.heads, mixer.head_dim, device=device).to(dtype)
+    out = torch.empty(PASS_ROWS, mixer.heads * mixer.head_dim, device=device, dtype=dtype)
     found: Rows = []
     for context in contexts:
-        shape = (c.kv_heads, context + PASS_ROWS, c.head_dim)
-        read = 2 * c.kv_heads * context * c.head_dim * query.element_size()
+        shape = (mixer.kv_heads, context + PASS_ROWS, mixer.head_dim)
+        read = 2 * mixer.kv_heads * context * mixer.head_dim * query.element_size()
         caches = [torch.randn(2, *shape, device=device).to(dtype) for _ in range(1 + cycled // read)]
         length = torch.full((1,), context, device=device, dtype=torch.int32)
         for split in SPLITS:
-            partial_sums = workspace(PASS_ROWS, c.heads, c.head_dim, shape[1], device, split)
+            partial_sums = workspace(PASS_ROWS, mixer.heads, mixer.head_dim, shape[1], device, split)
 
             def launch(cache: Tensor, rows: int, sums: Any = partial_sums, length: Tensor = length) -> None:
                 attend(query, cache[0], cache[1], length, None, sums, out, rows, None)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from specchat.engine.families.family import described
 from specchat.engine.model.config import ModelConfig, parse_config
 
 
@@ -58,29 +59,15 @@ def shaped(
     )
 
 
-def described(c: ModelConfig) -> dict[str, Any]:
-    """The config.json that parses to `c`."""
-    return {
-        "model_type": c.family,
-        "hidden_size": c.hidden,
-        "intermediate_size": c.intermediate,
-        "num_hidden_layers": c.layers,
-        "num_attention_heads": c.heads,
-        "num_key_value_heads": c.kv_heads,
-        "head_dim": c.head_dim,
-        "vocab_size": c.vocab,
-        "max_position_embeddings": c.context,
-        "rms_norm_eps": c.norm_eps,
-        "rope_theta": c.rope.theta,
-        "tie_word_embeddings": c.tied,
-        "dtype": "float16",
-    }
+def config_json(c: ModelConfig) -> dict[str, Any]:
+    """The config.json that parses to `c`, if all of its layers are alike."""
+    return {"model_type": c.family, **described(c.recipe), "max_position_embeddings": c.context, "dtype": "float16"}
 
 
 def narrowed(c: ModelConfig, *, hidden: int = 0, intermediate: int = 0, vocab: int = 0) -> ModelConfig:
     """A model of the same family with other sizes; 0 keeps one."""
     sizes = {"hidden_size": hidden, "intermediate_size": intermediate, "vocab_size": vocab}
-    return parse_config(Path(), described(c) | {key: size for key, size in sizes.items() if size})
+    return parse_config(Path(), config_json(c) | {key: size for key, size in sizes.items() if size})
 
 
 QWEN3_8B = shaped("qwen3", 4096, 12288, 36, 32, 8, 128, 151936, 40960, 1e6, False)

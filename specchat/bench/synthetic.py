@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from specchat.bench.published import Shapes, described
+from specchat.bench.published import Shapes, config_json
 from specchat.engine.cpu import compiled
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
@@ -83,7 +83,7 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
 def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
     """Write a checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(described(config)))
+    (folder / "config.json").write_text(json.dumps(config_json(config)))
     generator = torch.Generator().manual_seed(seed)
     home: dict[str, str] = {}
     # A file per layer, so that only one is in memory.

@@ -72,7 +72,7 @@ class DFlashTrainee(Trainee):
         self._settings = settings(c, family, depth(c.layers))
         self._stack = layers(family.recipe(family.settings.model_validate(self._settings)), STACK)
         self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
-        self._text_norm, self._norm = (Norm(name, c.hidden, c.norm_eps) for name in ("hidden_norm", "norm"))
+        self._text_norm, self._norm = (Norm(name, c.hidden, c.recipe.norm.eps) for name in ("hidden_norm", "norm"))
         add(self, self._fc, self._text_norm, self._norm, *self._stack)
         with torch.no_grad():
             self.get_parameter("norm.weight").copy_(EVEN * target.last_norm())

@@ -54,7 +54,7 @@ class Eagle3Trainee(Trainee):
         self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
         self._head = Matrix(("lm_head",), (len(self.tokens),), c.hidden)
         names = "midlayer.input_layernorm", "midlayer.hidden_norm", "norm"
-        self._token_norm, self._feature_norm, self._norm = (Norm(name, c.hidden, c.norm_eps) for name in names)
+        self._token_norm, self._feature_norm, self._norm = (Norm(name, c.hidden, c.recipe.norm.eps) for name in names)
         add(self, self._fc, self._layer, self._token_norm, self._feature_norm, self._norm, self._head)
         with torch.no_grad():
             self.get_parameter("lm_head.weight").copy_(target.head()[self.tokens])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from specchat.engine.families.family import Family
+from specchat.engine.families.family import Family, described
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Layer, Matrix, Norm
 
@@ -44,22 +44,6 @@ def mixed(pieces: Sequence[Piece]) -> Tensor:
 
 def settings(c: ModelConfig, family: Family, layers: int) -> dict[str, object]:
     """The settings of a head of so many layers of `family`, shaped as the first layer of a target `c`."""
-    rope = next((rope for rope in c.recipe.ropes if rope is not None), None)
-    scaled = (
-        {} if rope is None or rope.kind == "default" else {"rope_scaling": {**rope.options, "rope_type": rope.kind}}
-    )
-    return {
-        "model_type": family.model_type,
-        "hidden_size": c.hidden,
-        "intermediate_size": c.intermediate,
-        "num_hidden_layers": layers,
-        "num_attention_heads": c.heads,
-        "num_key_value_heads": c.kv_heads,
-        "head_dim": c.head_dim,
-        "vocab_size": c.vocab,
-        "max_position_embeddings": c.context,
-        "rms_norm_eps": c.norm_eps,
-        **({} if rope is None else {"rope_theta": rope.theta}),
-        **scaled,
-        "hidden_act": "silu",
-    }
+    shape = {key: value for key, value in described(c.recipe).items() if key != "tie_word_embeddings"}
+    own = {"model_type": family.model_type, "num_hidden_layers": layers, "max_position_embeddings": c.context}
+    return shape | own

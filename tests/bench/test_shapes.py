@@ -50,7 +50,7 @@ BILLIONS = {
 
 
 def tiny(config: ModelConfig, layers: int = 2) -> ModelConfig:
-    return shaped(config.family, 32, 64, layers, 2, 1, 16, 64, 1024, config.rope.theta, config.tied)
+    return shaped(config.family, 32, 64, layers, 2, 1, 16, 64, 1024, 1e6, config.tied)
 
 
 TINY = Shapes("tiny", "Tiny-8B", "Tiny-0.6B", tiny(published_module.QWEN3_8B), tiny(published_module.QWEN3_06B, 1))

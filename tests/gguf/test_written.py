@@ -66,8 +66,10 @@ def test_every_weight_is_written_once_and_as_it_is(family: str, tmp_path: Path) 
     export(opened, tmp_path / "x.gguf", "f32", tokenizer=False)
     written, values, _ = read(tmp_path / "x.gguf")
     c, theirs = opened.config, THEIRS.get(opened.config.family, "llama")
-    pairs = {"attn_q": c.heads, "attn_k": c.kv_heads} if theirs == "llama" else {}
-    extra = {"rope_freqs.weight"} if c.rope.kind == "llama3" else set()
+    mixer, width = c.recipe.layers[0].mixer, c.recipe.layers[0].feed.width
+    assert mixer.rope is not None
+    pairs = {"attn_q": mixer.heads, "attn_k": mixer.kv_heads} if theirs == "llama" else {}
+    extra = {"rope_freqs.weight"} if mixer.rope.kind == "llama3" else set()
     weights = load_file(tmp_path / "model" / "model.safetensors")
     assert set(written) == {their_name(name) for name in weights} | extra
     for name, weight in weights.items():
@@ -78,16 +80,16 @@ def test_every_weight_is_written_once_and_as_it_is(family: str, tmp_path: Path) 
         "context_length": c.context,
         "embedding_length": c.hidden,
         "block_count": c.layers,
-        "feed_forward_length": c.intermediate,
-        "attention.head_count": c.heads,
-        "attention.head_count_kv": c.kv_heads,
-        "attention.key_length": c.head_dim,
-        "rope.dimension_count": c.head_dim,
+        "feed_forward_length": width,
+        "attention.head_count": mixer.heads,
+        "attention.head_count_kv": mixer.kv_heads,
+        "attention.key_length": mixer.head_dim,
+        "rope.dimension_count": mixer.head_dim,
         "vocab_size": c.vocab,
     }.items():
         assert values[f"{theirs}.{key}"] == value, key
-    assert values[f"{theirs}.rope.freq_base"] == pytest.approx(c.rope.theta)
-    assert values[f"{theirs}.attention.layer_norm_rms_epsilon"] == pytest.approx(c.norm_eps)
+    assert values[f"{theirs}.rope.freq_base"] == pytest.approx(mixer.rope.theta)
+    assert values[f"{theirs}.attention.layer_norm_rms_epsilon"] == pytest.approx(c.recipe.norm.eps)
     assert values.get(f"{theirs}.rope.scaling.factor") == (4.0 if family == "linear" else None)
 
 

@@ -100,3 +100,22 @@ def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
         norm=Norm("model.norm", c.hidden_size, c.rms_norm_eps),
         head=embed if c.tie_word_embeddings else replace(embed, names=("lm_head",)),
     )
+
+
+def described(recipe: Recipe) -> dict[str, Any]:
+    """The settings that make layers like the first one of `recipe`, in the keys of config.json."""
+    layer, rope = recipe.layers[0], next((rope for rope in recipe.ropes if rope is not None), None)
+    return {
+        "hidden_size": recipe.hidden,
+        "intermediate_size": layer.feed.width,
+        "num_hidden_layers": len(recipe.layers),
+        "num_attention_heads": layer.mixer.heads,
+        "num_key_value_heads": layer.mixer.kv_heads,
+        "head_dim": layer.mixer.head_dim,
+        "vocab_size": recipe.vocab,
+        "rms_norm_eps": recipe.norm.eps,
+        **({"rope_theta": rope.theta} if rope else {}),
+        **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
+        "tie_word_embeddings": recipe.tied,
+        "hidden_act": "silu",
+    }

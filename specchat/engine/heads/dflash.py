@@ -56,7 +56,7 @@ class DFlashHead(StandIn):
             fits_family(files, weights, self.family)
             fits_target(files, weights, model.config.hidden, hidden, inputs)
             self._block_size = self._size(files)
-            tensors, eps = self._tensors, given.shape.norm_eps
+            tensors, eps = self._tensors, given.shape.recipe.norm.eps
             self._fc = tensors.read(weights, Matrix(("fc",), (hidden,), inputs))
             self._text_norm, self._norm = (
                 tensors.read(weights, Norm(name, hidden, eps)) for name in ("hidden_norm", "norm")

@@ -63,7 +63,7 @@ class Eagle3Head(FeatureHead):
             _agree(files, weights, given, self.kind)
 
             def norm_of(name: str, size: int = hidden) -> Norm:
-                return tensors.read(weights, Norm(name, size, shape.norm_eps))
+                return tensors.read(weights, Norm(name, size, shape.recipe.norm.eps))
 
             self._before = norm_of("input_norm", inputs) if given.norm_before_fc else None
             each = range(len(given.aux_layers) if given.fc_norm else 0)
@@ -102,7 +102,7 @@ class Eagle3Head(FeatureHead):
             embed,
             model.config.recipe.embed_scale,
             (token, feature, last),
-            given.shape.norm_eps,
+            given.shape.recipe.norm.eps,
             stored(weights, self._head)[0],
             self._made,
             given.norm_before_residual,

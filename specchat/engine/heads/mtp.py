@@ -43,7 +43,7 @@ class MtpHead(FeatureHead):
         with Weights(files, model.device) as weights:
             super().__init__(target, recipe, weights.count(PREFIX))
             _agree(files, weights)
-            tensors, eps = self._tensors, given.shape.norm_eps
+            tensors, eps = self._tensors, given.shape.recipe.norm.eps
             self._of_state, self._of_token, self._final = (
                 tensors.read(weights, Norm(f"{PREFIX}{name}_layernorm", hidden, eps))
                 for name in ("hidden", "token", "final")

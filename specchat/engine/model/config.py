@@ -11,7 +11,7 @@ from specchat.engine.families.family import Family
 from specchat.engine.families.settings import Ends, Scaling, Settings
 from specchat.engine.foreign import LARGEST, checked, shown
 from specchat.engine.model.files import found, read
-from specchat.engine.recipe import Attention, Recipe, Rope, Unsupported
+from specchat.engine.recipe import Recipe, Unsupported
 
 LEAST_CONTEXT = 16
 """Fewer tokens hold no chat."""
@@ -72,42 +72,6 @@ class ModelConfig:
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""
         return self.recipe.parameters
-
-    # Of the first layer: for executors that take layers of one shape.
-
-    @property
-    def mixer(self) -> Attention:
-        return self.recipe.layers[0].mixer
-
-    @property
-    def heads(self) -> int:
-        return self.mixer.heads
-
-    @property
-    def kv_heads(self) -> int:
-        return self.mixer.kv_heads
-
-    @property
-    def head_dim(self) -> int:
-        return self.mixer.head_dim
-
-    @property
-    def intermediate(self) -> int:
-        return self.recipe.layers[0].feed.width
-
-    @property
-    def norm_eps(self) -> float:
-        return self.recipe.norm.eps
-
-    @property
-    def rope(self) -> Rope:
-        rope = self.mixer.rope
-        assert rope is not None
-        return rope
-
-    @property
-    def layer_parameters(self) -> int:
-        return self.recipe.layers[0].parameters
 
 
 def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
