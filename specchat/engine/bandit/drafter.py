@@ -16,7 +16,7 @@ from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
 from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.bandit.exploration import Choice, Exploration
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Follow, ModelDrafter, Proposal
+from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, Follow, ModelDrafter, Proposal
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import Fences
@@ -75,7 +75,7 @@ class Reply:
     rested: int = 0
 
 
-class AutoDrafter:
+class AutoDrafter(Drafter):
     """Lets other drafters propose, which `begin` and `forget` by themselves."""
 
     name = "auto"
