@@ -1,4 +1,4 @@
-"""A model's matrices as `passes` multiplies them: packed once, in the fewest bytes that hold them exactly."""
+"""Matrices of a model in the layout that `passes` multiplies: packed once, in the fewest bytes that are exact."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from specchat.engine.model.vectors import LANES
 
 @dataclass
 class Packed:
-    """The products of a model, one after another; `table` and `extras` are as `products.multiply` takes them."""
+    """Products of a model, one after another; `table` and `extras` are arguments of `products.multiply`."""
 
     _rows: list[NDArray[np.int64]] = field(default_factory=list)
     _held: list[NDArray[Any]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Packed:
     _used: int = 1
 
     def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> NDArray[Any]:
-        """Add a product and return its packed weights; `ends` are outputs after which a vector is to begin.
+        """Add a product and return its packed weights; a vector begins after each of the outputs `ends`.
 
         `bias` float32 [outputs].
         """
@@ -66,7 +66,7 @@ class Packed:
 
     @property
     def extras(self) -> NDArray[np.float32]:
-        """Biases and scales of outputs, after a zero, so that there is always something."""
+        """Biases and scales of outputs after a zero, so never empty."""
         self._extras = [joined(self._extras)]
         return self._extras[0]
 
@@ -79,7 +79,7 @@ class Packed:
         return self._held[-1].ctypes.data
 
     def _extra(self, values: Tensor, spans: Sequence[slice]) -> int:
-        """Where `values` float32 [outputs] begin, spread as the outputs of the product are."""
+        """Add `values` float32 [outputs], laid out as the outputs of the product; return the index of the first."""
         parts = [panelled(values.float().numpy()[span, None]).ravel() for span in spans]
         first = self._used
         self._extras += parts
@@ -88,12 +88,12 @@ class Packed:
 
 
 def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    """Arrays one after another; one alone as it is, for it may be large."""
+    """Concatenate arrays; return a single one itself, as it may be large."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def form(weight: Weight) -> int:
-    """How a matrix is packed: as it is stored, but float32 in half the bytes where these hold it exactly."""
+    """Storage format of a packed matrix: its own, but 16 bits for float32 that fits them exactly."""
     if isinstance(weight, EightBit):
         return INT8
     if isinstance(weight, FourBit):
@@ -107,7 +107,7 @@ def form(weight: Weight) -> int:
 
 
 def stored(weight: Weight, kind: int) -> NDArray[Any]:
-    """The numbers of a matrix of form `kind`, [outputs, inputs]; of 4 bits NIBBLES together, the first one lowest."""
+    """Stored numbers of a matrix of format `kind`, [outputs, inputs]; 4 bits as NIBBLES in one, the first lowest."""
     if isinstance(weight, EightBit):
         return weight.values.numpy()
     if isinstance(weight, FourBit):
@@ -121,13 +121,13 @@ def stored(weight: Weight, kind: int) -> NDArray[Any]:
 
 
 def code_tables(code: Tensor) -> NDArray[np.uint8]:
-    """The bytes of a 4-bit code float32 [16], then [4, 32]: their first ones twice, their second ones, and so on."""
+    """Bytes of a 4-bit code float32 [16], then [4, 32]: the first byte of each number twice, the second, and so on."""
     octets = code.float().numpy().view(np.uint8).reshape(16, 4)
     return np.concatenate([octets.ravel(), np.tile(octets.T, 2).ravel()])
 
 
 def looked_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32]:
-    """Rows float32 [tokens, inputs] of a dense packed matrix."""
+    """Look up rows float32 [tokens, inputs] of a dense packed matrix."""
     places = np.asarray(tokens)
     rows = packed[places // LANES, :, places % LANES]
     if rows.dtype == np.int16:

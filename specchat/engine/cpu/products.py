@@ -1,6 +1,6 @@
-"""Products with packed weights: y = x W^T + b for any number of rows, in tiles that registers hold.
+"""Products with packed weights: y = x W^T + b for any number of rows, in tiles whose sums fit in registers.
 
-How many rows and outputs go through together is a matter of speed alone: `tiles.tile` sums every output in one order.
+The size of a tile affects speed alone: `tiles.tile` sums every output in one order.
 """
 
 from collections.abc import Callable
@@ -22,15 +22,18 @@ from specchat.engine.model import blocks
 from specchat.engine.model.vectors import LANES, panels_for
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
-"""Columns of a table of products, int64. Address of the packed weights; how they lie; vectors of outputs; inputs;
-where scales begin: for INT8 in `extras`, for FOUR_BIT in memory; where the bias begins in `extras`, -1 without one;
-address of a 4-bit code, as `packed.code_tables` makes it, and its block."""
+"""Columns of a table of products, int64.
+
+Address of the packed weights; storage format; vectors of outputs; inputs; scales: an index into `extras` for INT8, an
+address for FOUR_BIT; index of the bias in `extras`, -1 for none; address of a 4-bit code from `packed.code_tables`,
+and its block.
+"""
 COLUMNS = 8
 
 ROWS = 8
 """Most rows of a tile on any processor."""
 KERNELS = ROWS + 2
-"""What is kept of compiled products."""
+"""Columns of the table of compiled products."""
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
@@ -42,17 +45,17 @@ UNPACKED = {1: 4, 2: 4, TOGETHER: 4}
 
 @cache
 def kernels(form: int) -> NDArray[np.int64]:
-    """The most rows of a tile here, the most panels, and addresses of the compiled products by rows, with such weights.
+    """Most rows of a tile, most panels, and addresses of the compiled products by rows, for weights of a format.
 
-    int64 [KERNELS]; what takes most rows fills the rest. They are called with (x, row of x, row of the table of
-    products, y, row of y, first panel, last panel, rows), addresses and counts of elements, and take as many panels at
-    least.
+    int64 [KERNELS]; the product for most rows fills the rest. Arguments of a product: x, row of x, row of the table of
+    products, y, row of y, first panel, last panel, rows, as addresses and counts of elements. It takes at least the
+    panels of a tile.
     """
     unpacked = form == FOUR_BIT and byte_tables()
     panels = UNPACKED if unpacked else WIDE if wide_vectors() else NARROW
     try:
         _made.append([_made_for(form, *tile) for tile in panels.items()])
-    except Exception:  # whatever files of an earlier start may raise, or a full disk
+    except Exception:  # any error of damaged cache files or a full disk
         compiled.without_cached("what was compiled before cannot be used")
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     addresses = [function.address for function in _made[-1]]
@@ -62,7 +65,7 @@ def kernels(form: int) -> NDArray[np.int64]:
 
 
 def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`kernels` of each form that a table of products has: int64 [FORMS, KERNELS]."""
+    """`kernels` of each format in a table of products: int64 [FORMS, KERNELS]."""
     found = np.zeros((FORMS, KERNELS), np.int64)
     for form in set(table[:, FORM].tolist()):
         found[form] = kernels(form)
@@ -70,11 +73,11 @@ def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 _made: list[Any] = []
-"""The compiled products, which live as long as the process."""
+"""Compiled products, kept alive as long as the process."""
 FEW_ROWS = {1: 4, 2: 4}
-"""Panels of a tile of float16 weights by its rows, where widening takes longer than sums."""
+"""Panels of a tile of float16 weights by its rows, if widening takes longer than sums."""
 HALVING = "znver4"
-"""What has AVX-512 and widens 8 numbers in less than half the time of 16: it makes 512 bits of two halves."""
+"""Processor with AVX-512 that widens 8 numbers in less than half the time of 16: its 512 bits are two halves."""
 SIGNATURE = types.void(*[types.int64] * 8)
 
 
@@ -87,7 +90,7 @@ def _made_for(form: int, rows: int, panels: int) -> Any:
 
 
 def _whole() -> bool:
-    """Whether 16 numbers are best widened at a time."""
+    """Return True if widening 16 numbers at a time is fastest."""
     _, name, _ = cpu_target.target_context.codegen().magic_tuple()
     return wide_vectors() and name != HALVING
 
@@ -100,7 +103,7 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
         panel = inputs * LANES
         p = first
         while p < last:
-            # The last tile goes over what the one before it did: the same numbers again.
+            # The last tile overlaps the one before it and computes the same numbers again.
             p = min(p, last - panels)
             w = word(of, ADDRESS) + p * panel * width
             tile(form, rows, panels, lanes, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
@@ -124,7 +127,7 @@ def _four_bit(rows: int, panels: int) -> Any:
 
 
 def _four_bit_unpacked(few: int, panels: int) -> Any:
-    """For `few` rows, or, where these are TOGETHER, for any number."""
+    """Compile a product for `few` rows; TOGETHER stands for any number."""
     few = few % TOGETHER
     most = few or MANY
     of_x, of_y = most * blocks.BLOCK // LANES, most * panels
@@ -144,7 +147,7 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
             for begin in range(0, inputs, block):
                 values, values_row = x + 4 * begin, x_row
                 if not few:
-                    # Rows may lie such that they share a few lines of the cache: side by side they do not.
+                    # Rows of some strides share a few cache lines; side by side they do not.
                     for r in range(rows):
                         copy_vector(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
                     values, values_row = own, block
@@ -167,21 +170,21 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
 
 
 def _kept(columns: Callable[..., None], name: str) -> Any:
-    """Compiled, and kept in files of its own: numba numbers those of one name without a lock between processes."""
+    """Compile with cache files of its own name: numba numbers files of one name without a lock between processes."""
     columns.__qualname__ = f"columns_{name}"
     return cfunc(SIGNATURE, cache=compiled.keeping())(columns)
 
 
 @inner
 def functions_of(of: int, kernels: int) -> int:
-    """Where `kernels` of the weights of a product begins, a row of the table of products."""
+    """Address of the `kernels` for the weights of a product, a row of the table of products."""
     functions: int = kernels + 8 * word(of, FORM) * KERNELS
     return functions
 
 
 @inner
 def least(of: int, kernels: int) -> int:
-    """The least panels of a product at a time; of many rows also the most, which a core's cache holds meanwhile."""
+    """Fewest panels of a product at a time; for many rows also the most, which fit in a core's cache."""
     panels: int = word(functions_of(of, kernels), 1)
     return panels
 
@@ -190,13 +193,13 @@ def least(of: int, kernels: int) -> int:
 def multiply(
     rows: int, x: int, x_row: int, of: int, kernels: int, extras: int, y: int, y_row: int, first: int, last: int
 ) -> None:
-    """Outputs of panels `first` to `last`, as many as `least` or more, of `rows` rows.
+    """Compute outputs of panels `first` to `last`, at least `least` of them, for `rows` rows.
 
     Args:
         x: float32 rows, `x_row` elements apart; y likewise, [rows, LANES * panels].
         of: a row of a table of products.
         kernels: int64 [FORMS, KERNELS], what `kernels_of` returns.
-        extras: float32, biases and scales one after another.
+        extras: float32, biases and scales.
     """
     form, functions, few = word(of, FORM), functions_of(of, kernels), least(of, kernels)
     most = word(functions, 0)
@@ -220,7 +223,7 @@ def multiply(
 
 
 def panelled(weights: NDArray[Any]) -> NDArray[Any]:
-    """Weights [outputs, inputs] as they are multiplied: [panels, inputs, LANES], with zeros for what is missing."""
+    """Lay weights [outputs, inputs] out for products: [panels, inputs, LANES], padded with zeros."""
     outputs, inputs = weights.shape
     whole = outputs // LANES
     packed = np.zeros((panels_for(outputs), inputs, LANES), weights.dtype)

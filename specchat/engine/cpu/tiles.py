@@ -1,4 +1,4 @@
-"""The inner loops of the products: tiles of sums that registers hold, for every form of weights."""
+"""Inner loops of the products: tiles of sums in registers, for every storage format of weights."""
 
 from typing import Any
 
@@ -26,18 +26,18 @@ from specchat.engine.cpu.simd import (
 from specchat.engine.model.vectors import LANES
 
 FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
-"""How the weights of a product lie in memory."""
+"""Storage formats of the weights of a product."""
 FORMS = 5
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2
-"""Most rows of a product that waits for weights rather than for sums."""
+"""Most rows of a product that is memory-bound."""
 NIBBLES = 8
-"""Weights of 4 bits that an int32 holds: loaded so, they need not be spread over lanes one by one."""
+"""4-bit weights in an int32: loaded so, they need not be spread over lanes one by one."""
 
 
 def widened(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
-    """So many weights in a row as float32: exactly what is stored, but for the scales of quantised ones."""
+    """Load `lanes` consecutive weights as float32: the exact stored values, without the scales of quantised ones."""
 
     def stored(kind: Any, width: int) -> Any:
         return load(builder, address, offset, ir.VectorType(kind, lanes), width)
@@ -72,8 +72,8 @@ def tile(
 ) -> Any:
     """y[r, 16 p ...] = the sum over k of x[r, k] w[p, k] for `rows` rows and `panels` panels of LANES outputs.
 
-    x and y are float32, their rows so many elements apart; of w the next k is `step` elements further and the next
-    panel `panel` further. `form`, `rows`, `panels` and `lanes` are constants; vectors have so many lanes.
+    x and y are float32, their rows `x_row` and `y_row` elements apart. In w the next k is `step` elements
+    further, the next panel `panel` further. `form`, `rows`, `panels` and `lanes` are constants; vectors have `lanes`.
     """
     count, wide, of_vector = rows.literal_value, panels.literal_value, lanes.literal_value
     parts = [(p, lane) for p in range(wide) for lane in range(0, LANES, of_vector)]
@@ -112,10 +112,10 @@ def four_bit_tile(
     y: Any,
     y_row: Any,
 ) -> Any:
-    """As `tile` for weights code[nibble] * scale.
+    """Compute a `tile` with weights code[nibble] * scale.
 
-    A panel's int32 hold NIBBLES inputs each, the first in the lowest four bits; `scales` float32 [panels, inputs /
-    block, LANES], `code` float32 [16]. A block's sum is multiplied by its scale, not each weight: that is half of the
+    A panel's int32 hold NIBBLES inputs each, the first in the lowest four bits. `scales` is float32 [panels, inputs /
+    block, LANES], `code` float32 [16]. The scale multiplies a block's sum, not each weight, which halves the
     multiplications.
     """
     count, wide = rows.literal_value, panels.literal_value
@@ -152,20 +152,19 @@ def four_bit_tile(
 
 
 def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
-    """Have what is so many elements of `width` bytes after `address` brought into the second cache.
+    """Prefetch the next tile's weights, `offsets` elements of `width` bytes after `address`, into the level-2 cache.
 
-    That is what the next tile reads there. A processor fetches by itself what lies in a row, but a panel ends before
-    it has come far.
+    A processor prefetches a long sequence by itself, but a panel ends before that helps.
     """
     for offset in offsets:
         pointer = at(builder, address, offset, ir.IntType(8), width)
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, I32, I32, I32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-        builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, second cache, data
+        builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, level-2 cache, data
 
 
 def _looked_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
-    """code[index] in every lane, of an index's lowest four bits."""
+    """Look up code[index] in every lane, by the lowest four bits of its index."""
     if wide_vectors():
         return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
     indices = builder.and_(indices, ir.Constant(WORDS, [15] * LANES))
