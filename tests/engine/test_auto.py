@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from specchat.engine.bandit.averages import kind
+from specchat.engine.bandit.choice import UNASKED, WEIGHING
 from specchat.engine.bandit.copies import Copies
-from specchat.engine.bandit.drafter import REVIEW, STALE, UNASKED, WEIGHING, AutoDrafter
+from specchat.engine.bandit.drafter import REVIEW, STALE, AutoDrafter
 from specchat.engine.bandit.estimates import MARGIN
 from specchat.engine.bandit.exploration import SOONEST
 from specchat.engine.decoding.costs import StepCosts

@@ -3,8 +3,8 @@
 import pytest
 
 from specchat.engine.bandit.averages import Average, by_kind, expected_throughput
+from specchat.engine.bandit.choice import BARREN, RESTING, RESTS, UNASKED, WEIGHING, rest_steps, unasked_steps
 from specchat.engine.bandit.copies import Copies, model_gain
-from specchat.engine.bandit.drafter import BARREN, RESTING, RESTS, UNASKED, WEIGHING, rest_steps, unasked_steps
 from specchat.engine.bandit.estimates import with_reading
 from specchat.engine.bandit.exploration import LATEST, SHARE, SOONEST, patience
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

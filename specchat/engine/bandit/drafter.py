@@ -7,14 +7,14 @@ goes on unasked for a few steps where nothing could be copied, and where nothing
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import cast
 
 from specchat.engine.bandit.arms import Arm, Sums
 from specchat.engine.bandit.averages import kind
+from specchat.engine.bandit.choice import Choice, Reply, rest_steps, unasked_steps, until
 from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
 from specchat.engine.bandit.estimates import MARGIN, Estimates
-from specchat.engine.bandit.exploration import Choice, Exploration
+from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, Follow, ModelDrafter, Proposal
 from specchat.engine.decoding.means import Mean
@@ -26,53 +26,10 @@ REVIEW, STALE = 8, 32
 """Steps after which costs are looked at anew, and after which all estimates are worked out anew."""
 REFRESHED = 8
 """Drafts of an arm after which its estimate is worked out anew."""
-WEIGHING, UNASKED = 0.01, 7
-"""Share of the time that choosing an arm may take, and steps at which a chosen one goes on without that, at most; it
-does where nothing could be copied."""
 LONG = 8
 """After so many tokens alike no other copy is looked for."""
 COPIED_AFTER = ("draft", "target")
 """The models that a copy may go on after: heads would lack the states of what is copied."""
-RESTING, RESTS = 0.02, 64
-"""Share of plain's time that choosing may take where nothing is drafted, and steps that go by without it, at most."""
-BARREN, SELDOM = 4, 4
-"""Looks in vain after which they become half as frequent, and times that they get rarer by that, at most."""
-
-
-def rest_steps(barren: int, share: float) -> int:
-    """Steps to rest after so many looks in vain, where choosing takes such a `share` of a plain step."""
-    seldom = min(1 << (barren // BARREN), SELDOM)
-    return min(int(seldom * share / RESTING), RESTS)
-
-
-def unasked_steps(weighing_ms: float, plain: float) -> int:
-    """Steps at which an arm goes on unasked, where choosing takes so long and `plain` is tokens a millisecond."""
-    return min(max(0, int(weighing_ms * plain / WEIGHING)), UNASKED)
-
-
-@dataclass
-class Reply:
-    """What belongs to one reply.
-
-    Attributes:
-        end: where the text ended after the last step.
-        written: its tokens.
-        longest: the most tokens that a draft of it may have.
-        goes_on: steps at which the arm goes on unasked.
-        chosen_for: length of the text and limit of a step for which `prepare` chose.
-        rejected: whether less than half of the last draft was accepted.
-        resting: steps that are left of a rest.
-        rested: those that went by since the last look.
-    """
-
-    end: int = 0
-    written: int = 0
-    longest: int = 0
-    goes_on: int = 0
-    chosen_for: tuple[int, int] | None = None
-    rejected: bool = False
-    resting: int = 0
-    rested: int = 0
 
 
 class AutoDrafter(Drafter):
@@ -322,18 +279,6 @@ class AutoDrafter(Drafter):
             self._refreshed = self._seen
             self._estimates.refresh_all()
         self._estimates.look()
-
-
-def until(stepped: Stepped, drafted: int) -> Stepped:
-    """The step as if its draft had ended there."""
-    return replace(
-        stepped,
-        drafts=stepped.drafts[:drafted],
-        path=stepped.path[:drafted],
-        confidence=stepped.confidence[:drafted],
-        tested=min(stepped.tested, drafted),
-        switch=0,
-    )
 
 
 def make(parts: Parts) -> AutoDrafter:

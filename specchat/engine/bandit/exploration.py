@@ -5,12 +5,11 @@ could pay. This is so seldom that it costs little of the time.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from specchat.engine.bandit.arms import Arm
+from specchat.engine.bandit.choice import Choice
 from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Copy
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 EXPLORED = 1
@@ -28,31 +27,6 @@ ENOUGH = 32
 TREE_GAIN = 1.25
 """Times the accepted tokens of a chain that a tree of the same model has at most."""
 NEVER = float("inf")
-
-
-@dataclass
-class Choice:
-    """The arm of a step, and what was known as it was chosen.
-
-    Attributes:
-        arm: the strategy that drafts, at most `limit` tokens.
-        throughput: tokens a millisecond that are expected.
-        kind: the kind of text.
-        copy: what can be copied, by the strategy `copier`.
-        explores: whether the arm is explored.
-        watched: whether a copy may end its draft.
-        reads: whether its model had to read something first.
-    """
-
-    arm: str = "plain"
-    limit: int = 0
-    throughput: float = 0.0
-    kind: int = 0
-    copy: Copy = field(default_factory=Copy)
-    copier: str = ""
-    explores: bool = False
-    watched: bool = False
-    reads: bool = False
 
 
 def patience(lost_ms: float, plain: float, barren: int) -> float:
