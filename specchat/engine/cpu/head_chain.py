@@ -12,7 +12,7 @@ from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.passes import ENTRIES
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
-from specchat.engine.model.going import Going
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.vectors import FEW, LANES
 
@@ -58,10 +58,12 @@ class HeadChain:
         of = of_layers(inputs.ctypes.data)
         self._chains = Chains(ENTRIES, embed, vocab, embed_scale, said, self._features, of, of_head, of_features)
 
-    def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
+    def drafted(
+        self, tokens: Sequence[int], start: int, features: Tensor, chain: ChainParameters
+    ) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`, for up to TILE tokens with the features float32 [rows, hidden] before them."""
         self._features[: len(tokens)] = features.numpy()
-        return self._chains.drafted(tokens, start, going)
+        return self._chains.drafted(tokens, start, chain)
 
     def memory(self) -> int:
         """Bytes of weights."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 
 
-class Layout(NamedTuple):
+class PassSpans(NamedTuple):
     """The arguments `runs` and `before` of `passes.layers`; the rows end `reach` slots after the start."""
 
     spans: NDArray[np.int64]
@@ -17,10 +17,10 @@ class Layout(NamedTuple):
     reach: int
 
 
-def laid_out(runs: Runs) -> Layout:
+def laid_out(runs: Layout) -> PassSpans:
     """Rows in runs."""
-    ends = list(accumulate(map(len, runs.before), initial=0))
+    ends = list(accumulate(map(len, runs.ancestors), initial=0))
     spans = zip(runs.depths, runs.lengths, ends, ends[1:], strict=False)
-    before = [row for rows in runs.before for row in rows]
+    before = [row for rows in runs.ancestors for row in rows]
     reach = max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True))
-    return Layout(np.array(list(spans), np.int64), np.array(before, np.int64), reach)
+    return PassSpans(np.array(list(spans), np.int64), np.array(before, np.int64), reach)

@@ -138,7 +138,7 @@ def layers(
     Args:
         x: float32 [>= rows, hidden].
         start: slot of the cache that the rows begin at.
-        runs: int64 [runs, 4]: slots after `start`, rows, first and last entry of `before`; see `model/runs.py`.
+        runs: int64 [runs, 4]: slots after `start`, rows, first and last entry of `before`; see `model/tree_layout.py`.
         before: int64, rows of the stash whose entries are put right before a run.
         stashed: the first row of the stash to fill; -1 without trees.
         integers, floats: of `descriptors.Descriptors`; `kernels` and `extras` as in `multiply`.
@@ -149,7 +149,7 @@ def layers(
         given: address of what the first attention is given in the place of x with its norm, float32 [rows, inputs]; 0
             where that is not so.
         tapped: int64 [layers + 1]: where among `slots` what x is after so many layers is kept, -1 where it is not.
-        slots, nodes: float32 [kept, slots or rows of the stash, hidden], as in `model/taps.py`.
+        slots, nodes: float32 [kept, slots or rows of the stash, hidden], as in `model/hidden_states.py`.
         counters: int64 [LINE * (1 + 5 layers)], zeros.
     """
     hidden, deep, own_row, wide_row = x.shape[1], len(integers), own.shape[3], wide.shape[1]

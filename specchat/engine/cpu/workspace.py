@@ -9,7 +9,7 @@ from specchat.engine.cpu.products import PANELS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import STASH_ROWS, Runs
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for
 
 Floats = NDArray[np.float32]
@@ -24,7 +24,7 @@ class Workspace:
         own, scores: float32 [threads, ...], what each thread has for itself.
         said: int64 [slots + 1], the tokens that went through last, by their slots, and one more.
         logits: float32 [rows, width of the head], of the most rows so far.
-        stashes: for each layer float32 [2, STASH_ROWS, kv_heads, head_dim], keys and values of a tree; none before
+        stashes: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree; none before
             `stash` was called.
         counters, head_counters: int64, by which threads take turns; zero before a pass.
     """
@@ -44,7 +44,7 @@ class Workspace:
         self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
-    def say(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
+    def say(self, tokens: Sequence[int], start: int, runs: Layout | None) -> None:
         """Keep a chain that goes through from slot `start` on, a token without an embedding as the last one."""
         if runs is None and start + len(tokens) < len(self.said):
             self.said[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
@@ -59,5 +59,5 @@ class Workspace:
         """`stashes`, made when first needed."""
         if not self.stashes:
             mixers = [layer.mixer for layer in self._recipe.layers]
-            self.stashes = [np.zeros((2, STASH_ROWS, m.kv_heads, m.head_dim), np.float32) for m in mixers]
+            self.stashes = [np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32) for m in mixers]
         return self.stashes

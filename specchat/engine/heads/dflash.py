@@ -26,7 +26,7 @@ from specchat.engine.heads.tensors import Embedding, fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategy import Head
 
@@ -65,7 +65,7 @@ class DFlashHead(StandIn):
             self._scores = Scores(weights, model, given)
             self._more(files, weights)
             super().__init__(target, weights.count())
-        model.tap(given.states)
+        model.record_states(given.states)
         self.places = self.wanted = given.block - given.first
         """How many tokens after the pending one are guessed, and how many of these are asked for."""
         self._before: list[int] = []
@@ -79,7 +79,7 @@ class DFlashHead(StandIn):
         self._remember(start, start + len(tokens))
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """The block's row that guesses what follows the last token, float32 [1, hidden].
 
         The pass is made where that is the pending token. What comes after it are drafted tokens, one at a time.

@@ -50,7 +50,7 @@ class EagleHead(FeatureHead):
             self._embedding = Embedding(weights, model, c.hidden)
             super().__init__(target, weights.count(), c.hidden)
         self._last = model.config.layers
-        model.tap([self._last])
+        model.record_states([self._last])
 
     @property
     def looked_at(self) -> Sequence[int]:

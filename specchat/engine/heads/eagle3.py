@@ -26,8 +26,8 @@ from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Target
 from specchat.engine.heads.tensors import Embedding, fits_target, proposed
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.going import Going
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import TILE, Linear
 from specchat.engine.model.weights import Weights
@@ -83,7 +83,7 @@ class Eagle3Head(FeatureHead):
             super().__init__(target, weights.count(), c.hidden)
             self._given = given
             self._chain = self._one_go(weights, prefix, model)
-        model.tap(given.states)
+        model.record_states(given.states)
         logging.getLogger(__name__).info(
             "%s of %s: states after %s layers, norm_before_residual %s",
             self.kind,
@@ -117,15 +117,15 @@ class Eagle3Head(FeatureHead):
         )
 
     @torch.inference_mode()
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`."""
         del skip
         last = start + len(tokens) - 1
-        if self._chain is None or not start or len(tokens) > TILE or last + going.limit > self.context:
+        if self._chain is None or not start or len(tokens) > TILE or last + chain.limit > self.context:
             return []
         known = max(start - 1, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(start - 1, known), self._made[known:last]])
-        return self._chain.drafted(tokens, start, features, going)
+        return self._chain.drafted(tokens, start, features, chain)
 
     @property
     def looked_at(self) -> Sequence[int]:

@@ -16,7 +16,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE, Linear
-from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
 
@@ -69,7 +69,7 @@ class HeadLayer:
         self._query_norm, self._key_norm = (norm_of(weights, name, c) for name in names)
         of_mlp = weights.get(f"{prefix}post_attention_layernorm.weight", c.hidden)
         self._mlp_norm = RMSNorm(of_mlp, c.norm_eps)
-        slots = -(-(target.context + STASH_ROWS) // LANES) * LANES
+        slots = -(-(target.context + MAX_TREE_NODES) // LANES) * LANES
         self._cos, self._sin = (table.to(weights.device) for table in tables(c.rope, c.head_dim, slots))
         shape = (c.kv_heads, slots, c.head_dim)
         self._keys, self._values = (torch.zeros(shape, device=weights.device) for _ in range(2))

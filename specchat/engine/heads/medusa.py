@@ -22,7 +22,7 @@ from specchat.engine.heads.target import Target
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rows import Linear
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 
 Head = tuple[list[Linear], Linear]
@@ -56,7 +56,7 @@ class MedusaHeads(StandIn):
                 )
             super().__init__(target, weights.count())
         self._last = model.config.layers
-        model.tap([self._last])
+        model.record_states([self._last])
         self._next = 0
 
     @property
@@ -64,7 +64,7 @@ class MedusaHeads(StandIn):
         """How many tokens after the pending one are guessed."""
         return len(self._heads)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """The state that the head of this place has before its scores, the same for each token: heads see no drafts."""
         known = len(self.target.tokens)
         self._next = runs.depths[0] if runs is not None else start + len(tokens) - 1 - known

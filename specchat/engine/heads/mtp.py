@@ -54,7 +54,7 @@ class MtpHead(FeatureHead):
             super().__init__(target, weights.count(PREFIX), c.hidden)
         self._normed = given.normed
         self._last = model.config.layers
-        model.tap([self._last])
+        model.record_states([self._last])
 
     @property
     def looked_at(self) -> Sequence[int]:

@@ -8,7 +8,7 @@ from specchat.engine.heads.mtp_settings import MtpSettings
 from specchat.engine.heads.settings import Eagle3Settings, Given, layer_of
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.plan import Place
-from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import brief, fits
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
@@ -44,7 +44,7 @@ def need(head: str, files: Counted, target: ModelConfig, context: int, place: Pl
     """
     held: Held = resolved(HEADS[head].needs)(files, target, head)
     values = files.values if held.values is None else held.values
-    slots = min(context, target.longest) + STASH_ROWS  # a tree's states stand apart from the text's
+    slots = min(context, target.longest) + MAX_TREE_NODES  # a tree's states stand apart from the text's
     if place == "cuda":
         return 2 * values + (2 * held.states + 4 * held.own) * slots
     return 4 * (values + held.twice + (held.states + held.own) * slots)

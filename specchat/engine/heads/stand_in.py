@@ -9,7 +9,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 
 
 class StandIn(ABC):
@@ -27,7 +27,7 @@ class StandIn(ABC):
         self.vocab, self.context = target.model.vocab, target.model.context
 
     @abstractmethod
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """As `HostModel.forward`; trees come level by level (`runs.Levels`), and nothing is ever left out."""
 
     @abstractmethod

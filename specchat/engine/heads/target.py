@@ -39,7 +39,7 @@ class Target(Model, Protocol):
         """As `CachedDecoder.packed_embeddings`."""
         ...
 
-    def tap(self, layers: Sequence[int]) -> object:
+    def record_states(self, layers: Sequence[int]) -> object:
         """Keep the hidden states after so many layers too, 0 being the embeddings, of all tokens from here on."""
         ...
 

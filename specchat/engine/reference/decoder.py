@@ -10,7 +10,7 @@ from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.rope import tables
-from specchat.engine.model.runs import STASH_ROWS, Runs, chain
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm
 from specchat.engine.reference.tensors import Kept
@@ -42,7 +42,7 @@ class ReferenceDecoder(CachedDecoder):
         self._drafts = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
-        """Keys and values of a tree's nodes in each layer, float32 [kv_heads, STASH_ROWS, head_dim]."""
+        """Keys and values of a tree's nodes in each layer, float32 [kv_heads, MAX_TREE_NODES, head_dim]."""
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
@@ -52,13 +52,13 @@ class ReferenceDecoder(CachedDecoder):
 
     @torch.inference_mode()
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         rows = list(_rows(len(x), start, runs))
         if max(row.position for row in rows) >= self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
         if runs is not None:
-            self._make_nodes(runs.stashed + len(x))
+            self._make_nodes(runs.scratch_row + len(x))
         states = alone(x)
         for index in range(first, last):
             of = self._recipe.layers[index]
@@ -91,10 +91,10 @@ class ReferenceDecoder(CachedDecoder):
         return Context((cos, sin), entries)
 
     def _make_nodes(self, count: int) -> None:
-        if count > STASH_ROWS:
-            raise ValueError(f"a tree of {count} nodes has more than {STASH_ROWS}")
+        if count > MAX_TREE_NODES:
+            raise ValueError(f"a tree of {count} nodes has more than {MAX_TREE_NODES}")
         if not self._nodes:
-            shapes = [(of.mixer.kv_heads, STASH_ROWS, of.mixer.head_dim) for of in self._recipe.layers]
+            shapes = [(of.mixer.kv_heads, MAX_TREE_NODES, of.mixer.head_dim) for of in self._recipe.layers]
             self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
@@ -121,16 +121,16 @@ class ReferenceDecoder(CachedDecoder):
         return torch.get_num_threads()
 
     def memory(self) -> int:
-        tapped = 0 if self.taps is None else self.taps.memory()
+        tapped = 0 if self.aux_states is None else self.aux_states.memory()
         return self._tensors.memory() + self.cache.memory() + tapped
 
 
-def _rows(count: int, start: int, runs: Runs | None) -> Iterator[Row]:
+def _rows(count: int, start: int, runs: Layout | None) -> Iterator[Row]:
     """The rows of a pass from position `start` on."""
     of, index = runs or chain(count), 0
-    for depth, length, before in zip(of.depths, of.lengths, of.before, strict=True):
+    for depth, length, before in zip(of.depths, of.lengths, of.ancestors, strict=True):
         for i in range(length):
-            yield Row(start + depth + i, [] if i else before, None if runs is None else runs.stashed + index)
+            yield Row(start + depth + i, [] if i else before, None if runs is None else runs.scratch_row + index)
             index += 1
 
 
