@@ -1,4 +1,4 @@
-"""What a family is, and the parts that most families share, in the names of transformers."""
+"""The type of a family, and the parts that most families share, in transformers' names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from specchat.engine.foreign import shown
 from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Unsupported
 
 SILU = ("silu", "swish")
-"""The activation that a recipe can hold, by its names in config.json."""
+"""Names of the supported activation in config.json."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 
 
@@ -20,9 +20,9 @@ class Family:
 
     Attributes:
         model_type: its name in config.json.
-        name: as people know it.
-        recipe: makes a recipe of an instance of `settings`, the keys of config.json that are read.
-            It raises ValueError where a value is wrong, and `Unsupported` where a feature is none that a recipe holds.
+        name: for people.
+        recipe: makes a recipe from `settings`, the keys of config.json. It raises ValueError for a wrong value and
+            `Unsupported` for an unsupported feature.
     """
 
     model_type: str
@@ -32,10 +32,10 @@ class Family:
 
 
 def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:
-    """Attention over all positions before, turned by `c`'s rope, its tensors named after `prefix`.
+    """Full causal attention with `c`'s rope; `prefix` begins the names of its tensors.
 
     Raises:
-        ValueError: the heads cannot share their keys so, or have an odd size.
+        ValueError: the number of heads or their size is wrong.
     """
     heads = c.num_attention_heads
     kv_heads = c.num_key_value_heads or heads
@@ -67,10 +67,10 @@ def head_norms(c: Settings, mixer: Attention, prefix: str, *, together: bool = F
 
 
 def gated(c: Settings, prefix: str, *, bias: bool = False) -> Gated:
-    """A gated MLP, its tensors named after `prefix`.
+    """A gated MLP; `prefix` begins the names of its tensors.
 
     Raises:
-        Unsupported: its activation is none that a recipe holds.
+        Unsupported: its activation is not silu.
     """
     if c.hidden_act not in SILU:
         raise Unsupported(f"specchat's decoder has no hidden_act {shown(c.hidden_act)}, only silu")
@@ -92,7 +92,7 @@ def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = 
 
 
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
-    """A decoder of `c`'s number of layers: layer(i, prefix) is layer i, whose tensors are named after the prefix."""
+    """A decoder of `c`'s number of layers: layer(i, prefix) makes layer i with tensors below the prefix."""
     embed = Matrix(("model.embed_tokens",), (c.vocab_size,), c.hidden_size)
     return Recipe(
         layers=tuple(layer(index, f"model.layers.{index}") for index in range(c.num_hidden_layers)),

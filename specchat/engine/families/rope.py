@@ -10,16 +10,16 @@ ROPE_NEEDS = {
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": (),
 }
-"""The scalings of rotary embeddings that are known, and the options that each cannot do without."""
+"""Supported scalings of rotary embeddings, with their required options."""
 
 
 def rope_of(given: Settings, width: int) -> Rope:
-    """The rotary embeddings that `given` tells of, over `width` values.
+    """The rotary embeddings by `given`, over `width` values.
 
     Raises:
         ValueError: a value is wrong.
         KeyError: one is missing.
-        Unsupported: their scaling is not known.
+        Unsupported: their scaling is unknown.
     """
     options = dict(given.scaling)
     scaling = Scaling.model_validate(options)
