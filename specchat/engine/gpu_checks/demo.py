@@ -123,7 +123,7 @@ def logits(model: DeviceDecoder, text: Sequence[int]) -> Tensor:
 
 
 def _greedy(host: NativeModel, tokens: int) -> list[int]:
-    """token_ids of the prompt and its greedy continuation."""
+    """Greedy continuation of the prompt by `tokens` tokens."""
     text = list(PROMPT)
     for first in range(0, len(text) - 1, ROWS):
         host.forward(text[first : min(first + ROWS, len(text) - 1)], first)
