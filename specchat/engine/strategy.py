@@ -39,11 +39,11 @@ class HeadFamily(NamedTuple):
 class Facts:
     """Properties of a pair that decide on its strategies.
 
-    `lacks`: reasons by unsupported feature. `heads`: for each family that the pair names "", or the reason against it.
+    `unsupported`: reasons by feature. `heads`: for each family that the pair names "", or the reason against it.
     `layers`: number in the target, None where unknown.
     """
 
-    lacks: Mapping[Feature, str] = field(default_factory=dict)
+    unsupported: Mapping[Feature, str] = field(default_factory=dict)
     heads: Mapping[str, str] = field(default_factory=dict)
     layers: int | None = None
     exit_layer: int | None = None
@@ -97,7 +97,7 @@ class Strategy:
     def unsupported(self, facts: Facts) -> str:
         """Reason why a pair does not support the strategy; "" where it does."""
         for feature in self.needs:
-            if reason := facts.lacks.get(feature):
+            if reason := facts.unsupported.get(feature):
                 return reason
         if self.head is not None and (
             reason := facts.heads.get(

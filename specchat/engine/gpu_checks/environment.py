@@ -47,7 +47,7 @@ def look(notes: Notes) -> None:
         "built for CUDA": torch.version.cuda,
         "built for ROCm": torch.version.hip,
         "C compiler": toolchain.compiler(),
-        "missing for Triton": toolchain.lacking() or None,
+        "missing for Triton": toolchain.unsupported() or None,
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
     gpu = find_gpu()

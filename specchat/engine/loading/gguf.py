@@ -5,7 +5,7 @@ from pathlib import Path
 from time import perf_counter
 
 from specchat.engine.api import Loading
-from specchat.engine.backends import GGUF_BACKEND, LACKS, plain_only
+from specchat.engine.backends import GGUF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
@@ -77,7 +77,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        lacks=plain_only(RUNNING) if target.file.recurrent else LACKS[GGUF_BACKEND],
+        unsupported=plain_only(RUNNING) if target.file.recurrent else UNSUPPORTED[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))

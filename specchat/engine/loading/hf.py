@@ -6,7 +6,7 @@ from time import perf_counter
 import torch
 
 from specchat.engine.api import Loading
-from specchat.engine.backends import HF_BACKEND, LACKS, plain_only
+from specchat.engine.backends import HF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
@@ -84,7 +84,7 @@ def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
         threads=torch.get_num_threads() if place == "cpu" else 0,
         place=place,
         trees=False,
-        lacks=plain_only(proof.unsupported) if proof.unsupported else LACKS[HF_BACKEND],
+        unsupported=plain_only(proof.unsupported) if proof.unsupported else UNSUPPORTED[HF_BACKEND],
         guard=Guard(target, proof.error) if proof.error else None,
     )
 

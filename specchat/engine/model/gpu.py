@@ -13,7 +13,7 @@ from specchat.clean import one_line
 from specchat.engine.gpu_failure import first_line
 from specchat.engine.kernels.limits import OLDEST
 from specchat.engine.kernels.tiles import PROCESSORS
-from specchat.engine.model.toolchain import lacking
+from specchat.engine.model.toolchain import unsupported
 
 SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")
 PATIENCE_S = 5.0
@@ -95,13 +95,13 @@ def find_gpu(
     triton: bool = find_spec("triton") is not None,
     start: Callable[[], None] = start_triton,
     free: Callable[[], Mapping[str, int]] = free_by_uuid,
-    wanting: Callable[[], str] = lacking,
+    wanting: Callable[[], str] = unsupported,
     chosen: Choice = CHOSEN,
 ) -> Gpu | str:
     """The GPU that the kernels can run on, or the reason why there is none. The current GPU does not change.
 
     Of several visible ones (CUDA_VISIBLE_DEVICES) it is the one with the most free memory, and `chosen` from then on:
-    transformers also runs there where the kernels cannot.
+    transformers also runs on it where the kernels cannot.
     """
     if built_for is None:
         return "this torch is built without CUDA (pytorch.org tells how to install one with it)"

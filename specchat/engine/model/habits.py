@@ -10,7 +10,7 @@ def habits(tokenizer: Tokenizer) -> tuple[tuple[str, str], ...]:
         ModelError: the template leaves the user's message out.
     """
     if tokenizer.template is None:
-        return (("template", f"{tokenizer.source.lacking}: the model goes on with the text as it stands"),)
+        return (("template", f"{tokenizer.source.unsupported}: the model goes on with the text as it stands"),)
     found = tokenizer.format
     system = "has a role of its own" if found.system else "goes before the first message: there is no role for it"
     rows = [("template", tokenizer.source.file.name), ("turn end", found.turn_end or repr(found.stop))]

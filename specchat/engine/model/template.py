@@ -20,11 +20,11 @@ SETTINGS = "tokenizer_config.json"
 
 @dataclass(frozen=True)
 class TemplateSource:
-    """A chat template and the file it was found in; `lacking` is the reason why there is none."""
+    """A chat template and the file it was found in; `unsupported` is the reason why there is none."""
 
     text: str | None
     file: Path
-    lacking: str = ""
+    unsupported: str = ""
 
 
 def template_source(folder: Path, config: dict[str, Any]) -> TemplateSource:

@@ -30,7 +30,7 @@ def header() -> Path:
     return Path(paths["include"]) / "Python.h"
 
 
-def lacking(
+def unsupported(
     environ: Mapping[str, str] = os.environ,
     which: Callable[[str], str | None] = shutil.which,
     python_h: Path | None = None,

@@ -69,8 +69,8 @@ def device_runner(
         draft_ahead="draft" in cached,
         heads=heads,
     )
-    lacks = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
-    drafters, statuses = drafters_for(parts, Facts(lacks, found.facts, layers))
+    unsupported = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
+    drafters, statuses = drafters_for(parts, Facts(unsupported, found.facts, layers))
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":

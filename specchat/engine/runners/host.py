@@ -52,7 +52,7 @@ class NativeModel(HostModel, Protocol):
 class TargetInfo:
     """Properties of a target for its runner.
 
-    `layers` may be skipped; `threads`: of the CPU; `trees`: True where it verifies trees; `lacks`: reasons by
+    `layers` may be skipped; `threads`: of the CPU; `trees`: True where it verifies trees; `unsupported`: reasons by
     unsupported feature; `guard` repeats choices that rounding may change; `head_layers`: weights of its head, in
     layers; `exit_layer`: number of layers that draft.
     """
@@ -64,7 +64,7 @@ class TargetInfo:
     threads: int
     place: Place = "cpu"
     trees: bool = True
-    lacks: Mapping[Feature, str] = field(default_factory=dict)
+    unsupported: Mapping[Feature, str] = field(default_factory=dict)
     guard: Guard | None = None
     head_layers: float = 0.0
     exit_layer: int | None = None
@@ -119,7 +119,7 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         head_layers=info.head_layers,
         exit_layer=info.exit_layer,
     )
-    facts = Facts({**missing_features(draft), **info.lacks}, found.facts, info.layers, info.exit_layer)
+    facts = Facts({**missing_features(draft), **info.unsupported}, found.facts, info.layers, info.exit_layer)
     drafters, statuses = drafters_for(parts, facts)
     return Runner(
         target=cached["target"],
