@@ -4,14 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specchat.engine.families.rope import rope_of
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.settings import Scaling, Settings
 from specchat.engine.foreign import shown
-from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Unsupported
+from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Rope, Unsupported
 
 SILU = ("silu", "swish")
 """Names of the supported activation in config.json."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+ROPE_NEEDS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": (),
+}
+"""Supported scalings of rotary embeddings, with their required options."""
 
 
 @dataclass(frozen=True)
@@ -100,3 +106,29 @@ def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
         norm=Norm("model.norm", c.hidden_size, c.rms_norm_eps),
         head=embed if c.tie_word_embeddings else replace(embed, names=("lm_head",)),
     )
+
+
+def rope_of(given: Settings, width: int) -> Rope:
+    """The rotary embeddings by `given`, over `width` values.
+
+    Raises:
+        ValueError: a value is wrong.
+        KeyError: one is missing.
+        Unsupported: their scaling is unknown.
+    """
+    options = dict(given.scaling)
+    scaling = Scaling.model_validate(options)
+    theta = scaling.rope_theta or given.rope_theta or 10000.0
+    kind = options.get("rope_type", options.get("type", "default"))
+    if not isinstance(kind, str):
+        raise ValueError(f"rope_type is {shown(kind)}, not a text")
+    if kind not in ROPE_NEEDS:
+        raise Unsupported(f"specchat's decoder has no rope scaling {shown(kind)} ({', '.join(ROPE_NEEDS)})")
+    options.setdefault("max_position_embeddings", given.max_position_embeddings)
+    if missing := [key for key in ROPE_NEEDS[kind] if getattr(scaling, key) is None]:
+        raise KeyError(missing[0])
+    if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
+        raise ValueError("low_freq_factor is not below high_freq_factor")
+    if kind == "yarn" and theta <= 1:
+        raise ValueError(f"rope_theta is {theta}, and yarn needs more than 1")
+    return Rope(theta, kind, width, options)
