@@ -28,7 +28,7 @@ class StandIn(ABC):
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
-        """As `HostModel.forward`; trees come level by level (`runs.Levels`), and nothing is ever left out."""
+        """As `HostModel.forward`; trees come level by level (`tree_layout.Levels`), and nothing is ever left out."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
