@@ -65,7 +65,7 @@ class Strategy:
         tree_of: the strategy of whose model it grows a tree.
         begins_verify: drafting does a part of verifying, which then costs less.
         drafts: description of a step's draft, where it is not a number of tokens.
-        refuses: reason of a further condition; "" where it is met.
+        condition: reason why a pair fails a further condition; "" where it meets it.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Strategy:
     tree_of: str = ""
     begins_verify: bool = False
     drafts: str = ""
-    refuses: Callable[[Facts], str] = lambda _: ""
+    condition: Callable[[Facts], str] = lambda _: ""
 
     @property
     def needs_head(self) -> str | None:
@@ -107,7 +107,7 @@ class Strategy:
             return reason
         if facts.layers is not None and facts.layers < self.layers:
             return f"the target has only {facts.layers} layers: too few to skip some"
-        return self.refuses(facts)
+        return self.condition(facts)
 
 
 def headed(

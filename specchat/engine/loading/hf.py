@@ -123,8 +123,8 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
     """
     wanted = pair.target.device
     sources = [pair.target, *([pair.draft] if pair.draft is not None else [])]
-    asked = any(source.device != "cpu" for source in sources)
-    machine = Machine(_gpu() if asked else "it was not asked for", free_memory())
+    requested = any(source.device != "cpu" for source in sources)
+    machine = Machine(_gpu() if requested else "it was not asked for", free_memory())
     for source in sources:
         if source.device == "cuda" and isinstance(machine.gpu, str):
             raise EngineError(

@@ -59,5 +59,5 @@ def _name(of: Any, kind: Kind) -> str:
 def _free(of: Any, kind: Kind) -> int | None:
     if kind == "mps":
         return int(of.mps.recommended_max_memory() - of.mps.driver_allocated_memory())
-    asked = getattr(getattr(of, kind), "mem_get_info", None)
-    return None if asked is None else int(asked(device_of(kind))[0])
+    memory_info = getattr(getattr(of, kind), "mem_get_info", None)
+    return None if memory_info is None else int(memory_info(device_of(kind))[0])

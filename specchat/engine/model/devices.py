@@ -96,8 +96,8 @@ def place(
         made = plan(big, small, context, processors)
         return drafting(made, machine.available) if free_to_choose else made
 
-    asked = any(source.device == "cuda" for source, _ in sources)
-    if asked and reason:
+    requested = any(source.device == "cuda" for source, _ in sources)
+    if requested and reason:
         raise EngineError("config", f'{pair.name} asks for device = "cuda": {reason}. Say device = "auto" or "cpu".')
     if wanted != "auto":
         chosen, note = laid_out(wanted), ""
@@ -108,7 +108,7 @@ def place(
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
             chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
     check_fits(chosen, machine.available, pair.name)
-    fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not asked else None
+    fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
     return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 
 
