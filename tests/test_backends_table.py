@@ -3,7 +3,7 @@
 import pytest
 
 from measure.backends import BEGIN, END, PAGE, page, table
-from specchat.engine.backends import BACKENDS, LACKS, declared
+from specchat.engine.backends import BACKENDS, UNSUPPORTED, declared
 from specchat.engine.strategies import HEADS, STRATEGIES
 
 
@@ -18,16 +18,16 @@ def test_every_strategy_and_backend_is_told_and_every_refusal_has_its_reason() -
     for at, backend in enumerate(BACKENDS, 1):
         told = {name: row.strip("| ").split(" | ")[at] for name, row in rows.items()}
         reasons = {name: one.unsupported(declared(True, HEADS, backend)) for name, one in STRATEGIES.items()}
-        assert bool(LACKS[backend]) == any(reasons.values())
+        assert bool(UNSUPPORTED[backend]) == any(reasons.values())
         for name, reason in reasons.items():
             assert told[name] == f"no: {reason}" if reason else {"yes", "with a draft model", "with its heads"}
         assert f"\n- `{backend}`: " in table()
-    assert list(LACKS) == list(BACKENDS)
+    assert list(UNSUPPORTED) == list(BACKENDS)
 
 
 def test_a_change_in_the_code_changes_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     before = PAGE.read_text("utf-8")
-    monkeypatch.setitem(LACKS, "hf", {"drafting": "it was asked not to"})  # type: ignore[misc]
+    monkeypatch.setitem(UNSUPPORTED, "hf", {"drafting": "it was asked not to"})  # type: ignore[misc]
     assert "no: it was asked not to" in page(before)
 
 

@@ -38,7 +38,7 @@ def gpus(driver: Path = toolchain.DRIVER) -> list[Finding]:
 
 def _builds() -> Finding:
     """Whether Triton can build its driver module, which it does before its first launch."""
-    if missing := toolchain.lacking():
+    if missing := toolchain.unsupported():
         return note("gpu tools", f"{missing}: Triton builds its driver with it; until then transformers runs pairs.")
     return ok("gpu tools", f"{toolchain.compiler()}, {toolchain.header()}")
 

@@ -14,7 +14,7 @@ BACKENDS: Mapping[str, str] = {
     HF_BACKEND: "specchat.engine.loading.hf:load",
 }
 """The "module:function" that loads pairs of each kind; see `worker.Loader`."""
-LACKS: Mapping[str, Mapping[Feature, str]] = {
+UNSUPPORTED: Mapping[str, Mapping[Feature, str]] = {
     DEFAULT_BACKEND: {},
     GGUF_BACKEND: {
         "trees": "llama.cpp keeps the entries of a tree out of order, which rounds sums otherwise",
@@ -29,7 +29,7 @@ LACKS: Mapping[str, Mapping[Feature, str]] = {
         "states": "heads look at the states of specchat's own decoder",
     },
 }
-"""Features that pairs of each kind lack, with the reason."""
+"""Unsupported features of the pairs of each backend, with the reason."""
 NO_DRAFT: Mapping[Feature, str] = {"draft": "this pair has no draft model"}
 
 
@@ -40,6 +40,6 @@ def plain_only(reason: str) -> Mapping[Feature, str]:
 
 def declared(draft: bool, heads: Collection[str], backend: str = DEFAULT_BACKEND) -> Facts:
     """The facts of a pair as it is described; heads that its target may bring along count as there."""
-    lacks = {**({} if draft else NO_DRAFT), **LACKS[backend]}
+    unsupported = {**({} if draft else NO_DRAFT), **UNSUPPORTED[backend]}
     brought = (name for name, family in HEADS.items() if family.in_target)
-    return Facts(lacks, dict.fromkeys([*heads, *brought], ""))
+    return Facts(unsupported, dict.fromkeys([*heads, *brought], ""))

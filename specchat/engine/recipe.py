@@ -1,7 +1,7 @@
-"""A model as a recipe: what its layers compute, and which tensors of a checkpoint they take.
+"""A model as a recipe: computation of its layers, and their tensors in a checkpoint.
 
-Families write recipes, executors interpret them. Everything that follows from a model's shape is derived from here:
-weights, caches, buffers, the memory plan and exports. No torch in here: the app asks too.
+Families write recipes, executors interpret them. Weights, caches, buffers, the memory plan and exports are derived from
+recipes. Torch is not imported here, since the app imports this.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ Activation = Literal["silu"]
 
 
 class Unsupported(ValueError):
-    """A feature of a model that no executor has; the message names it."""
+    """A feature of a model that no executor supports; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Rope:
-    """Rotary position embeddings over the halves of `width` values (Su et al. 2021), and how they are scaled.
+    """Rotary position embeddings over the halves of `width` values (Su et al. 2021), and their scaling.
 
     Attributes:
         kind: default, linear, llama3 or yarn.
@@ -46,7 +46,7 @@ class Rope:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A product of one or more stored matrices of the same inputs, one after another along the outputs.
+    """A product of one or more stored matrices of the same inputs, concatenated along the outputs.
 
     `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs].
     """
@@ -76,12 +76,12 @@ class Attention:
     """Attention of `heads` query heads, groups of which share one of `kv_heads` keys and values.
 
     Attributes:
-        qkv: queries, keys and values, one after another.
+        qkv: queries, keys and values, concatenated.
         scale: factor on the scores before their softmax.
-        rope: turns queries and keys; None leaves them unturned.
-        query_norm, key_norm: before they are turned: over each head, or over all heads together (see `Norm.size`).
-        window: positions that a token sees, itself among them; 0 for all before it.
-        causal: a token sees none after it; otherwise all of its pass, as in heads that draft a block at once.
+        rope: rotation of queries and keys; None: not rotated.
+        query_norm, key_norm: before the rotation, over each head or over all heads together (see `Norm.size`).
+        window: positions that a token attends to, including its own; 0: all.
+        causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
     """
 
     heads: int
@@ -103,7 +103,7 @@ class Attention:
 
     @property
     def entry(self) -> int:
-        """Values that the cache keeps of a token: a key and a value of each key-value head."""
+        """Values of a KV entry: a key and a value of each key-value head."""
         return 2 * self.kv_heads * self.head_dim
 
 
@@ -135,12 +135,12 @@ class Layer:
 
     @property
     def products(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        """The matrices, in the order in which a pass multiplies by them."""
+        """The matrices, in the order of a pass."""
         return self.mixer.qkv, self.mixer.out, self.feed.gate_up, self.feed.down
 
     @property
     def norms(self) -> tuple[Norm, ...]:
-        """Those that there are."""
+        """The norms of the layer."""
         every = (
             self.pre_mixer, self.mixer.query_norm, self.mixer.key_norm, self.post_mixer, self.pre_feed, self.post_feed,
         )  # fmt: skip
@@ -154,7 +154,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A decoder: tokens are looked up in `embed`, go through the layers, and `head` scores them after the last norm.
+    """A decoder: embeddings by `embed`, the layers, the last norm, and logits by `head`.
 
     A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, logits by `logit_scale`.
     """
@@ -168,27 +168,27 @@ class Recipe:
 
     @property
     def hidden(self) -> int:
-        """Values of a token's state."""
+        """Values of a hidden state."""
         return self.embed.inputs
 
     @property
     def vocab(self) -> int:
-        """Tokens that are known."""
+        """Size of the vocabulary."""
         return sum(self.embed.outputs)
 
     @property
     def tied(self) -> bool:
-        """Whether the head is the table of embeddings."""
+        """True where the head is the table of embeddings."""
         return self.head == self.embed
 
     @property
     def matrices(self) -> Iterator[Matrix]:
-        """Those of the layers, in the order in which a pass multiplies by them."""
+        """The matrices of the layers, in the order of a pass."""
         return (matrix for layer in self.layers for matrix in layer.products)
 
     @property
     def ropes(self) -> list[Rope | None]:
-        """The distinct ones, in the order of the layers that first have them."""
+        """The distinct rotary embeddings, in the order of the layers."""
         distinct: list[Rope | None] = []
         for layer in self.layers:
             if layer.mixer.rope not in distinct:
@@ -202,7 +202,7 @@ class Recipe:
 
     @property
     def entry(self) -> int:
-        """Values that the caches of all layers keep of a token."""
+        """Values of a token's KV entries in all layers."""
         return sum(layer.mixer.entry for layer in self.layers)
 
     @property

@@ -344,8 +344,8 @@ PLAIN_WEIGHT = 0.5
 
 def _without_template(tokenizer: Tokenizer) -> str:
     """A sentence if the model has no chat template; else ""."""
-    lacking = tokenizer.source.lacking
-    return f"{lacking[:1].upper()}{lacking[1:]}: the model goes on with your text as it stands." if lacking else ""
+    reason = tokenizer.source.unsupported
+    return f"{reason[:1].upper()}{reason[1:]}: the model goes on with your text as it stands." if reason else ""
 
 
 def _length(speculation: Speculation) -> int:

@@ -1,4 +1,4 @@
-"""The list of strategies, found in the files of `drafters/`; all else about them derives from it. No torch in here."""
+"""The list of strategies, found in the files of `drafters/`, without torch."""
 
 from collections.abc import Iterator
 from importlib import import_module
@@ -9,7 +9,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH, Group, HeadFamily, Strate
 
 
 def found(package: str = "specchat.engine.drafters") -> dict[str, Strategy]:
-    """The strategies that stand in the modules of a package, by group and name."""
+    """The strategies in the modules of a package, by group and name."""
     names = [f"{package}.{module.name}" for module in iter_modules(import_module(package).__path__)]
     values = (value for name in names for value in vars(import_module(name)).values() if isinstance(value, Strategy))
     order = get_args(Group)
@@ -25,12 +25,12 @@ HEADED = tuple(name for name, one in STRATEGIES.items() if one.head is not None)
 
 
 def delegates(strategy: str) -> bool:
-    """Whether a strategy lets others draft, each of which is reported with its steps."""
+    """True where a strategy delegates to others, which its steps report."""
     return strategy in STRATEGIES and STRATEGIES[strategy].group == "auto"
 
 
 def begins_verify(strategy: str) -> bool:
-    """Whether drafting by a strategy does a part of verifying."""
+    """True where drafting does a part of verifying."""
     return strategy in STRATEGIES and STRATEGIES[strategy].begins_verify
 
 
@@ -40,7 +40,7 @@ def in_group(group: Group) -> Iterator[str]:
 
 
 def labelled(strategy: str, draft_length: int, acceptance: str = "coupled") -> str:
-    """`draft x5`, `plain`, `lookup x8 ratio`; `auto` chooses its lengths and has one where it may not choose freely."""
+    """`draft x5`, `plain`, `lookup x8 ratio`; `auto` shows a length only where it is limited."""
     chooses = not draft_length or (strategy == "auto" and draft_length == MAX_DRAFT_LENGTH)
     length = "" if chooses else f" x{draft_length}"
     return strategy + length + ("" if acceptance == "coupled" else f" {acceptance}")

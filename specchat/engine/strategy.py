@@ -1,4 +1,4 @@
-"""One strategy as a value: what it is, what it needs, why a pair cannot have it, and what makes its drafter."""
+"""A strategy as a value: description, needs, reasons against it, and its drafter."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,12 +6,12 @@ from importlib import import_module
 from typing import Any, Literal, NamedTuple
 
 MAX_DRAFT_LENGTH = 15
-"""Most drafted tokens that a verify step takes: with the pending token it fills one 16-row tile."""
+"""Limit of the draft tokens that a step verifies: with the pending token they fill one 16-row tile."""
 
 Group = Literal["plain", "auto", "model", "heads", "copied", "itself"]
-"""Who drafts: nobody, others in turn, another model, heads on the target, earlier text, or the target itself."""
+"""Source of drafts: none, other strategies, another model, heads on the target, earlier text, or the target itself."""
 Feature = Literal["drafting", "trees", "draft trees", "states", "exits", "skips", "draft"]
-"""What a pair may lack: steps that draft, trees that the target verifies, trees by its draft model, the target's hidden
+"""Features of a pair: drafting at all, trees that the target verifies, trees by the draft model, the target's hidden
 states, passes that end after some layers, passes without some sub-layers, a draft model."""
 
 
@@ -24,9 +24,9 @@ class HeadFamily(NamedTuple):
 
     Attributes:
         name: the key there.
-        reads: "module:class" of what reads and runs the head.
+        reads: "module:class" that reads and runs the head.
         recipe: "module:function" that makes a `heads.recipe.HeadRecipe` of its files, without torch.
-        in_target: "module:function" that tells from config.json whether a target brings it along; "" where none does.
+        in_target: "module:function" that reports from config.json if a target includes it; "" where none does.
         marks: tensors that tell it from families whose tensors it has besides.
     """
 
@@ -39,13 +39,13 @@ class HeadFamily(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What decides which strategies a pair can have.
+    """Properties of a pair that decide on its strategies.
 
-    `lacks` tells why it lacks features, `heads` by family "" or why those that it names cannot be used. `layers` are
-    the target's, None where unknown; `exit_layer` is that of the pair.
+    `unsupported`: reasons by feature. `heads`: for each family that the pair names "", or the reason against it.
+    `layers`: number in the target, None where unknown.
     """
 
-    lacks: Mapping[Feature, str] = field(default_factory=dict)
+    unsupported: Mapping[Feature, str] = field(default_factory=dict)
     heads: Mapping[str, str] = field(default_factory=dict)
     layers: int | None = None
     exit_layer: int | None = None
@@ -53,21 +53,21 @@ class Facts:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A strategy as the engine, the settings, `--strategy` and the pages know it.
+    """A strategy, as in the engine, the settings, `--strategy` and the pages.
 
     Attributes:
-        summary: who drafts how, in a sentence.
-        draft_length: tokens of a draft, unless others are asked for.
-        notes: what docs/strategies.md says besides: source, parameters, when it pays.
-        make: makes the drafter of what a pair has (`drafters.parts.Parts`).
-        needs: features, of which the first that a pair lacks tells why it cannot have the strategy.
-        head: the trained heads that it drafts by.
+        summary: a sentence on its way of drafting.
+        draft_length: default number of draft tokens.
+        notes: further text of docs/strategies.md: source, parameters, when it pays.
+        make: makes the drafter from a pair's `drafters.parts.Parts`.
+        needs: features; the first that a pair lacks is the reason against the strategy.
+        head: family of its trained heads.
         layers: fewest layers of the target.
-        arm: whether `auto` may choose it; "alone" only where no other arm runs a model.
+        arm: "yes" where `auto` may choose it; "alone" only if no other arm runs a model.
         tree_of: the strategy of whose model it grows a tree.
-        begins_verify: whether drafting does a part of verifying, which then costs less than that of others.
-        drafts: what it drafts a step, where that is no number of tokens.
-        refuses: further reasons why a pair cannot have it; "" where there is none.
+        begins_verify: drafting does a part of verifying, which then costs less.
+        drafts: description of a step's draft, where it is not a number of tokens.
+        condition: reason why a pair fails a further condition; "" where it meets it.
     """
 
     name: str
@@ -84,22 +84,22 @@ class Strategy:
     tree_of: str = ""
     begins_verify: bool = False
     drafts: str = ""
-    refuses: Callable[[Facts], str] = lambda _: ""
+    condition: Callable[[Facts], str] = lambda _: ""
 
     @property
     def needs_head(self) -> str | None:
-        """The family of heads that it needs."""
+        """The family of heads that it needs, if any."""
         return None if self.head is None else self.head.name
 
     @property
     def needs_draft(self) -> bool:
-        """Whether it needs a draft model."""
+        """True where it needs a draft model."""
         return "draft" in self.needs
 
     def unsupported(self, facts: Facts) -> str:
-        """The reason why a pair cannot have the strategy; "" where it can."""
+        """Reason why a pair does not support the strategy; "" where it does."""
         for feature in self.needs:
-            if reason := facts.lacks.get(feature):
+            if reason := facts.unsupported.get(feature):
                 return reason
         if self.head is not None and (
             reason := facts.heads.get(
@@ -109,7 +109,7 @@ class Strategy:
             return reason
         if facts.layers is not None and facts.layers < self.layers:
             return f"the target has only {facts.layers} layers: too few to skip some"
-        return self.refuses(facts)
+        return self.condition(facts)
 
 
 def headed(
@@ -122,13 +122,13 @@ def headed(
     name: str = "",
     tree_of: str = "",
 ) -> Strategy:
-    """A strategy that drafts by trained heads, and is named as their family where it has no `name`."""
+    """Make a strategy that drafts by trained heads; its default name is their family's."""
     needs: tuple[Feature, ...] = ("drafting", "states")
     name = name or head.name
     return Strategy(name, "heads", title, summary, draft_length, notes, make, needs, head, 0, "yes", tree_of)
 
 
 def resolved(path: str) -> Any:
-    """What "module:name" names: imported only when it is asked for."""
+    """Import the object "module:name"."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)

@@ -118,9 +118,10 @@ def strategies(
     `heads` are those that will draft for it.
     """
     facts = declared(pair.spec.draft is not None, heads, pair.spec.backend)
-    lacks: dict[Feature, str] = {"draft trees": "the draft's tokens differ"} if translated else {}
+    reasons: dict[Feature, str] = {"draft trees": "the draft's tokens differ"} if translated else {}
     layers = target.layers if target is not None and target.layers else None
-    facts = replace(facts, lacks={**lacks, **facts.lacks}, heads=dict.fromkeys(heads, ""), layers=layers)
+    reasons |= facts.unsupported
+    facts = replace(facts, unsupported=reasons, heads=dict.fromkeys(heads, ""), layers=layers)
     return tuple(name for name, one in STRATEGIES.items() if not one.unsupported(facts))
 
 

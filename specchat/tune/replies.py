@@ -61,7 +61,7 @@ def collect(
         OSError: a file cannot be written.
     """
     kept = sorted({*layers, model.config.layers})
-    model.tap(kept)
+    model.record_states(kept)
     session.forget()
     for question in asked:
         path = folder / f"{question.name}{SUFFIX}"

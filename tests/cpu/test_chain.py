@@ -19,9 +19,9 @@ from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ModelError
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.going import Going
 from specchat.engine.options import Acceptance, Sampling
 from tests.engine.tiny import checkpoint
 
@@ -38,8 +38,8 @@ class Counting(CpuDecoder):
 
     chains = passes = 0
 
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
-        found = super().drafted(tokens, start, going, skip)
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+        found = super().drafted(tokens, start, chain, skip)
         self.chains += bool(found)
         return found
 
@@ -51,7 +51,7 @@ class Counting(CpuDecoder):
 class TokenByToken(Counting):
     """What is compared with."""
 
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         return []
 
 
@@ -136,10 +136,10 @@ def test_after_copied_tokens_and_with_layers_left_out(decoders: tuple[Counting, 
 
 def test_a_token_that_the_model_has_no_row_for_is_its_last(decoders: tuple[Counting, TokenByToken]) -> None:
     quick, slow = decoders
-    going = Going(3, quick.vocab, 0.0, 0, np.array(((np.inf,), (1.0,), (1.0,))), 1.0, -1.0)
+    chain = ChainParameters(3, quick.vocab, 0.0, 0, np.array(((np.inf,), (1.0,), (1.0,))), 1.0, -1.0)
     for decoder in decoders:
         decoder.write(PROMPT, 0)
-    found, last = (quick.drafted([token], len(PROMPT), going, NOTHING) for token in (10**9, quick.vocab - 1))
+    found, last = (quick.drafted([token], len(PROMPT), chain, NOTHING) for token in (10**9, quick.vocab - 1))
     assert found == last
     if found:
         logits = slow.logits(slow.forward([10**9], len(PROMPT)))
@@ -151,7 +151,7 @@ def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, Token
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
     packed = quick.packed_embeddings is not None
     for limit in (4, 5):
-        made = quick.drafted([5], 60, Going(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
+        made = quick.drafted([5], 60, ChainParameters(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
         assert len(made) == (4 if packed and limit == 4 else 0)
 
 
@@ -171,7 +171,7 @@ def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByTo
     quick, _ = decoders
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
     quick.write(PROMPT, 0)
-    whole = Going(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
+    whole = ChainParameters(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
     tokens = [token for token, _ in quick.drafted([5], len(PROMPT), whole, NOTHING)]
     if quick.packed_embeddings is not None:
         last = tokens[5]
@@ -292,9 +292,9 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
     prompt = [*PROMPT, *PROMPT]
     shares = np.array(((np.inf,), (0.5,), (0.5,)))
     quick.write(prompt[:-1], 0)
-    going = Going(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9)
+    chain = ChainParameters(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9)
     for _ in range(40):
-        made = quick.drafted(prompt[-1:], len(prompt) - 1, going, NOTHING)
+        made = quick.drafted(prompt[-1:], len(prompt) - 1, chain, NOTHING)
         assert len(made) == 1
     assert quick._chains is not None
     assert quick._chains._acceptance.min() < MIN_ACCEPTANCE + 0.02

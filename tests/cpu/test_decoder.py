@@ -15,7 +15,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.runs import Levels, Runs, depth_first
+from specchat.engine.model.tree_layout import Layout, Levels, depth_first
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -149,7 +149,7 @@ def test_a_pass_with_its_scores_is_a_pass_and_its_scores(
     ids, tree = tokens(60), depth_first(PARENTS)
     made, apart = (CpuDecoder(opened, threads=threads) for _ in range(2))
     for one in (made, apart):
-        one.tap([0, 2, 4])
+        one.record_states([0, 2, 4])
         one.forward(ids[:40], 0)
     nodes = ids[40 : 41 + len(PARENTS)]
     for fed, start, runs in ((ids[40:41], 40, None), (ids[40:49], 40, None), (ids[:20], 40, None), (nodes, 40, tree)):
@@ -234,7 +234,7 @@ def test_too_many_tokens_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rows of logits"):
         decoder.logits(torch.zeros(129, decoder.config.hidden))
     with pytest.raises(ValueError, match="a tree of 66 nodes"):
-        decoder.forward([1, 2], 0, runs=Runs([0], [2], [[]], 64))
+        decoder.forward([1, 2], 0, runs=Layout([0], [2], [[]], 64))
 
 
 def test_rows_may_lie_anywhere_in_memory() -> None:

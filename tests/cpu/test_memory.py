@@ -17,7 +17,7 @@ from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.host_need import ROWS, TREE_ROWS, VERIFY_ROWS
 from specchat.engine.model.plan import Model, Need, need, plan
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import STASH_ROWS, Runs
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.model.vectors import SMALL
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.engine.threads import CORES
@@ -51,7 +51,7 @@ def arrays(value: Any, seen: set[int]) -> Iterator[tuple[int, int]]:
 def held(decoder: CpuDecoder) -> int:
     """Bytes of all that a decoder keeps once it has read a block, checked a step and grown a tree."""
     decoder.forward(list(range(128)), 0)
-    decoder.forward([1, 2], 0, runs=Runs([0], [2], [[]], 0))
+    decoder.forward([1, 2], 0, runs=Layout([0], [2], [[]], 0))
     decoder.logits(torch.zeros(VERIFY_ROWS, decoder.config.hidden))
     return sum(dict(arrays(decoder, set())).values())
 
@@ -134,4 +134,4 @@ def test_where_nothing_is_compiled_the_reference_is_planned(threads: int, head_d
 
 
 def test_as_many_rows_are_planned_as_there_are() -> None:
-    assert (TREE_ROWS, ROWS) == (STASH_ROWS, PREFILL_ROWS)
+    assert (TREE_ROWS, ROWS) == (MAX_TREE_NODES, PREFILL_ROWS)

@@ -69,7 +69,7 @@ def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None
     ours, theirs = runner.target.model, host_model(Checkpoint.open(folder))
     assert isinstance(ours, DeviceModel)
     for model in (ours, theirs):
-        model.tap([0, 1, 2])
+        model.record_states([0, 1, 2])
     ours.write(tokens, 0)
     logits = theirs.logits(theirs.forward(tokens, 0)).clone()
     for layer in range(3):

@@ -232,8 +232,8 @@ def test_a_trial_of_skipping_leaves_the_states_as_they_were(headed: Runner) -> N
 def test_states_are_kept_in_the_dtype_of_the_model_and_count_as_memory(folder: Path) -> None:
     target = decoder(folder, torch.bfloat16)
     bare = target.memory()
-    target.tap([2, 4])
-    target.tap([2, 3])
+    target.record_states([2, 4])
+    target.record_states([2, 3])
     states = target.states
     assert isinstance(states, States)
     assert states.layers == (2, 3, 4)
@@ -242,7 +242,7 @@ def test_states_are_kept_in_the_dtype_of_the_model_and_count_as_memory(folder: P
     tokens = torch.tensor(PROMPT, dtype=torch.int32, device=DEVICE)
     target.forward(tokens, torch.zeros(1, dtype=torch.int32, device=DEVICE), len(PROMPT))
     host = ReferenceDecoder(Checkpoint.open(folder))
-    host.tap([3])
+    host.record_states([3])
     host.forward(PROMPT, 0)
     expected = host.states(3, 0, len(PROMPT))
     assert 0 < (states.at(3, 0, len(PROMPT)).cpu() - expected).abs().mean() < 0.05 * expected.std()

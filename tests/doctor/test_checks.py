@@ -147,7 +147,7 @@ def test_what_triton_builds_with_is_told_beside_a_gpu_that_will_do(
     missing: str, status: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     look = smi(tmp_path, monkeypatch)
-    monkeypatch.setattr(gpu.toolchain, "lacking", lambda: missing)
+    monkeypatch.setattr(gpu.toolchain, "unsupported", lambda: missing)
     found = look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, GPU-5f0c'")[-1]
     assert (found.name, found.status) == ("gpu tools", status)
     assert words in found.text

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.plan import context_of
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint
 
@@ -153,4 +153,4 @@ def test_a_window_is_that_of_transformers(tmp_path: Path) -> None:
 def test_a_tree_has_so_many_nodes_at_most(tmp_path: Path) -> None:
     decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     with pytest.raises(ValueError, match="a tree of 66 nodes"):
-        decoder.forward([1, 2], 0, runs=Runs([0], [2], [[]], 64))
+        decoder.forward([1, 2], 0, runs=Layout([0], [2], [[]], 64))

@@ -24,7 +24,7 @@ from specchat.engine.heads.peagle import PEagleHead
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.runs import Levels
+from specchat.engine.model.tree_layout import Levels
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
@@ -176,7 +176,7 @@ def agree(head: FeatureHead, target: CachedModel[CachedDecoder], reference: Refe
         levels = Levels()
         for level in ([(5,), (9,)], [(5, 1), (9, 2), (5, 3)], [(9, 2, 8), (5, 3, 8), (5, 1, 6)]):
             runs = levels.runs([[nodes[path[: i + 1]] for i in range(len(path) - 1)] for path in level])
-            nodes |= {path: row for row, path in enumerate(level, runs.stashed)}
+            nodes |= {path: row for row, path in enumerate(level, runs.scratch_row)}
             made = head.logits(head.forward([path[-1] for path in level], len(text) - 1, runs=runs))
             for row, path in zip(made, level, strict=True):
                 near(row, reference.scores(text, list(path)))

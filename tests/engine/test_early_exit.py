@@ -53,7 +53,7 @@ def test_what_is_checked_is_a_whole_pass(
 ) -> None:
     """Its logits, the cache and the hidden states that heads look at; and no layer sees a row twice."""
     decoder, alone = make(Checkpoint.open(folder)), make(Checkpoint.open(folder))
-    taps, expected = decoder.tap([0, 1, EXIT, 3, LAYERS]), alone.tap([0, 1, EXIT, 3, LAYERS])
+    taps, expected = decoder.record_states([0, 1, EXIT, 3, LAYERS]), alone.record_states([0, 1, EXIT, 3, LAYERS])
     ran = [0] * LAYERS
     read: list[Tensor] = []
     onward, logits = decoder.onward, decoder.logits

@@ -10,7 +10,7 @@ import torch
 
 from specchat.engine.model.gpu import Choice, Gpu, find_gpu, free_by_uuid
 from specchat.engine.model.plan import GIB
-from specchat.engine.model.toolchain import compiler, header, lacking
+from specchat.engine.model.toolchain import compiler, header, unsupported
 
 
 @dataclass(frozen=True)
@@ -208,14 +208,14 @@ def test_what_triton_builds_with(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.touch()
     both = {"gcc": "/usr/bin/gcc", "clang": "/usr/bin/clang"}
-    assert lacking({}, both.get, there, there) == ""
+    assert unsupported({}, both.get, there, there) == ""
     assert compiler({}, both.get) == "/usr/bin/gcc"
     assert compiler({}, {"clang": "/usr/bin/clang"}.get) == "/usr/bin/clang"
     assert compiler({"CC": "clang"}, both.get) == "/usr/bin/clang"
-    assert "no C compiler" in lacking({}, {}.get, there, there)
-    assert "CC names 'icc'" in lacking({"CC": "icc"}, both.get, there, there)
+    assert "no C compiler" in unsupported({}, {}.get, there, there)
+    assert "CC names 'icc'" in unsupported({"CC": "icc"}, both.get, there, there)
     nowhere = tmp_path / "nowhere"
-    assert f"{nowhere} is missing (install the headers of Python 3." in lacking({}, both.get, nowhere, there)
-    assert "TRITON_LIBCUDA_PATH" in lacking({}, both.get, there, nowhere)
-    assert lacking({"TRITON_LIBCUDA_PATH": "/x"}, both.get, there, nowhere) == ""
+    assert f"{nowhere} is missing (install the headers of Python 3." in unsupported({}, both.get, nowhere, there)
+    assert "TRITON_LIBCUDA_PATH" in unsupported({}, both.get, there, nowhere)
+    assert unsupported({"TRITON_LIBCUDA_PATH": "/x"}, both.get, there, nowhere) == ""
     assert header().name == "Python.h"

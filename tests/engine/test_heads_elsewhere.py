@@ -23,7 +23,7 @@ from specchat.engine.heads.recipe import need
 from specchat.engine.model import rows
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.rows import Linear
-from specchat.engine.model.runs import Levels
+from specchat.engine.model.tree_layout import Levels
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategy import Head
 from tests.engine import published_blocks, published_heads
@@ -63,7 +63,7 @@ class Elsewhere:
     def __init__(self, folder: Path) -> None:
         self.config = Checkpoint.open(folder).config
 
-    def tap(self, layers: Sequence[int]) -> None:
+    def record_states(self, layers: Sequence[int]) -> None:
         assert all(0 <= layer <= self.config.layers for layer in layers)
 
     def states(self, _: int, first: int, last: int) -> Tensor:

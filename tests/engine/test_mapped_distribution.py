@@ -11,8 +11,8 @@ from torch import Tensor
 from specchat.engine.cross_tokenizer.model import TRIALS, CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.tiny import checkpoint
 
@@ -27,7 +27,7 @@ class Scripted(ReferenceDecoder):
         self.text: list[int] = []
         self.read = 0
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         self.text[start:] = tokens
         self.read += len(tokens)
         return torch.zeros(len(tokens), 1)

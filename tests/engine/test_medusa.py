@@ -18,7 +18,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.plan import Model, Place, plan
-from specchat.engine.model.runs import STASH_ROWS, Levels
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
@@ -140,7 +140,7 @@ def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     }
     assert reasons == {"this pair has no such heads; [pair.heads] in models.toml names them"}
     assert session.info.warning == ""
-    assert session.runner.target.model.taps is None  # type: ignore[attr-defined]
+    assert session.runner.target.model.hidden_states is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -170,7 +170,7 @@ def test_heads_that_do_not_fit_beside_the_models_are_refused(
     assert more == sum(needed)
     width = 4 if place == "cpu" else 2
     values = sum(tensor.numel() for tensor in load_file(folder / MEDUSA).values())
-    assert needed[0] == width * (values + 64 * (256 + STASH_ROWS))
+    assert needed[0] == width * (values + 64 * (256 + MAX_TREE_NODES))
     least, smaller = min(zip(needed, found.files, strict=True))
     for room, left in ((0, set()), (least, {smaller}), (sum(needed), {"medusa", "eagle"})):
         free = int((alone.need(place).total + room) / 0.95) + 1000

@@ -22,8 +22,8 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.loading import load, native
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.devices import Placement, place
-from specchat.engine.model.runs import Runs
 from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
@@ -203,7 +203,7 @@ def watched(model: HostModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         passes.append(len(tokens))
         write(tokens, start)
 
-    def forwarded(tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forwarded(tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         passes.append(len(tokens))
         return forward(tokens, start, skip, runs)
 

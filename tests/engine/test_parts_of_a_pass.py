@@ -13,7 +13,7 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder, Skip
-from specchat.engine.model.runs import STASH_ROWS, Runs, depth_first
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, depth_first
 from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
@@ -31,7 +31,7 @@ def make(request: pytest.FixtureRequest) -> Make:
     return request.param
 
 
-def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int, ...], runs: Runs | None) -> Tensor:
+def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int, ...], runs: Layout | None) -> Tensor:
     x = decoder.embedded(ids)
     for first, last in pairwise(cut):
         given = x.clone()
@@ -45,7 +45,7 @@ def test_a_pass_cut_anywhere_is_the_whole_pass(family: str, make: Make, tmp_path
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family]))
     whole, cut_up = make(opened), make(opened)
     ids, nodes = tokens(40), tokens(11, seed=1)
-    passes: list[tuple[list[int], int, Runs | None]] = [
+    passes: list[tuple[list[int], int, Layout | None]] = [
         (ids[:30], 0, None),
         (ids[30:31], 30, None),
         (ids[31:40], 31, None),
@@ -82,7 +82,7 @@ def test_a_part_leaves_out_what_it_is_told_to(make: Make, tmp_path: Path) -> Non
 def test_what_is_tapped_is_what_transformers_has_between_layers(make: Make, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", num_key_value_heads=2)
     decoder, ids = make(Checkpoint.open(folder)), tokens(40)
-    taps = decoder.tap([3, 0, 1, 3])
+    taps = decoder.record_states([3, 0, 1, 3])
     assert taps.layers == (0, 1, 3)
     for start in range(0, 40, 8):
         decoder.forward(ids[start : start + 8], start)
@@ -96,17 +96,17 @@ def test_what_is_tapped_is_what_transformers_has_between_layers(make: Make, tmp_
 def test_tapping_changes_no_bit_of_a_pass(make: Make, tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m"))
     plain, tapped = make(opened), make(opened)
-    tapped.tap([1, LAYERS])
+    tapped.record_states([1, LAYERS])
     for given, start, runs in ((tokens(30), 0, None), (tokens(11, seed=1), 30, depth_first(PARENTS))):
         assert torch.equal(tapped.forward(given, start, runs=runs), plain.forward(given, start, runs=runs).clone())
-    assert tapped.memory() - plain.memory() == 4 * 64 * 2 * (256 + STASH_ROWS)
+    assert tapped.memory() - plain.memory() == 4 * 64 * 2 * (256 + MAX_TREE_NODES)
 
 
 def test_of_a_tree_the_states_of_the_path_that_stays_are_kept(make: Make, tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m"))
     grown, chained = make(opened), make(opened)
     ids, nodes = tokens(20), tokens(11, seed=1)
-    mine, theirs = grown.tap([2, LAYERS]), chained.tap([2, LAYERS])
+    mine, theirs = grown.record_states([2, LAYERS]), chained.record_states([2, LAYERS])
     for one in (grown, chained):
         one.forward(ids, 0)
     for path in (path_to(9), path_to(5), path_to(10)):
@@ -119,7 +119,7 @@ def test_of_a_tree_the_states_of_the_path_that_stays_are_kept(make: Make, tmp_pa
 
 def test_a_pass_that_leaves_something_out_is_not_tapped(make: Make, tmp_path: Path) -> None:
     decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
-    taps = decoder.tap([2])
+    taps = decoder.record_states([2])
     decoder.forward(tokens(8), 0)
     before = taps.at(2, 0, 8).clone()
     decoder.forward(tokens(8, seed=1), 0, Skip(frozenset({1})))
@@ -130,7 +130,7 @@ def test_a_text_taken_up_again_has_its_states(make: Make, tmp_path: Path) -> Non
     opened = Checkpoint.open(checkpoint(tmp_path / "m"))
     first, second = tokens(200), [*tokens(90), *tokens(80, seed=1)]
     again, anew = make(opened), make(opened)
-    taps, expected = again.tap([3]), anew.tap([3])
+    taps, expected = again.record_states([3]), anew.record_states([3])
     cached = CachedModel(again)
     cached.begin(first)
     assert cached.begin(second) == 90
@@ -141,7 +141,7 @@ def test_a_text_taken_up_again_has_its_states(make: Make, tmp_path: Path) -> Non
 def test_several_threads_keep_the_states_of_one(tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m"))
     one, three = CpuDecoder(opened, threads=1), CpuDecoder(opened, threads=3)
-    expected, taps = one.tap([0, 2, LAYERS]), three.tap([0, 2, LAYERS])
+    expected, taps = one.record_states([0, 2, LAYERS]), three.record_states([0, 2, LAYERS])
     for decoder in (one, three):
         for round_ in range(40):
             decoder.forward(tokens(5, seed=round_), 5 * round_)

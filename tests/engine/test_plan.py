@@ -16,7 +16,7 @@ from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.devices import half_on_cpu
-from specchat.engine.model.draft_quant import WORTH, drafting
+from specchat.engine.model.draft_quant import MIN_PARAMETERS, drafting
 from specchat.engine.model.plan import (
     GIB,
     GPU_RUNTIME,
@@ -281,7 +281,7 @@ def test_a_draft_on_a_gpu_is_read_as_8_bits(shape: Callable[..., ModelConfig]) -
 def test_a_small_draft_stays_as_it_is_while_it_fits(shape: Callable[..., ModelConfig]) -> None:
     small = drafted(shape, small=True)
     assert small.draft is not None
-    assert small.draft.config.parameters() < WORTH
+    assert small.draft.config.parameters() < MIN_PARAMETERS
     assert kept(drafting(small, {"cuda": 24 * GIB})) == (None, None)
     needed = small.need("cuda").total
     assert kept(drafting(small, {"cuda": int((needed - 1) / (1 - SPARE))})) == ("int8", "int8")

@@ -21,7 +21,7 @@ from specchat.engine.model.quantise import block_scales, code_table, dequantised
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import QUANTS, PairSpec, Quant
-from specchat.engine.reference.tensors import Kept, owned, slabs
+from specchat.engine.reference.tensors import CheckpointTensors, owned, slabs
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu
 
@@ -178,7 +178,7 @@ def test_what_a_quantised_checkpoint_left_dense_stays_dense(tmp_path: Path) -> N
     tensors[f"{NAME}.weight"] = dense[f"{NAME}.weight"]
     save_file(tensors, folder / "model.safetensors")
     opened = Checkpoint.open(folder)
-    kept, x = Kept(opened, "nf4"), matrix(1, 128, torch.float32, seed=1)
+    kept, x = CheckpointTensors(opened, "nf4"), matrix(1, 128, torch.float32, seed=1)
     for layer, stays in enumerate((True, False)):
         of = opened.config.recipe.layers[layer].feed.down
         found = kept.product(x, of) - x @ dense[f"{of.names[0]}.weight"].T
@@ -435,7 +435,7 @@ def test_weights_are_kept_in_the_bytes_they_are_stored_in(
     norms = 4 * (recipe.parameters - layers - recipe.embed.parameters)
     rows = 4 * sum(sum(one.outputs) for one in recipe.matrices) if quant == "int8" else 0
     expected = bytes_each * layers + rows + norms + dtype.itemsize * recipe.embed.parameters
-    kept = Kept(opened, quant)
+    kept = CheckpointTensors(opened, quant)
     assert kept.memory() == expected
     x = matrix(1, 128, torch.float32, seed=1)
     of = recipe.layers[1].mixer.qkv

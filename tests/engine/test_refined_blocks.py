@@ -18,7 +18,7 @@ from specchat.engine.heads.xpress import XPressHead
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.options import Sampling
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import host_model
@@ -180,7 +180,7 @@ def test_a_head_of_one_family_is_not_taken_for_another(tiny_pair: PairSpec) -> N
 def test_what_heads_take_is_known_before_they_are_read(family: Head, tiny_pair: PairSpec, target: Target) -> None:
     """Weights; for each token and tree node three states of 64, keys and values of two layers with two heads of 16."""
     files = HeadFiles.open(Path(tiny_pair.heads[family].path or ""))
-    slots = 100 + STASH_ROWS
+    slots = 100 + MAX_TREE_NODES
     config = target.model.config
     assert need(family, files, config, 100, "cpu") == 4 * (files.values + (3 * 64 + 2 * 2 * 2 * 16) * slots)
     # On a GPU weights and states take half; keys and values do not.

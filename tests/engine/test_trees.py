@@ -14,7 +14,7 @@ from specchat.engine.decoding.growth import ROOT, Growth
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.runs import Levels, Runs, chain, depth_first
+from specchat.engine.model.tree_layout import Layout, Levels, chain, depth_first
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.session import Session
@@ -76,16 +76,16 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
 
 
 def test_rows_follow_each_other_in_runs() -> None:
-    assert chain(3) == Runs([0], [3], [[]])
-    assert depth_first([0, 1, 2]) == Runs([0], [4], [[]])
-    assert depth_first(PARENTS) == Runs([0, 2, 1, 1], [4, 2, 4, 1], [[], [], [], []])
+    assert chain(3) == Layout([0], [3], [[]])
+    assert depth_first([0, 1, 2]) == Layout([0], [4], [[]])
+    assert depth_first(PARENTS) == Layout([0, 2, 1, 1], [4, 2, 4, 1], [[], [], [], []])
 
 
 def test_only_what_differs_is_put_back() -> None:
     levels = Levels()
-    assert levels.runs([[], []]).before == [[], []]
-    assert levels.runs([[0], [0], [1]]).before == [[0], [], [1]]
-    assert levels.runs([[1, 4], [0, 2]]) == Runs([3, 3], [1, 1], [[], [0, 2]], 5)
+    assert levels.runs([[], []]).ancestors == [[], []]
+    assert levels.runs([[0], [0], [1]]).ancestors == [[0], [], [1]]
+    assert levels.runs([[1, 4], [0, 2]]) == Layout([3, 3], [1, 1], [[], [0, 2]], 5)
 
 
 def test_the_most_valuable_nodes_are_kept_with_their_parents() -> None:

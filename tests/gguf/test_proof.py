@@ -16,7 +16,7 @@ from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.model import GgufModel, GgufSettings
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.runs import chain
+from specchat.engine.model.tree_layout import chain
 
 pytestmark = pytest.mark.needs_llama
 

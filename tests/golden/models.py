@@ -16,7 +16,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.runs import depth_first
+from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.pair import Quant
 from tests.engine.bnb import quantised_in_place
 from tests.engine.tiny import FAMILY, VOCAB, checkpoint
@@ -82,7 +82,7 @@ class Model:
         self._decoder = CpuDecoder(Checkpoint.open(folder), 256, quant)
         self.layers, self.vocab = self._decoder.config.layers, self._decoder.config.vocab
         self.taps = [0, self.layers // 2, self.layers]
-        self._decoder.tap(self.taps)
+        self._decoder.record_states(self.taps)
 
     def rows(self, tokens: list[int], start: int) -> Tensor:
         """Logits of a pass."""
@@ -125,7 +125,7 @@ def bits(model: Model) -> Bits:
     found["tree"] = digest(model.tree(ids[at : at + 1 + len(PARENTS)], at))
     at += 1 + len(PATH)
     found["after the tree"], at = digest(model.rows(ids[at : at + 1], at)), at + 1
-    found |= {f"states after {layer}": digest(model.states(layer, at)) for layer in model.taps}
+    found |= {f"states after {layer}": digest(model.states(layer, at)) for layer in model.hidden_states}
     found["entries"] = digest(*model.entries(at))
     found["skipping"] = digest(model.skipping(ids[at], at))
     found["early"] = digest(model.early(ids[at], at))

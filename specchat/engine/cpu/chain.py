@@ -19,7 +19,7 @@ from specchat.engine.cpu.scoring import run_head, run_layers
 from specchat.engine.cpu.signatures import HEAD_ARGS, LAYER_ARGS
 from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
-from specchat.engine.model.going import Going
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.vectors import LANES
 from specchat.engine.streams import TOKEN
 
@@ -248,16 +248,16 @@ class Chains:
         self._span, self._ancestors = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
         self._scores: dict[int, NDArray[np.float32]] = {}
 
-    def drafted(self, tokens: Sequence[int], start: int, going: Going) -> list[tuple[int, float]]:
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
         """Draft a chain; see `CachedDecoder.drafted`."""
         # A target may choose a padding token that a draft model has no row for.
         self._token_ids[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
-        made, confidence = np.empty(going.limit, np.int64), np.empty(going.limit, np.float64)
-        scores = self._scores.setdefault(going.vocab, np.empty(going.vocab, np.float32))
+        made, confidence = np.empty(chain.limit, np.int64), np.empty(chain.limit, np.float64)
+        scores = self._scores.setdefault(chain.vocab, np.empty(chain.vocab, np.float32))
         count = _draft_chain(
             len(tokens),
             start,
-            going.limit,
+            chain.limit,
             self._nested,
             self._embed.ctypes.data,
             self._embed_scale,
@@ -271,12 +271,12 @@ class Chains:
             self._layer_args,
             self._head_args,
             *self._feature_args,
-            going.temperature,
-            np.uint64(going.seed),
-            going.shares,
-            going.chance,
-            going.least,
-            going.ends,
+            chain.temperature,
+            np.uint64(chain.seed),
+            chain.calibration,
+            chain.prefix_acceptance,
+            chain.min_acceptance,
+            chain.ends,
             scores,
             made,
             confidence,

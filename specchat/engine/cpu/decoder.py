@@ -13,21 +13,21 @@ from torch import Tensor
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.descriptors import Descriptors
-from specchat.engine.cpu.layout import Layout, laid_out
+from specchat.engine.cpu.layout import PassSpans, laid_out
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
-from specchat.engine.model.going import Going
+from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
-from specchat.engine.model.runs import STASH_ROWS, Runs, chain
-from specchat.engine.model.taps import Taps
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.model.vectors import brief, workers
 from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
@@ -77,7 +77,7 @@ class CpuDecoder(CachedDecoder):
         self._no_states = np.full(c.layers + 1, -1), nowhere, nowhere
         self._state_args: dict[tuple[int, int], tuple[Any, ...]] = {}
         """Arguments of `passes.layers` that keep hidden states, by the first and last layer of a pass."""
-        self._layouts: dict[int, Layout] = {}
+        self._layouts: dict[int, PassSpans] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
         self._all = np.ones((c.layers, 2), np.bool_)
@@ -98,14 +98,14 @@ class CpuDecoder(CachedDecoder):
                 break
         return min(times)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         self._space.keep_tokens(tokens, start, runs)
         if len(tokens) > TILE or skip != NOTHING:
             return super().forward(tokens, start, skip, runs)
         with self._timing(len(tokens)):
             return super().forward(tokens, start, skip, runs)
 
-    def scored(self, tokens: Sequence[int], start: int, runs: Runs | None = None) -> Tensor:
+    def scored(self, tokens: Sequence[int], start: int, runs: Layout | None = None) -> Tensor:
         rows, layers = len(tokens), self.config.layers
         if rows > TILE:
             return super().scored(tokens, start, runs)
@@ -131,7 +131,7 @@ class CpuDecoder(CachedDecoder):
         return self._parameters.embedded(tokens)
 
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         return self._run(x, first, last, start, runs, skip, None)
 
@@ -141,7 +141,7 @@ class CpuDecoder(CachedDecoder):
         first: int,
         last: int,
         start: int,
-        runs: Runs | None,
+        runs: Layout | None,
         skip: Skip,
         kept_states: tuple[Any, ...] | None,
         scoring: bool = False,
@@ -151,21 +151,21 @@ class CpuDecoder(CachedDecoder):
         layout = self._chain_layout(rows) if runs is None else laid_out(runs)
         if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
-        if runs is not None and runs.stashed + rows > STASH_ROWS:
-            raise ValueError(f"a tree of {runs.stashed + rows} nodes has more than {STASH_ROWS}")
+        if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
+            raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
         space = self._space
         space.x[:rows] = x.numpy()
         space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
         given = self._layer_args(self._parts(first, last, skip), runs, kept_states)
-        at = space.x, rows, start, layout.spans, layout.before
+        at = space.x, rows, start, layout.spans, layout.ancestors
         space.head_counters[:] = 0
         head_args = self._head_args(self._head_norm, space.room(rows if scoring else 0))
         self._crew.run(*at, PASS_ADDRESSES, given, head_args, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
 
     def onward(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         # One pass keeps hidden states on its way.
         kept_states = self._keep_states(first, last) if skip == NOTHING else None
@@ -173,29 +173,33 @@ class CpuDecoder(CachedDecoder):
 
     def _keep_states(self, first: int, last: int) -> tuple[Any, ...] | None:
         """Arguments of `passes.layers` that keep hidden states after layers first, ..., last; None to keep none."""
-        if self.taps is None:
+        if self.aux_states is None:
             return None
         if (first, last) not in self._state_args:
             where = np.full(self.config.layers + 1, -1)
-            for index, layer in enumerate(self.taps.layers):
+            for index, layer in enumerate(self.aux_states.layers):
                 if first <= layer <= last:
                     where[layer] = index
-            self._state_args[first, last] = where, self.taps.slots.numpy(), self.taps.stash.numpy()
+            self._state_args[first, last] = (
+                where,
+                self.aux_states.positions.numpy(),
+                self.aux_states.tree_scratch.numpy(),
+            )
         return self._state_args[first, last]
 
-    def tap(self, layers: Sequence[int]) -> Taps:
+    def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
         self._state_args.clear()
-        return super().tap(layers)
+        return super().record_states(layers)
 
     def _layer_args(
-        self, parts: NDArray[np.bool_], runs: Runs | None = None, kept_states: tuple[Any, ...] | None = None
+        self, parts: NDArray[np.bool_], runs: Layout | None = None, kept_states: tuple[Any, ...] | None = None
     ) -> tuple[Any, ...]:
         """Arguments of `passes.layers` after its rows; `kept_states` are those of `_keep_states`."""
         of, space = self._parameters, self._space
         if runs is not None and not space.tree_scratch:
             self._layers.use_tree_scratch(space.make_tree_scratch())
         return (
-            -1 if runs is None else runs.stashed,
+            -1 if runs is None else runs.scratch_row,
             self._layers.integers,
             self._layers.floats,
             of.kernels,
@@ -209,13 +213,13 @@ class CpuDecoder(CachedDecoder):
             space.counters,
         )
 
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
-        embed, keeps_states = self._parameters.embed, self.taps is not None and skip == NOTHING
+        embed, keeps_states = self._parameters.embed, self.aux_states is not None and skip == NOTHING
         if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE:
             return []
-        if start + len(tokens) + going.limit - 1 > self.context:
+        if start + len(tokens) + chain.limit - 1 > self.context:
             return []
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
@@ -225,7 +229,7 @@ class CpuDecoder(CachedDecoder):
             self._chains = Chains(
                 PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
             )
-        return self._chains.drafted(tokens, start, going)
+        return self._chains.drafted(tokens, start, chain)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
@@ -289,10 +293,10 @@ class CpuDecoder(CachedDecoder):
         return "row-invariant by construction"
 
     def memory(self) -> int:
-        states = 0 if self.taps is None else self.taps.memory()
+        states = 0 if self.aux_states is None else self.aux_states.memory()
         return self._parameters.memory() + self.cache.memory() + states
 
-    def _chain_layout(self, rows: int) -> Layout:
+    def _chain_layout(self, rows: int) -> PassSpans:
         """Layout of consecutive rows, cached: every step needs it."""
         if rows not in self._layouts:
             self._layouts[rows] = laid_out(chain(rows))

@@ -12,7 +12,7 @@ from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
-from specchat.engine.model.going import Going
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.vectors import FEW, LANES
 
@@ -58,10 +58,12 @@ class HeadChain:
         args = layer_args(inputs.ctypes.data), head_args, feature_args
         self._chains = Chains(PASS_ADDRESSES, embed, vocab, embed_scale, token_ids, self._features, *args)
 
-    def drafted(self, tokens: Sequence[int], start: int, features: Tensor, going: Going) -> list[tuple[int, float]]:
+    def drafted(
+        self, tokens: Sequence[int], start: int, features: Tensor, chain: ChainParameters
+    ) -> list[tuple[int, float]]:
         """Draft a chain, see `CachedDecoder.drafted`, after up to TILE tokens; `features` float32 [rows, hidden]."""
         self._features[: len(tokens)] = features.numpy()
-        return self._chains.drafted(tokens, start, going)
+        return self._chains.drafted(tokens, start, chain)
 
     def memory(self) -> int:
         """Bytes of weights."""

@@ -17,7 +17,7 @@ from specchat.engine.cpu.passes import GATE_UP
 from specchat.engine.cpu.products import PANELS, kernels_of
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.rows import TILE
-from specchat.engine.model.runs import chain
+from specchat.engine.model.tree_layout import chain
 from specchat.engine.model.vectors import FEW, LANES, attention_room
 from specchat.engine.recipe import Layer, Norm
 
@@ -69,7 +69,7 @@ class CompiledLayer:
         made, given = residual.clone(), inputs.contiguous()
         layout = self._layouts[len(given)]
         passed = self.of_layers(given.data_ptr())
-        _layers(made.numpy(), len(given), start, layout.spans, layout.before, *passed, 0, 1)
+        _layers(made.numpy(), len(given), start, layout.spans, layout.ancestors, *passed, 0, 1)
         return made
 
     def of_layers(self, given: int) -> tuple[Any, ...]:

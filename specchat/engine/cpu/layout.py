@@ -6,21 +6,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 
 
-class Layout(NamedTuple):
+class PassSpans(NamedTuple):
     """Arguments `spans` and `ancestors` of `passes.layers`; the rows end `reach` positions after the start."""
 
     spans: NDArray[np.int64]
-    before: NDArray[np.int64]
+    ancestors: NDArray[np.int64]
     reach: int
 
 
-def laid_out(runs: Runs) -> Layout:
+def laid_out(layout: Layout) -> PassSpans:
     """Convert a layout."""
-    ends = list(accumulate(map(len, runs.before), initial=0))
-    spans = zip(runs.depths, runs.lengths, ends, ends[1:], strict=False)
-    before = [row for rows in runs.before for row in rows]
-    reach = max(depth + length for depth, length in zip(runs.depths, runs.lengths, strict=True))
-    return Layout(np.array(list(spans), np.int64), np.array(before, np.int64), reach)
+    ends = list(accumulate(map(len, layout.ancestors), initial=0))
+    spans = zip(layout.depths, layout.lengths, ends, ends[1:], strict=False)
+    ancestors = [row for rows in layout.ancestors for row in rows]
+    reach = max(depth + length for depth, length in zip(layout.depths, layout.lengths, strict=True))
+    return PassSpans(np.array(list(spans), np.int64), np.array(ancestors, np.int64), reach)

@@ -9,7 +9,7 @@ from specchat.engine.cpu.products import PANELS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import STASH_ROWS, Runs
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for
 
 Floats = NDArray[np.float32]
@@ -24,7 +24,7 @@ class Workspace:
         own, scores: float32 [threads, ...], each thread's own.
         token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
         logits: float32 [rows, width of the head], for the most rows so far.
-        stashes: for each layer float32 [2, STASH_ROWS, kv_heads, head_dim], keys and values of a tree; empty
+        stashes: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree; empty
             until `make_tree_scratch`.
         counters, head_counters: int64, counters of `together.py`; zero before a pass.
     """
@@ -44,7 +44,7 @@ class Workspace:
         self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
-    def keep_tokens(self, tokens: Sequence[int], start: int, runs: Runs | None) -> None:
+    def keep_tokens(self, tokens: Sequence[int], start: int, runs: Layout | None) -> None:
         """Keep the token ids of a chain from position `start` on; ids without an embedding become the last id."""
         if runs is None and start + len(tokens) < len(self.token_ids):
             self.token_ids[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
@@ -59,5 +59,5 @@ class Workspace:
         """Return `tree_scratch`, made on first use."""
         if not self.tree_scratch:
             mixers = [layer.mixer for layer in self._recipe.layers]
-            self.tree_scratch = [np.zeros((2, STASH_ROWS, m.kv_heads, m.head_dim), np.float32) for m in mixers]
+            self.tree_scratch = [np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32) for m in mixers]
         return self.tree_scratch

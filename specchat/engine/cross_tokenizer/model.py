@@ -23,7 +23,7 @@ from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs, shared_prefix
+from specchat.engine.model.tree_layout import Layout, shared_prefix
 from specchat.engine.strategy import Feature
 
 MAX_PATH_TOKENS = 16
@@ -74,7 +74,7 @@ class CrossTokenizerModel:
     def block(self) -> int:
         return self.model.block
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """Put `tokens` at position `start`.
 
         Returns:

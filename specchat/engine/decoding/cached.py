@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
 
-from specchat.engine.model.runs import shared_prefix
+from specchat.engine.model.tree_layout import shared_prefix
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from specchat.engine.model.chain_parameters import ChainParameters
     from specchat.engine.model.decoder import Skip
-    from specchat.engine.model.going import Going
-    from specchat.engine.model.runs import Runs
+    from specchat.engine.model.tree_layout import Layout
 
 
 class Model(Protocol):
@@ -55,7 +55,7 @@ class HostModel(Model, Protocol):
         """Columns of the logits."""
         ...
 
-    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., runs: "Runs | None" = ...) -> "Tensor":
+    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., runs: "Layout | None" = ...) -> "Tensor":
         """Put the entries of `tokens` into the cache from slot `start` on; what `logits` takes, a row for each.
 
         With `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
@@ -75,7 +75,9 @@ class HostModel(Model, Protocol):
 class InOneGo(Protocol):
     """A model that may draft a chain without being asked for each token."""
 
-    def drafted(self, tokens: Sequence[int], start: int, going: "Going", skip: "Skip") -> list[tuple[int, float]]:
+    def drafted(
+        self, tokens: Sequence[int], start: int, chain: "ChainParameters", skip: "Skip"
+    ) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`."""
         ...
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.engine.decoding.draft import WIDTH, Draft
-from specchat.engine.model.runs import Levels, Runs
+from specchat.engine.model.tree_layout import Layout, Levels
 
 ROOT = -1
 """The pending token, which every path starts from."""
@@ -44,10 +44,10 @@ class Growth:
         """The tokens of nodes."""
         return [self._nodes[node].token for node in nodes]
 
-    def runs(self) -> Runs:
+    def runs(self) -> Layout:
         """The pass over the frontier, which is not the root."""
         runs = self._levels.runs([[self._rows[node] for node in self.path(node)[:-1]] for node in self.frontier])
-        self._rows |= {node: row for row, node in enumerate(self.frontier, runs.stashed)}
+        self._rows |= {node: row for row, node in enumerate(self.frontier, runs.scratch_row)}
         return runs
 
     def rows(self, path: Sequence[int]) -> list[int]:

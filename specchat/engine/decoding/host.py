@@ -14,7 +14,7 @@ from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.runs import Runs, depth_first
+from specchat.engine.model.tree_layout import Layout, depth_first
 from specchat.engine.options import Acceptance, Sampling
 
 
@@ -91,7 +91,7 @@ class HostExecutor:
             begun=len(made.early),
         )
 
-    def _scores(self, fed: Sequence[int], runs: Runs | None, made: Made) -> Tensor:
+    def _scores(self, fed: Sequence[int], runs: Layout | None, made: Made) -> Tensor:
         """Logits float32 [len(fed), vocab] after the pending token and the drafted ones."""
         start, begun, target = len(self.loops.text) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):

@@ -13,8 +13,8 @@ from specchat.engine.decoding.draft import WIDTH, Block, Chain, Copy, Draft, Pro
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
 from specchat.engine.decoding.sampler import Sampler
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import NOTHING, CachedDecoder
-from specchat.engine.model.going import Going
 from specchat.engine.options import Acceptance, Sampling
 
 PickElsewhere = Callable[[Tensor, int], tuple[int, float]]
@@ -179,9 +179,9 @@ class HostLoops:
             return []
         temperature = 0.0 if sampler.greedy else sampler.sampling.temperature
         vocab = min(self._models[chain.model].model.vocab, self._vocab)
-        seed, (shares, least) = sampler.sampling.seed & noise.WORD, policy.known()
-        going = Going(chain.limit - node, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
-        return model.drafted(fed, start, going, chain.skip or NOTHING)
+        limit, seed, (shares, least) = chain.limit - node, sampler.sampling.seed & noise.WORD, policy.known()
+        given = ChainParameters(limit, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
+        return model.drafted(fed, start, given, chain.skip or NOTHING)
 
     def _picked(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
         """The token after a node of a chain and its probability, by the target's options and noise."""

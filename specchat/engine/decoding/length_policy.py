@@ -96,7 +96,7 @@ class LengthPolicy:
         return self._chance
 
     def known(self) -> tuple[NDArray[np.float64], float]:
-        """What `ends` goes by: `shares` and `least` of the chain parameters (`model.going.Going`)."""
+        """`calibration` and `min_acceptance` of `ChainParameters`, by which `ends` decides."""
         shares = np.array(((*SURE, np.inf), self._stay.values, self._follow.values))
         return shares, -1.0 if self._off else self._least
 

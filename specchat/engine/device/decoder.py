@@ -118,7 +118,7 @@ class DeviceDecoder:
         self.states: States | None = None
         """The hidden states that are kept of a text, if any are."""
 
-    def tap(self, layers: Sequence[int]) -> None:
+    def record_states(self, layers: Sequence[int]) -> None:
         """Keep the hidden states after so many layers too, 0 being the embeddings; before any pass is captured."""
         kept = () if self.states is None else self.states.layers
         self.states = States([*kept, *layers], self.config.hidden, self.capacity, PASS_ROWS, self.device, self.dtype)

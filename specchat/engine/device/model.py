@@ -43,9 +43,9 @@ class DeviceModel:
         """Columns of what `projected` makes."""
         return self.config.vocab
 
-    def tap(self, layers: Sequence[int]) -> None:
-        """As `DeviceDecoder.tap`."""
-        self.decoder.tap(layers)
+    def record_states(self, layers: Sequence[int]) -> None:
+        """As `DeviceDecoder.record_states`."""
+        self.decoder.record_states(layers)
 
     def states(self, layer: int, first: int, last: int) -> Tensor:
         """As `States.at`."""

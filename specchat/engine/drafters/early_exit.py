@@ -99,7 +99,7 @@ class EarlyExitDrafter(Drafter):
         self.search.tell(layers, right_without(self._target.model, text, skip_of(later, later)))
 
 
-def _refuses(facts: Facts) -> str:
+def _unsupported(facts: Facts) -> str:
     layers, chosen = facts.layers, facts.exit_layer
     if layers is not None and layers < 2:
         return "the target has only 1 layer: none to leave out"
@@ -119,5 +119,5 @@ STRATEGY = Strategy(
     make=lambda parts: EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer),
     needs=("drafting", "exits"),
     begins_verify=True,
-    refuses=_refuses,
+    condition=_unsupported,
 )

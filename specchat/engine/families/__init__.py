@@ -1,4 +1,4 @@
-"""The model families that are known, a file each: from config.json to a recipe. Nothing else knows a family's name."""
+"""Model families, a file each: from config.json to a recipe. No other code names a family."""
 
 from functools import cache
 from importlib import import_module
@@ -9,7 +9,7 @@ from specchat.engine.families.family import Family
 
 @cache
 def known() -> dict[str, Family]:
-    """The families by their model_type in config.json: of every module beside this one that has a `FAMILY`."""
+    """Families by model_type in config.json: the `FAMILY` of every module in this package."""
     modules = (import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__))
     families = [module.FAMILY for module in modules if hasattr(module, "FAMILY")]
     return {family.model_type: family for family in families}

@@ -1,17 +1,23 @@
-"""What a family is, and the parts that most families share, in the names of transformers."""
+"""The type of a family, and the parts that most families share, in transformers' names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specchat.engine.families.rope import rope_of
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.settings import Scaling, Settings
 from specchat.engine.foreign import shown
-from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Unsupported
+from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Rope, Unsupported
 
 SILU = ("silu", "swish")
-"""The activation that a recipe can hold, by its names in config.json."""
+"""Names of the supported activation in config.json."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
+ROPE_NEEDS = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
+    "yarn": (),
+}
+"""Supported scalings of rotary embeddings, with their required options."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +26,9 @@ class Family:
 
     Attributes:
         model_type: its name in config.json.
-        name: as people know it.
-        recipe: makes a recipe of an instance of `settings`, the keys of config.json that are read.
-            It raises ValueError where a value is wrong, and `Unsupported` where a feature is none that a recipe holds.
+        name: for people.
+        recipe: makes a recipe from `settings`, the keys of config.json. It raises ValueError for a wrong value and
+            `Unsupported` for an unsupported feature.
     """
 
     model_type: str
@@ -32,10 +38,10 @@ class Family:
 
 
 def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:
-    """Attention over all positions before, turned by `c`'s rope, its tensors named after `prefix`.
+    """Full causal attention with `c`'s rope; `prefix` begins the names of its tensors.
 
     Raises:
-        ValueError: the heads cannot share their keys so, or have an odd size.
+        ValueError: the number of heads or their size is wrong.
     """
     heads = c.num_attention_heads
     kv_heads = c.num_key_value_heads or heads
@@ -67,10 +73,10 @@ def head_norms(c: Settings, mixer: Attention, prefix: str, *, together: bool = F
 
 
 def gated(c: Settings, prefix: str, *, bias: bool = False) -> Gated:
-    """A gated MLP, its tensors named after `prefix`.
+    """A gated MLP; `prefix` begins the names of its tensors.
 
     Raises:
-        Unsupported: its activation is none that a recipe holds.
+        Unsupported: its activation is not silu.
     """
     if c.hidden_act not in SILU:
         raise Unsupported(f"specchat's decoder has no hidden_act {shown(c.hidden_act)}, only silu")
@@ -92,7 +98,7 @@ def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = 
 
 
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
-    """A decoder of `c`'s number of layers: layer(i, prefix) is layer i, whose tensors are named after the prefix."""
+    """A decoder of `c`'s number of layers: layer(i, prefix) makes layer i with tensors below the prefix."""
     embed = Matrix(("model.embed_tokens",), (c.vocab_size,), c.hidden_size)
     return Recipe(
         layers=tuple(layer(index, f"model.layers.{index}") for index in range(c.num_hidden_layers)),
@@ -119,3 +125,29 @@ def described(recipe: Recipe) -> dict[str, Any]:
         "tie_word_embeddings": recipe.tied,
         "hidden_act": "silu",
     }
+
+
+def rope_of(given: Settings, width: int) -> Rope:
+    """The rotary embeddings by `given`, over `width` values.
+
+    Raises:
+        ValueError: a value is wrong.
+        KeyError: one is missing.
+        Unsupported: their scaling is unknown.
+    """
+    options = dict(given.scaling)
+    scaling = Scaling.model_validate(options)
+    theta = scaling.rope_theta or given.rope_theta or 10000.0
+    kind = options.get("rope_type", options.get("type", "default"))
+    if not isinstance(kind, str):
+        raise ValueError(f"rope_type is {shown(kind)}, not a text")
+    if kind not in ROPE_NEEDS:
+        raise Unsupported(f"specchat's decoder has no rope scaling {shown(kind)} ({', '.join(ROPE_NEEDS)})")
+    options.setdefault("max_position_embeddings", given.max_position_embeddings)
+    if missing := [key for key in ROPE_NEEDS[kind] if getattr(scaling, key) is None]:
+        raise KeyError(missing[0])
+    if kind == "llama3" and options["low_freq_factor"] >= options["high_freq_factor"]:
+        raise ValueError("low_freq_factor is not below high_freq_factor")
+    if kind == "yarn" and theta <= 1:
+        raise ValueError(f"rope_theta is {theta}, and yarn needs more than 1")
+    return Rope(theta, kind, width, options)

@@ -1,4 +1,4 @@
-"""Llama (Touvron et al. 2023), and every checkpoint that calls itself so."""
+"""Llama (Touvron et al. 2023), and every checkpoint of that model_type."""
 
 from dataclasses import replace
 

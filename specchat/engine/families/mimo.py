@@ -1,4 +1,4 @@
-"""MiMo: Qwen2 with a layer for multi-token prediction beside it, which drafts and is no part of the recipe."""
+"""MiMo: Qwen2 with a layer for multi-token prediction, which drafts and is not part of the recipe."""
 
 from specchat.engine.families import qwen2
 from specchat.engine.families.family import Family

@@ -1,4 +1,4 @@
-"""Mistral (Jiang et al. 2023): Llama's layers, each token seeing a window of positions."""
+"""Mistral (Jiang et al. 2023): Llama's layers with sliding-window attention."""
 
 from specchat.engine.families import llama
 from specchat.engine.families.family import Family

@@ -1,4 +1,4 @@
-"""The keys of config.json and generation_config.json that recipes are made of, with the kinds of their values."""
+"""Schemas of the keys of config.json and generation_config.json that recipes need."""
 
 from typing import Annotated, Any
 
@@ -14,7 +14,7 @@ TokenId = Annotated[int, Field(gt=-LARGEST, lt=LARGEST)]
 
 
 class Ends(Foreign):
-    """Which tokens end a reply, in config.json and generation_config.json."""
+    """Tokens that end a reply, in config.json and generation_config.json."""
 
     eos_token_id: TokenId | list[TokenId] | None = Field(None, description="a token's number or a list of them")
 
@@ -48,12 +48,12 @@ class Settings(Ends):
 
     @property
     def window(self) -> int:
-        """Positions that a token sees, 0 for all before it."""
+        """Positions that a token attends to; 0: all before it."""
         return (self.sliding_window or 0) if self.use_sliding_window else 0
 
     @property
     def scaling(self) -> dict[str, Any]:
-        """Options of the rotary embeddings: of transformers 5, or as older checkpoints have them beside rope_theta."""
+        """Options of the rotary embeddings: of transformers 5, or those of older checkpoints with rope_theta."""
         return self.rope_parameters or self.rope_scaling
 
 

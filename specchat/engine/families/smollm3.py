@@ -1,4 +1,4 @@
-"""SmolLM3 (Bakouch et al. 2025): Llama's layers, every fourth of which does not turn its queries and keys (NoPE)."""
+"""SmolLM3 (Bakouch et al. 2025): Llama's layers, every fourth without rotary embeddings (NoPE)."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -13,7 +13,7 @@ from specchat.engine.recipe import Layer, Recipe
 
 class SmolLM3Settings(Settings):
     no_rope_layers: Annotated[list[int] | None, Field(description="a list of 0 and 1")] = None
-    """1 for each layer that turns."""
+    """1 for each layer with rotary embeddings."""
     no_rope_layer_interval: Count = 4
     tie_word_embeddings: Switch = True
 

@@ -17,7 +17,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.gguf.file import GgufFile
 from specchat.engine.gguf.library import ERRORS
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.pair import CacheType
 
 CACHE_TYPES: dict[CacheType, tuple[str, float]] = {
@@ -122,7 +122,7 @@ class GgufModel:
         """True if the last logits may carry the rounding error of lone rows."""
         return self._exact < len(self._tokens)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """Write the KV entries of `tokens` from position `start` on.
 
         Returns:

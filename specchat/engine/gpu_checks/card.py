@@ -1,4 +1,4 @@
-"""What the GPU of this process is known by. Without Triton, which may be what is missing."""
+"""The identity of this process's GPU, without Triton, which may be missing."""
 
 from contextlib import suppress
 from functools import cache
@@ -12,14 +12,14 @@ from specchat.engine.model.toolchain import DRIVER
 
 
 def record() -> GpuRecord:
-    """Its record; asked before anything can fail there."""
+    """The record of this process's GPU, read before anything can fail there."""
     return GpuRecord.of(known_by(CHOSEN.device))
 
 
 @cache
 def known_by(device: torch.device) -> str:
-    """The name of a GPU, its driver and what runs on it."""
-    # Windows below WSL2 shows its driver to CUDA alone.
+    """The name of a GPU, its driver and the packages that use it, a line each."""
+    # Under WSL2 only CUDA reports the driver.
     known = [torch.cuda.get_device_name(device), str(getattr(torch._C, "_cuda_getDriverVersion", int)())]
     with suppress(OSError):
         known.append(DRIVER.read_text(encoding="utf-8").splitlines()[0])

@@ -1,4 +1,4 @@
-"""All kernels that the demo pair launches, compiled anew: registers, stack, spills and shared memory of each."""
+"""Compilation of all kernels of the demo pair: registers, stack, spills and shared memory of each."""
 
 import re
 import subprocess
@@ -25,14 +25,14 @@ from specchat.engine.pair import Quant
 from specchat.engine.runners.device import rehearse
 
 STAND_IN = GPUTarget("cuda", 89, 32)
-"""Where there is no GPU."""
+"""Target of the compilation without a GPU."""
 BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 SHARED = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
-"""Bytes of shared memory that a block may use."""
+"""Shared memory of a block, in bytes, by compute capability."""
 
 
 def compile_demo(notes: Notes) -> None:
-    """Each form of a kernel that the pair launches in bfloat16 and with NF4 weights; one of each without a GPU."""
+    """Compile the variants of the pair's kernels, in bfloat16 and with NF4 weights; one each without a GPU."""
     there = isinstance(find_gpu(), Gpu)
     target = driver.active.get_current_target() if there else STAND_IN
     if not there:
@@ -56,16 +56,16 @@ def compile_demo(notes: Notes) -> None:
 
 
 def report(notes: Notes, metadata: Mapping[str, Any], files: Mapping[str, Path], architecture: int) -> None:
-    """Note what became of one kernel, whose `files` are known by their endings."""
+    """Note the figures of one compiled kernel; `files` are by suffix."""
     name, shared = metadata["name"], metadata["shared"]
     usage = _tool(notes, name, BIN / "cuobjdump", "-res-usage", str(files[".cubin"]))
     registers, stack = _number(r"REG:(\d+)", usage), _number(r"STACK:(\d+)", usage)
     spilled: int | None = 0
     if stack:
-        # Arrays lie on the stack too: the assembler tells them from spills.
-        told = _tool(notes, name, get_ptxas(architecture).path, "-v", f"--gpu-name=sm_{_full(architecture)}",
+        # Arrays also use the stack: the assembler reports spills apart.
+        listing = _tool(notes, name, get_ptxas(architecture).path, "-v", f"--gpu-name=sm_{_full(architecture)}",
                      "-o", "/dev/null", str(files[".ptx"]))  # fmt: skip
-        spilled = _number(r"(\d+) bytes spill stores", told)
+        spilled = _number(r"(\d+) bytes spill stores", listing)
     notes.row(
         kernel=name,
         registers=registers,
@@ -84,21 +84,21 @@ def report(notes: Notes, metadata: Mapping[str, Any], files: Mapping[str, Path],
 
 
 def _full(architecture: int) -> str:
-    """As Triton names it: with the instructions of that GPU alone, from Hopper on."""
+    """Triton's name of an architecture: from Hopper on with its own instructions."""
     return f"{architecture}a" if architecture >= 90 else str(architecture)
 
 
 def _tool(notes: Notes, kernel: str, program: Path | str, *arguments: str) -> str:
-    """What a program of the CUDA tools writes of a kernel; that it fails is noted as wrong."""
+    """Output of a CUDA tool on a kernel; its failure is noted as a fault."""
     named = Path(program).name
     try:
         done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=False)
     except OSError as error:
         notes.expect(False, f"{kernel}: {named} does not start: {first_line(error)}")
         return ""
-    told = done.stdout + done.stderr
-    notes.expect(not done.returncode, f"{kernel}: {named} ends with code {done.returncode}: {told[-200:].strip()}")
-    return told
+    output = done.stdout + done.stderr
+    notes.expect(not done.returncode, f"{kernel}: {named} ends with code {done.returncode}: {output[-200:].strip()}")
+    return output
 
 
 def _number(pattern: str, text: str) -> int | None:

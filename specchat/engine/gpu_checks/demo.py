@@ -1,4 +1,4 @@
-"""The embedded pair on the GPU: against the CPU, captured against eager, and what its steps cost."""
+"""The embedded pair on the GPU: against the CPU, captured against eager, and its step costs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -17,33 +17,33 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
-from specchat.engine.runners.host import OwnModel, host_model
+from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.runners.runner import Runner
 
 CONTEXT = 512
 PROMPT = tuple(range(20, 120))
 TOKENS = 200
-"""Of a reply: with the prompt it crosses a boundary of attention's splits."""
+"""Length of a reply: with the prompt it crosses a boundary of attention's splits."""
 ROWS = 16
-"""Tokens of a pass of which all logits are wanted."""
+"""Tokens of a pass with all logits."""
 LENGTHS = (1, 5, 15)
 SAMPLINGS = {"greedy": Sampling(), "filtered": Sampling(seed=4, temperature=0.8, top_k=50, top_p=0.9)}
 APART: Mapping[Quant | None, tuple[float, float]] = {None: (0.03, 0.3), "nf4": (0.15, 1.0)}
-"""How far logits may be from the CPU's in float32, on average and at most, in their standard deviations.
+"""Allowed mean and largest error of logits against the CPU in float32, in standard deviations.
 
-Weights are rounded to bfloat16 before they are quantised on a GPU: some get another of the 16 values.
+Weights are rounded to bfloat16 before they are quantised on a GPU: some get another code.
 """
 
 
 def decoder(folder: Path, quant: Quant | None, device: torch.device, context: int = CONTEXT) -> DeviceDecoder:
-    """A model in the precision that pairs have on a GPU, float32 under the interpreter."""
+    """Load a model in the precision of pairs on a GPU, float32 under the interpreter."""
     checkpoint = Checkpoint.open(folder)
     weights = load(checkpoint, quant, device, place.dtype() if device.type == "cuda" else torch.bfloat16)
     return DeviceDecoder(checkpoint.config, weights, context, device, weights.embed.dtype)
 
 
 def runner(demo: Path, quant: Quant | None, captured: bool) -> Runner:
-    """The pair, its target quantised as asked."""
+    """Load the pair, with its target quantised as `quant`."""
     device = place.gpu()
     target, draft = decoder(demo / "target", quant, device), decoder(demo / "draft", None, device)
     return device_runner(target, draft, target.config.vocab, device, captured)
@@ -58,11 +58,11 @@ def write(
     tokens: int = TOKENS,
     acceptance: Acceptance = "coupled",
 ) -> list[int]:
-    """The `tokens` that a strategy writes after `prompt`, whatever ends a reply."""
+    """token_ids of a reply of a strategy to `prompt`; end-of-text tokens do not end it."""
     begun = list(prompt)
     pair.target.keep(0)
     pair.target.begin(begun)
-    # Some share what they know of the text: all are told of it, as a session does.
+    # Drafters may share their knowledge of the text: notify all of them, as a session does.
     for drafter in pair.drafters.values():
         drafter.forget()
         drafter.begin(begun)
@@ -79,12 +79,12 @@ def in_bfloat16(notes: Notes) -> None:
 
 
 def in_nf4(notes: Notes) -> None:
-    """The same with NF4 weights."""
+    """Logits and a greedy reply with NF4 weights, GPU against CPU."""
     against_the_cpu(notes, "nf4")
 
 
 def against_the_cpu(notes: Notes, quant: Quant | None) -> None:
-    """Note how far logits are apart over a text, and expect greedy replies to part at a near-tie alone."""
+    """Note errors of logits over a text; greedy replies may differ only from a near-tie on."""
     device = place.gpu()
     host = host_model(Checkpoint.open(notes.demo / "target"), CONTEXT, quant)
     chosen = _greedy(host, TOKENS)
@@ -122,8 +122,8 @@ def logits(model: DeviceDecoder, text: Sequence[int]) -> Tensor:
     return torch.cat(found)
 
 
-def _greedy(host: OwnModel, tokens: int) -> list[int]:
-    """The likeliest token after each other."""
+def _greedy(host: NativeModel, tokens: int) -> list[int]:
+    """Greedy continuation of the prompt by `tokens` tokens."""
     text = list(PROMPT)
     for first in range(0, len(text) - 1, ROWS):
         host.forward(text[first : min(first + ROWS, len(text) - 1)], first)
@@ -133,7 +133,7 @@ def _greedy(host: OwnModel, tokens: int) -> list[int]:
 
 
 def captured_and_eager(notes: Notes) -> None:
-    """Every strategy and length in captured graphs writes what plain eager launches write."""
+    """Check that every strategy and length in captured graphs writes the text of plain eager launches."""
     eager, captured = runner(notes.demo, "nf4", captured=False), runner(notes.demo, "nf4", captured=True)
     for name, sampling in SAMPLINGS.items():
         plain = write(eager, "plain", 0, sampling)
@@ -148,7 +148,7 @@ def captured_and_eager(notes: Notes) -> None:
 
 
 def verify_cost(notes: Notes) -> None:
-    """v(M): what a step costs that verifies M tokens, in plain steps."""
+    """v(M): cost of verifying M tokens, in plain steps."""
     pair, plain = runner(notes.demo, "nf4", captured=True), 0.0
     for length in (0, 1, 3, 7, 15):
         steps = _steps(pair, length, 40)[10:]
@@ -158,7 +158,7 @@ def verify_cost(notes: Notes) -> None:
 
 
 def _steps(pair: Runner, length: int, count: int) -> list[tuple[float, float]]:
-    """Milliseconds of verifying and drafting, of so many steps."""
+    """Milliseconds of verifying and drafting, for each of some steps."""
     pair.target.keep(0)
     pair.target.begin(list(PROMPT))
     drafter = pair.drafters["draft" if length else "plain"]
@@ -182,7 +182,7 @@ def trace(notes: Notes) -> None:
 
 
 def profiled(work: Callable[[], object], out: Path | None) -> list[dict[str, Any]]:
-    """Device time of the busiest kernels while `work` runs; trace.json in `out` opens in a browser's tracing page."""
+    """Device time of the busiest kernels while `work` runs; trace.json in `out` opens in Perfetto."""
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
@@ -221,7 +221,7 @@ def memory(notes: Notes) -> None:
 
 
 def bandwidth(notes: Notes, mib: int = 512) -> None:
-    """Bytes a second that the GPU's memory gives: a copy, and a sum that only reads."""
+    """Memory bandwidth in bytes a second: of a copy, and of a sum, which only reads."""
     device = place.gpu()
     source = torch.ones(mib << 18, device=device)
     target, total = torch.empty_like(source), torch.empty((), device=device)

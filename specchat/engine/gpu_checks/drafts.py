@@ -1,4 +1,4 @@
-"""Kernels that drafts of a model need: drawn chains judged by ratio and as blocks, and trees that grow."""
+"""Kernels of drafts by a model: sampled chains verified by ratio and as blocks, and grown trees."""
 
 from dataclasses import replace
 
@@ -28,11 +28,11 @@ DRAFTED = 4
 SEEDS = 4
 SAMPLED = Sampling(temperature=0.9)
 LEVELS, KEPT = 3, 9
-"""Of a tree: levels, and nodes that stay."""
+"""Levels of a tree, and its nodes."""
 
 
 def sampled(notes: Notes) -> None:
-    """Drawn chains, judged by ratio and as a block, against the host's sampler and judge."""
+    """Sampled chains, verified by ratio and as a block, against the host."""
     judgements: tuple[Acceptance, ...] = ("ratio", "block")
     for acceptance in judgements:
         for seed in range(SEEDS):
@@ -42,7 +42,7 @@ def sampled(notes: Notes) -> None:
 
 
 def judged(acceptance: Acceptance, seed: int) -> tuple[list[int], list[int]]:
-    """Tokens accepted, places tested, and the token after them, of the device and of the host."""
+    """Accepted tokens, tested positions, the next token and the draft, of the device and of the host."""
     device, sampling = place.device(), replace(SAMPLED, seed=seed)
     drawn = 2.5 * torch.randn(2, DRAFTED + 1, VOCAB, generator=torch.Generator().manual_seed(seed))
     logits, drafting = drawn[0], drawn[0] + drawn[1] / 2.5
@@ -77,7 +77,7 @@ def judged(acceptance: Acceptance, seed: int) -> tuple[list[int], list[int]]:
 
 
 def grown(notes: Notes) -> None:
-    """A tree by the likeliest paths, against the same in torch."""
+    """A tree of the likeliest paths, against the same in torch."""
     device = place.device()
     table = 3 * torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(41))
     state, scored = VerifyState.create(VOCAB, ROWS, device), Scored.create(WIDTH, VOCAB, device)
@@ -103,14 +103,17 @@ def grown(notes: Notes) -> None:
 
 
 def likeliest(table: Tensor) -> list[tuple[int, int]]:
-    """Tokens and parents of the KEPT best nodes, each level going on from the best WIDTH of the one before."""
-    laws = table.double().softmax(-1)
+    """Tokens and parents of the KEPT best nodes; each level extends the best WIDTH nodes of the one before."""
+    probabilities = table.double().softmax(-1)
     pool, frontier = list[tuple[float, int, int]](), [(1.0, PROMPT[-1], -1)]
     for _ in range(LEVELS):
         first = len(pool)
         for value, token, at in frontier:
-            pool += [(value * float(laws[token, t]), t, at) for t in laws[token].topk(WIDTH).indices.tolist()]
+            pool += [
+                (value * float(probabilities[token, t]), t, at)
+                for t in probabilities[token].topk(WIDTH).indices.tolist()
+            ]
         best = sorted(range(first, len(pool)), key=lambda i: -pool[i][0])[:WIDTH]
         frontier = [(pool[at][0], pool[at][1], at) for at in best]
-    stay = sorted(sorted(range(len(pool)), key=lambda i: -pool[i][0])[:KEPT])
-    return [(pool[i][1], stay.index(pool[i][2]) + 1 if pool[i][2] >= 0 else 0) for i in stay]
+    best_nodes = sorted(sorted(range(len(pool)), key=lambda i: -pool[i][0])[:KEPT])
+    return [(pool[i][1], best_nodes.index(pool[i][2]) + 1 if pool[i][2] >= 0 else 0) for i in best_nodes]

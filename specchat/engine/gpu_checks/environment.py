@@ -1,4 +1,4 @@
-"""The GPU that would be used, or why none is, and what its driver, torch and Triton say."""
+"""The GPU that pairs use, or the reason why there is none, with driver, torch and Triton."""
 
 import os
 from typing import Any
@@ -37,17 +37,17 @@ VARIABLES = (
     "TRITON_LIBCUDA_PATH",
     "TRITON_PTXAS_PATH",
 )
-"""Environment variables that are noted; each by its name, since others hold keys and tokens."""
+"""Environment variables to note; no others, which may hold keys and tokens."""
 
 
 def look(notes: Notes) -> None:
-    """One row of figures; "gpu" is the one that pairs run on, and otherwise "none" says why."""
+    """Note a row on the software and a row for each GPU; "gpu" is the one of pairs, "none" the reason without one."""
     found: dict[str, Any] = {
         "torch": torch.__version__,
         "built for CUDA": torch.version.cuda,
         "built for ROCm": torch.version.hip,
         "C compiler": toolchain.compiler(),
-        "missing for Triton": toolchain.lacking() or None,
+        "missing for Triton": toolchain.unsupported() or None,
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
     }
     gpu = find_gpu()
@@ -62,7 +62,7 @@ def look(notes: Notes) -> None:
         try:
             seen = torch.cuda.get_device_properties(index)
         except (RuntimeError, AssertionError) as error:
-            # The driver counts it, and CUDA does not start: it is full, in use or lost.
+            # The driver counts the GPU, but CUDA does not start: it is full, in use or lost.
             notes.row(index=index, error=first_line(error))
             continue
         uuid = str(getattr(seen, "uuid", ""))

@@ -29,9 +29,9 @@ from specchat.engine.pair import QUANTS, Quant
 
 EPS = 1e-5
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
-"""Largest difference of values near 1 that are stored so."""
+"""Allowed difference of values near 1, by dtype."""
 PRODUCT = 4e-6
-"""Largest difference of a product, in parts of the sum of magnitudes."""
+"""Allowed difference of a product, relative to the sum of magnitudes."""
 ROWS = (1, 16, 17, 64)
 MASKS = [0b1, 0b11, 0b101, 0b1011, 0b10011]
 """A tree of a root, two children, and two children of the first of these."""
@@ -42,7 +42,7 @@ SAMPLINGS = {
     "penalties": Sampling(seed=5, temperature=0.8, repetition_penalty=1.3, frequency_penalty=0.2, logit_bias={4: 2.0}),
 }
 VOCAB = 5000
-"""More than one program of `process` handles."""
+"""Larger than the part of one program of `process`."""
 
 
 def all_kernels(notes: Notes) -> None:
@@ -94,7 +94,7 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
 
 
 def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
-    """A random matrix, as a pair with such weights has it."""
+    """A random matrix, quantised as `quant`."""
     dense = place.random(outputs, inputs, seed=outputs).div(inputs**0.5).to(place.dtype())
     return dense if quant is None else quantise(dense, quant)
 
@@ -125,7 +125,7 @@ def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int
 
 
 def attended(rows: int, start: int, heads: int, kv: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values; what no row may see is not a number."""
+    """Queries, keys and values, with NaN at positions that no row attends to."""
     dtype, capacity = place.dtype(), 64 * ((start + rows) // 64 + 2)
     query = place.random(rows, heads, dim, seed=8, dtype=dtype)
     keys, values = place.random(2, kv, capacity, dim, seed=9, dtype=dtype)
@@ -134,7 +134,7 @@ def attended(rows: int, start: int, heads: int, kv: int, dim: int) -> tuple[Tens
 
 
 def run_attention(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
-    """What the kernels make of it: [rows, heads * D]."""
+    """Attention by the kernels: [rows, heads * D]."""
     rows, heads, dim = query.shape
     out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
     space = workspace(rows, heads, dim, keys.shape[1], query.device)
@@ -145,7 +145,7 @@ def run_attention(query: Tensor, keys: Tensor, values: Tensor, start: int, masks
 
 
 def verdicts(notes: Notes) -> None:
-    """What a step makes of its drafts: from logits to accepted tokens, against the host's sampler and judge."""
+    """Verification of drafts from logits to accepted tokens, against the host."""
     rows, device = 4, place.device()
     logits = 3 * torch.randn(rows, VOCAB, generator=torch.Generator().manual_seed(12))
     for name, sampling in SAMPLINGS.items():
@@ -170,7 +170,7 @@ def verdicts(notes: Notes) -> None:
 
 
 def _likely(sampler: Sampler, logits: Tensor) -> list[int]:
-    """A draft of which the first two tokens are the target's own choices, and the third is not."""
+    """A draft of two tokens that the target chooses and a third that it does not."""
     history, drafts = History(PROMPT), list[int]()
     for row in range(2):
         drafts.append(sampler.choose(logits[row], len(PROMPT) + row, history))
@@ -180,7 +180,7 @@ def _likely(sampler: Sampler, logits: Tensor) -> list[int]:
 
 
 def moved(notes: Notes) -> None:
-    """Entries of an accepted path of a tree: they follow each other afterwards."""
+    """Copy of the KV entries of an accepted path of a tree to consecutive positions."""
     device, start = place.device(), 5
     state = VerifyState.create(VOCAB, 16, device)
     keys, values = place.random(2, 2, 2, 64, 16, seed=13, dtype=place.dtype())

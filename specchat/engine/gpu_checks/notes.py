@@ -1,4 +1,4 @@
-"""The figures of one check, written as they come: a check that is killed leaves those it had."""
+"""The figures of one check, written at once, so that a killed check leaves them."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class Unavailable(Exception):
 
 @dataclass
 class Notes:
-    """Rows of figures and sentences on what is wrong; a folder gets both as they come, None keeps them here.
+    """Rows of figures, and sentences on faults; both are written to a folder at once, unless it is None.
 
     `demo` is the folder of the embedded models.
     """
@@ -27,27 +27,27 @@ class Notes:
     wrong: list[str] = field(default_factory=list)
 
     def row(self, **figures: Any) -> None:
-        """Note figures by name; one that is infinite or not a number as its name, since JSON has none for it."""
-        figures = {name: _told(figure) for name, figure in figures.items()}
+        """Note figures by name; infinity and NaN as text, which JSON lacks."""
+        figures = {name: _encodable(figure) for name, figure in figures.items()}
         self.rows.append(figures)
         if self.out is not None:
             with (self.out / ROWS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(figures, allow_nan=False) + "\n")
 
     def expect(self, right: bool, words: str) -> None:
-        """Note `words` as wrong unless `right`; the check goes on."""
+        """Note `words` as a fault unless `right`; the check continues."""
         if not right:
             self.wrong.append(words)
             if self.out is not None:
                 (self.out / WRONGS).write_text(json.dumps(self.wrong), encoding="utf-8")
 
     def within(self, what: str, error: float, allowed: float, **figures: Any) -> None:
-        """Note an error and expect it to be at most `allowed`; not a number is too much."""
+        """Note an error and expect at most `allowed`; NaN is a fault."""
         self.row(what=what, **figures, error=error, allowed=allowed)
         self.expect(error <= allowed, f"{what}: off by {error:.2g}, and {allowed:.2g} is allowed")
 
 
-def _told(figure: Any) -> Any:
+def _encodable(figure: Any) -> Any:
     return str(figure) if isinstance(figure, float) and not isfinite(figure) else figure
 
 

@@ -1,4 +1,4 @@
-"""Where a check computes: on the GPU, or in main memory under the interpreter."""
+"""The device of a check: the GPU, or main memory under the interpreter."""
 
 import os
 
@@ -9,12 +9,12 @@ from specchat.engine.gpu_checks.notes import Unavailable
 
 
 def on_gpu() -> bool:
-    """Whether kernels run on a GPU; a card that they cannot run on may be there, too."""
+    """True where kernels run on a GPU, not under the interpreter."""
     return torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1"
 
 
 def device() -> torch.device:
-    """The GPU, or main memory where kernels are interpreted."""
+    """The GPU, or main memory under the interpreter."""
     return torch.device("cuda" if on_gpu() else "cpu")
 
 
@@ -22,7 +22,7 @@ def gpu() -> torch.device:
     """The GPU.
 
     Raises:
-        Unavailable: kernels run on none.
+        Unavailable: there is none.
     """
     if not on_gpu():
         raise Unavailable("no GPU")
@@ -30,7 +30,7 @@ def gpu() -> torch.device:
 
 
 def dtype() -> torch.dtype:
-    """The precision that pairs compute in here; the interpreter is quick and exact in float32 alone."""
+    """The precision of pairs; float32 under the interpreter, which is fast and exact only there."""
     return torch.bfloat16 if on_gpu() else torch.float32
 
 
@@ -41,6 +41,6 @@ def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor
 
 
 def largest(difference: Tensor) -> float:
-    """The largest magnitude, infinite where something is not a number."""
+    """The largest magnitude; infinity if there is a NaN."""
     worst = difference.abs().max()
     return float(worst) if torch.isfinite(worst) else float("inf")

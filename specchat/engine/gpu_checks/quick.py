@@ -1,4 +1,4 @@
-"""The part of the checks that goes before every first load on a GPU: seconds at most, once kernels are compiled."""
+"""Quick checks before the first load on a GPU: at most seconds, once kernels are compiled."""
 
 import torch
 
@@ -20,7 +20,7 @@ def quick(notes: Notes) -> None:
 
 
 def kernels(notes: Notes) -> None:
-    """All of it but what is captured."""
+    """Quick checks without captured graphs."""
     for quant in (None, *QUANTS):
         product(notes, quant)
         products(notes, quant, COMPANY)
@@ -30,7 +30,7 @@ def kernels(notes: Notes) -> None:
 
 
 def captured(notes: Notes) -> None:
-    """A captured product follows what its input holds at each replay, bit for bit as an eager one."""
+    """Check that a captured product uses its present input at each replay, bit for bit like an eager one."""
     device = place.device()
     weight = weight_of(None, 64, 256)
     x = place.random(8, 256, seed=31, dtype=place.dtype())

@@ -1,4 +1,4 @@
-"""The quick part of the checks, once for each card, driver and version: how it ended is remembered."""
+"""The quick checks, once for each GPU, driver and version, with a record of the result."""
 
 import logging
 from collections.abc import Callable
@@ -15,15 +15,15 @@ from specchat.engine.out_of_memory import ran_out
 
 
 def wrong(notify: Callable[[str], None]) -> str:
-    """What is wrong with the kernels on this GPU, as a clause; "" where nothing is.
+    """Fault of the kernels on this GPU, as a clause; "" where there is none.
 
     Raises:
-        Exception: an error after which this process can use the GPU no more.
+        Exception: an error after which this process cannot use the GPU any more.
     """
     record = card.record()
     known = record.wrong("kernels")
     if known is not None:
-        # In a reply, perhaps: no check need have failed.
+        # Perhaps in a reply, not in a check.
         return known and f"the GPU failed before ({known})"
     notify("checking the kernels")
     notes = Notes()
@@ -38,7 +38,7 @@ def wrong(notify: Callable[[str], None]) -> str:
             raise
         record.forget("kernels")
         logging.getLogger(__name__).warning("the GPU could not be checked", exc_info=True)
-        # Memory that ran out says nothing of kernels, and is told by what is loaded next.
+        # Lack of memory is no fault of kernels; the load that follows reports it.
         return "" if ran_out(error) else _failed(first_line(error))
     words = notes.wrong[0] if notes.wrong else ""
     record.keep("kernels", words)
@@ -50,7 +50,7 @@ def _failed(words: str) -> str:
 
 
 def _compile_ahead(notify: Callable[[str], None]) -> None:
-    """Compile at a time what the quick part launches; without, each kernel would be compiled at its first launch."""
+    """Compile the kernels of the quick checks in parallel, before their first launches."""
     try:
         compile_all(rehearsed(lambda: quick.kernels(Notes())), notify)
     except Exception:

@@ -1,4 +1,4 @@
-"""Bits of a row alone against the same row in company, and of a tree's node against the end of a chain."""
+"""Bits of a row alone against the same row in larger passes, and of a tree's node against the end of a chain."""
 
 from collections.abc import Callable
 
@@ -15,15 +15,15 @@ from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS, Quant
 
 COMPANY = (2, 8, 16, 17, 33, 64)
-"""Rows of a pass, on both sides of each number of tiles."""
+"""Numbers of rows in a pass, on both sides of the tile boundaries."""
 PLACES = (0, 1, 7, 15, 16, 32, 63)
-"""Rows that are computed alone."""
+"""Rows computed alone."""
 STARTS = (0, 200, 250, 300)
-"""Entries before a tree: its nodes lie before, across and after a boundary of attention's splits."""
+"""KV entries before a tree: its nodes lie before, across and after a boundary of attention's splits."""
 
 
 Run = Callable[[int, int], Tensor]
-"""(first row, rows) -> what a pass over these rows makes, row by row."""
+"""(first row, rows) -> result of a pass over these rows, row by row."""
 
 
 def alone(notes: Notes) -> None:
@@ -35,7 +35,7 @@ def alone(notes: Notes) -> None:
 
 
 def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
-    """Of x @ weight^T in one format."""
+    """Rows of x @ weight^T in one format."""
     outputs, inputs = 64, 256
     try:
         weight = weight_of(quant, outputs, inputs)
@@ -53,7 +53,7 @@ def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPA
 
 
 def chains(notes: Notes, company: tuple[int, ...] = COMPANY) -> None:
-    """Of attention, each row with the entries that it has in company."""
+    """Rows of attention, each over the same KV entries."""
     query, keys, values = attended(max(company), 250, 4, 2, 64)
 
     def run(first: int, rows: int) -> Tensor:
@@ -63,7 +63,7 @@ def chains(notes: Notes, company: tuple[int, ...] = COMPANY) -> None:
 
 
 def norms(notes: Notes) -> None:
-    """Of norm and activation."""
+    """Rows of norm and activation."""
     hidden, dtype = 1100, place.dtype()
     residual, partials = place.random(64, hidden, seed=22), place.random(3, 64, hidden, seed=23)
     weight = place.random(hidden, seed=24)
@@ -83,7 +83,7 @@ def norms(notes: Notes) -> None:
 
 
 def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPANY) -> None:
-    """Expect rows of passes to be, bit for bit, those rows alone."""
+    """Expect rows of larger passes to equal, bit for bit, those rows alone."""
     single = {row: run(row, 1)[0] for row in PLACES if row < max(company)}
     for rows in company:
         made = run(0, rows)
@@ -93,7 +93,7 @@ def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPAN
 
 
 def trees(notes: Notes, starts: tuple[int, ...] = STARTS) -> None:
-    """Attention of a tree's nodes against the ends of chains of the same entries."""
+    """Attention of a tree's nodes against the ends of chains of the same KV entries."""
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 1, 3, 5]]
     masks = [sum(1 << node for node in path) for path in paths]
     for start in starts:

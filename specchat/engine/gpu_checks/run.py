@@ -1,4 +1,4 @@
-"""One check, which has this process to itself."""
+"""The process of one check."""
 
 import faulthandler
 import os
@@ -15,8 +15,8 @@ from specchat.engine.out_of_memory import ran_out
 def main(named: str, out: str, demo: str, gpu: str = "") -> int:
     """Run the check "module:function" and return this process's exit code.
 
-    The folder `out` gets figures and what is wrong as they come; `demo` has the embedded models; `gpu` is the card that
-    was found before, which the check must find again. Where it cannot run here, the last line of the output says why.
+    The folder `out` gets figures and faults at once; `demo` has the embedded models; `gpu` is the GPU found before,
+    which must be found again. If the check cannot run here, the last line of the output is the reason.
     """
     faulthandler.enable()
     if os.environ.get("TRITON_INTERPRET") == "1":

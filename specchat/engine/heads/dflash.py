@@ -23,7 +23,7 @@ from specchat.engine.heads.layer import BlockLayer
 from specchat.engine.heads.target import Embedding, Scores, StandIn, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix, Norm
 from specchat.engine.reference.layer import norm
@@ -67,7 +67,7 @@ class DFlashHead(StandIn):
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._scores = Scores(weights, tensors, model, given.proposes, hidden)
             self._more(files, weights)
-        model.tap(given.recipe.aux_layers)
+        model.record_states(given.recipe.aux_layers)
         self.places = self.wanted = self._block_size - given.first
         """How many tokens after the pending one are guessed, and how many of these are asked for."""
         self._before: list[int] = []
@@ -85,7 +85,7 @@ class DFlashHead(StandIn):
         self._remember(start, start + len(tokens))
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """The block's row that guesses what follows the last token, float32 [1, hidden].
 
         The pass is made where that is the pending token. What comes after it are drafted tokens, one at a time.

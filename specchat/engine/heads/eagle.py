@@ -40,7 +40,7 @@ class EagleHead(FeatureHead):
             self._fc = tensors.read(weights, biased(weights, Matrix(("fc",), (hidden,), 2 * hidden)))
             self._layer = self._read_layer(weights, recipe.layers[0], compiles(shape))
             self._embedding = Embedding(weights, tensors, model, hidden)
-        model.tap(recipe.aux_layers)
+        model.record_states(recipe.aux_layers)
 
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.normed(states)

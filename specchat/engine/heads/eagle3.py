@@ -27,8 +27,8 @@ from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import fits_target, proposed, stored
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.going import Going
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix, Norm
@@ -78,7 +78,7 @@ class Eagle3Head(FeatureHead):
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._given = given
             self._chain = self._one_go(weights, model)
-        model.tap(given.aux_layers)
+        model.record_states(given.aux_layers)
         logging.getLogger(__name__).info(
             "%s of %s: hidden states after %s layers, norm_before_residual %s",
             self.kind,
@@ -109,15 +109,15 @@ class Eagle3Head(FeatureHead):
         )
 
     @torch.inference_mode()
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         """As `CachedDecoder.drafted`."""
         del skip
         last = start + len(tokens) - 1
-        if self._chain is None or not start or len(tokens) > TILE or last + going.limit > self.context:
+        if self._chain is None or not start or len(tokens) > TILE or last + chain.limit > self.context:
             return []
         known = max(start - 1, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(start - 1, known), self._made[known:last]])
-        return self._chain.drafted(tokens, start, features, going)
+        return self._chain.drafted(tokens, start, features, chain)
 
     def feature(self, states: Tensor) -> Tensor:
         tensors = self._tensors

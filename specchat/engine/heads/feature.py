@@ -15,7 +15,7 @@ from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Layer
 
@@ -76,7 +76,7 @@ class FeatureHead(StandIn):
         """The features that rows of `step` stand for."""
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         if runs is not None:
             return self._level(tokens, start, runs)
         # No feature comes before the first token of a text.
@@ -100,22 +100,22 @@ class FeatureHead(StandIn):
         self._made.index_copy_(0, slots + 1, self.fed_on(hidden))
         return hidden
 
-    def _level(self, tokens: Sequence[int], start: int, runs: Runs) -> Tensor:
+    def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:
         """Nodes of one level: node r of the stash stands in slot start + r, and sees the text and its own path."""
-        if not runs.stashed:
+        if not runs.scratch_row:
             self._nodes, self._path = [], {}
         rows = len(tokens)
-        seen = torch.zeros(rows, start + runs.stashed + rows, dtype=torch.bool)
+        seen = torch.zeros(rows, start + runs.scratch_row + rows, dtype=torch.bool)
         seen[:, :start] = True
         before = []
-        for row, (depth, above) in enumerate(zip(runs.depths, runs.before, strict=True)):
+        for row, (depth, above) in enumerate(zip(runs.depths, runs.ancestors, strict=True)):
             self._path |= dict(enumerate(above, depth - len(above)))
             path = [self._path[place] for place in range(1, depth)]
-            self._path[depth] = runs.stashed + row
-            seen[row, [start + node for node in (*path, runs.stashed + row)]] = True
+            self._path[depth] = runs.scratch_row + row
+            seen[row, [start + node for node in (*path, runs.scratch_row + row)]] = True
             before.append(self._nodes[path[-1]] if path else self._made[start])
         positions = torch.tensor([start + depth - 1 for depth in runs.depths])
-        at = Places(start + runs.stashed, positions.to(self._made.device), seen.to(self._made.device))
+        at = Places(start + runs.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
         hidden = self.step(self.embedded(tokens), torch.stack(before), at)
         self._nodes += self.fed_on(hidden)
         return hidden

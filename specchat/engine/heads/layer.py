@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.engine.heads.tensors import HeadTensors, stored
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE
-from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Layer, Matrix
@@ -110,7 +110,7 @@ class HeadLayer:
         """
         self.of = of = tensors.read_layer(weights, of)
         self._tensors = tensors
-        slots = -(-(context + STASH_ROWS) // LANES) * LANES
+        slots = -(-(context + MAX_TREE_NODES) // LANES) * LANES
         self._cache = HeadCache(of.mixer, slots, weights.device)
         self.compiled: Chained | None = None
         if compiled:

@@ -22,7 +22,7 @@ from specchat.engine.heads.target import StandIn, Target
 from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
@@ -57,7 +57,7 @@ class MedusaHeads(StandIn):
                     f"{files.folder} holds no Medusa heads with {blocks} block{'s' * (blocks != 1)} each: tensor "
                     f"0.{blocks}.weight is missing."
                 )
-        model.tap(self.recipe.aux_layers)
+        model.record_states(self.recipe.aux_layers)
         self._next = 0
 
     @property
@@ -65,7 +65,7 @@ class MedusaHeads(StandIn):
         """How many tokens after the pending one are guessed."""
         return len(self._heads)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """The state that the head of this place has before its scores, the same for each token: heads see no drafts."""
         known = len(self.target.tokens)
         self._next = runs.depths[0] if runs is not None else start + len(tokens) - 1 - known

@@ -51,7 +51,7 @@ class MtpHead(FeatureHead):
             self._joined = tensors.read(weights, Matrix((f"{PREFIX}input_proj",), (hidden,), 2 * hidden))
             self._layer = self._read_layer(weights, recipe.layers[0], compiles(given.shape))
         self._normed = given.normed
-        model.tap(recipe.aux_layers)
+        model.record_states(recipe.aux_layers)
 
     def feature(self, states: Tensor) -> Tensor:
         return self.target.model.normed(states) if self._normed else states

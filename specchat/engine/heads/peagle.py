@@ -16,7 +16,7 @@ from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.strategy import Head
 
@@ -48,7 +48,7 @@ class PEagleHead(Eagle3Head):
         """How many places a pass up to the pending token guesses."""
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         known = len(self.target.tokens)
         if start > known:  # drafted tokens: their places were guessed with the first
             return self._guessed[start - known :][: len(tokens)]

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.plan import Place
-from specchat.engine.model.runs import STASH_ROWS
+from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import brief, fits
 from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe
 from specchat.engine.strategies import HEADS
@@ -52,7 +52,7 @@ class HeadRecipe:
         On a GPU weights and hidden states have 16 bits, on a processor 32 or, where no more are needed, 16.
         """
         parameters = files.values if self.parameters is None else self.parameters
-        positions = min(context, target.longest) + STASH_ROWS  # a tree's hidden states stand apart from the text's
+        positions = min(context, target.longest) + MAX_TREE_NODES  # a tree's hidden states stand apart from the text's
         states = len(set(self.aux_layers)) * target.hidden
         own = self.feature + sum(layer.mixer.entry for layer in self.layers)
         if place == "cuda":

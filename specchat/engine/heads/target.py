@@ -16,7 +16,7 @@ from specchat.engine.heads.tensors import HeadTensors, proposed
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
@@ -49,7 +49,7 @@ class Target(Model, Protocol):
         """As `CachedDecoder.packed_embeddings`."""
         ...
 
-    def tap(self, layers: Sequence[int]) -> object:
+    def record_states(self, layers: Sequence[int]) -> object:
         """Keep the hidden states after so many layers too, 0 being the embeddings, of all tokens from here on."""
         ...
 
@@ -89,7 +89,7 @@ class StandIn(ABC):
         self.vocab, self.context = target.model.vocab, target.model.context
 
     @abstractmethod
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """As `HostModel.forward`; trees come level by level (`runs.Levels`), and nothing is ever left out."""
 
     @abstractmethod

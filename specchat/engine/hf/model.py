@@ -13,7 +13,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import OpaqueCache, RollbackCache
 from specchat.engine.hf.positions import fix_frequencies
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.runs import Runs
+from specchat.engine.model.tree_layout import Layout
 
 MAX_REREAD_TOKENS = 16
 """Tokens that a pass rereads beside its own. More go into a pass before it, whose end the next one can start from."""
@@ -64,7 +64,7 @@ class HfModel:
     def block(self) -> int:
         return self.context if self.alone else BLOCK
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         """Run `tokens` at position `start`.
 
         Returns:

@@ -1,4 +1,4 @@
-"""From a pair's description to a session."""
+"""Loading: from a pair's description to a session."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,7 @@ from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.gpu_record import GpuRecord
-from specchat.engine.loading.next_best import KernelsUnfit, instead
+from specchat.engine.loading.next_best import KernelsUnsupported, instead
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategy import resolved
@@ -16,12 +16,12 @@ from specchat.engine.strategy import resolved
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None] = lambda: None) -> Session:
     """Load a pair and measure it.
 
-    What our own decoder does not run goes to transformers, which the pair's info tells; so does what its kernels cannot
-    run on a GPU that is there, and to the CPU where transformers cannot either.
-    `make_room` is called once all files are there and fit together, before they are read into memory.
+    A model that the native decoder does not support runs by transformers, with a note in the pair's info. So does a
+    pair on a GPU that the kernels do not support; where transformers fails there too, the CPU runs it. `make_room` is
+    called when all files are found and match, before they are read into memory.
 
     Raises:
-        EngineError: a model that cannot be found, read, or run by this version.
+        EngineError: a model cannot be found, read, or run by this version.
     """
     if pair.backend not in BACKENDS:
         raise ModelError(f'{pair.id}: there is no backend "{pair.backend}" ({", ".join(BACKENDS)}).')
@@ -36,8 +36,8 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         if pair.backend != DEFAULT_BACKEND:
             raise
         note = f"transformers runs this pair: {foreign.reason}"
-    except KernelsUnfit as unfit:
-        return instead(pair, unfit, lambda other: _loaded(other.backend, other, progress, make_room))
+    except KernelsUnsupported as unsupported:
+        return instead(pair, unsupported, lambda other: _loaded(other.backend, other, progress, make_room))
     session = _loaded(HF_BACKEND, pair, progress, emptied)
     session.info = replace(session.info, note="; ".join(part for part in (note, session.info.note) if part))
     return session

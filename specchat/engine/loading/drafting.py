@@ -1,4 +1,4 @@
-"""What a draft needs to draft for a target whose tokens may be others."""
+"""Conditions of cross-tokenizer drafting, and its notes."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from specchat.engine.pair import ModelSource, PairSpec
 
 
 def vocabulary_map_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> VocabularyMap | None:
-    """How the tokens of a pair's models translate; None where they are the same.
+    """The vocabulary map of a pair's models; None where their tokens are the same.
 
     Raises:
         ModelError: they have none in common.
@@ -27,7 +27,7 @@ def vocabulary_map_of(pair: PairSpec, target: Tokenizer, draft: Tokenizer) -> Vo
 
 
 def on_the_host(pair: PairSpec) -> PairSpec:
-    """`pair` with its draft on the host, where tokens are translated.
+    """`pair` with its draft on the host, where tokens are mapped.
 
     Raises:
         EngineError: "config": the draft is to run on the GPU.
@@ -44,7 +44,7 @@ def on_the_host(pair: PairSpec) -> PairSpec:
 
 
 def unrestricted(pair: PairSpec) -> str:
-    """That a draft vocabulary is not used, in a sentence; empty where there is none."""
+    """A sentence that the draft vocabulary is not used; empty where there is none."""
     return (
         ""
         if pair.draft_vocabulary is None
@@ -53,10 +53,10 @@ def unrestricted(pair: PairSpec) -> str:
 
 
 def words_of(vocabulary_map: VocabularyMap | None) -> str:
-    """The note about tokens that differ."""
+    """The note about cross-tokenizer drafting, if any."""
     return "" if vocabulary_map is None else vocabulary_map.summary
 
 
 def noted(*notes: str) -> str:
-    """Notes as one."""
+    """Join the notes that are not empty."""
     return "; ".join(note for note in notes if note)

@@ -1,11 +1,11 @@
-"""Pairs whose target llama.cpp runs; the draft is a GGUF file too, or a checkpoint that our own decoder runs."""
+"""Pairs whose target llama.cpp runs; the draft is a GGUF file too, or a checkpoint that the native decoder runs."""
 
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
 from specchat.engine.api import Loading
-from specchat.engine.backends import GGUF_BACKEND, LACKS, plain_only
+from specchat.engine.backends import GGUF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
@@ -35,7 +35,7 @@ Progress = Callable[[Loading], None]
 
 
 def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> Session:
-    """As `loading.load`."""
+    """Load a pair; see `loading.load`."""
     started = perf_counter()
     leave_one_core()
     if not pair.target.is_gguf:
@@ -77,7 +77,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         threads=0 if on_gpu else target.threads,
         place="cuda" if on_gpu else "cpu",
         trees=False,
-        lacks=plain_only(RUNNING) if target.file.recurrent else LACKS[GGUF_BACKEND],
+        unsupported=plain_only(RUNNING) if target.file.recurrent else UNSUPPORTED[GGUF_BACKEND],
         guard=_guard(target, proof),
     )
     progress(Loading("measuring plain speed", 0.9))
@@ -95,10 +95,10 @@ def _guard(target: GgufModel, proof: PaddingProof) -> Guard | None:
 
 
 def _located(source: ModelSource, progress: Progress) -> tuple[Path, bool]:
-    """The file to open, and whether its weights may be arranged anew."""
+    """The file to open, and True where its weights may be repacked."""
     path = first_part(locate_file(source, progress))
     for part in file_parts(path):
-        read_header(part)  # within bounds, which llama.cpp has none of
+        read_header(part)  # checked here, since llama.cpp does not check bounds
     progress(Loading(f"trying {source.short}", 0.05))
     return path, try_file(path)
 
@@ -106,28 +106,28 @@ def _located(source: ModelSource, progress: Progress) -> tuple[Path, bool]:
 def _model(
     pair: PairSpec, source: ModelSource, place: tuple[Path, bool], progress: Progress, share: float
 ) -> GgufModel:
-    def told(read: float) -> None:
+    def report(read: float) -> None:
         progress(Loading(f"reading {source.short}", share + 0.3 * read))
 
     options: GgufOptions = source.gguf
-    path, arranged = place
+    path, repacked = place
     settings = GgufSettings(pair.context or DEFAULT_CONTEXT, options.threads, options.cache, options.flash_attention)
-    model = GgufModel(GgufFile(path, _gpu_layers(source), told, arranged), settings)
+    model = GgufModel(GgufFile(path, _gpu_layers(source), report, repacked), settings)
     if options.threads is None:
         model.choose_threads(counts(CORES))
     return model
 
 
 def counts(cores: int) -> list[int]:
-    """Numbers of threads to try. One core is left free, see `threads.leave_one_core`, unless it is one of few."""
+    """Numbers of threads to try. Unless cores are few, one is left free; see `threads.leave_one_core`."""
     return sorted({1, max(1, cores // 2), cores if cores <= FEW_CORES else cores - 1})
 
 
 def _gpu_layers(source: ModelSource) -> int:
-    """How many layers go to a GPU.
+    """Number of layers on a GPU.
 
     Raises:
-        EngineError: "config": some are asked for, and llama.cpp is built without.
+        EngineError: "config": the pair asks for some, and llama.cpp is built without a GPU.
     """
     offloads, wanted = llama().llama_supports_gpu_offload(), source.gguf.gpu_layers
     if source.device == "cpu":

@@ -1,4 +1,4 @@
-"""The trained heads of a pair: found and weighed before anything is loaded. What is wrong with them stops no pair."""
+"""The trained heads of a pair, found and measured before anything is loaded. Faulty heads do not stop the pair."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ from specchat.engine.strategy import Head, resolved
 
 
 def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None]) -> FoundHeads:
-    """The heads that `pair` names, downloaded first where needed, and the layer that its target brings along."""
+    """Find the heads that `pair` names, downloaded if need be, and the layer that its target includes."""
     files: dict[Head, HeadFiles] = {}
     unsupported: dict[Head, str] = {}
     for head, source in pair.heads.items():
@@ -37,7 +37,7 @@ def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None
 
 
 def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
-    """The heads that fit the free memory beside the models of `plan`, and the plan with them."""
+    """The heads that fit the free memory beside `plan`, and the plan with them."""
     if not heads.files:
         return heads, plan
     place, kind = plan.target.place, "memory" if plan.target.place == "cpu" else "GPU memory"
@@ -65,8 +65,8 @@ def _free_on_gpu() -> int | None:
     return gpu.free if isinstance(gpu, Gpu) else None
 
 
-def told(pair: PairSpec, statuses: tuple[StrategyStatus, ...]) -> str:
-    """That heads which `pair` names are not used, in sentences; empty where all are."""
+def unused_heads(pair: PairSpec, statuses: tuple[StrategyStatus, ...]) -> str:
+    """Sentences on heads that `pair` names and that are not used; empty where all are."""
     families = ((STRATEGIES[status.name].head, status) for status in statuses if not status.available)
     reasons = {
         family.name: status.reason for family, status in families if family is not None and family.name in pair.heads

@@ -1,4 +1,4 @@
-"""Pairs whose target transformers runs; the draft is run by it too, or on the CPU by our own decoder where it can."""
+"""Pairs whose target transformers runs; it or, on the CPU, the native decoder runs the draft."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -6,7 +6,7 @@ from time import perf_counter
 import torch
 
 from specchat.engine.api import Loading
-from specchat.engine.backends import HF_BACKEND, LACKS, plain_only
+from specchat.engine.backends import HF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
@@ -28,17 +28,17 @@ from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
 from specchat.engine.threads import leave_one_core
 
-SPARE = 1 << 30
-"""Bytes that are left for caches and for what a pass takes."""
+RESERVED = 1 << 30
+"""Bytes reserved for caches and the workspace of a pass."""
 
 UNKNOWN = 1 << 50
-"""Bytes that are free where nobody tells."""
+"""Free bytes assumed where torch does not report them."""
 
 Progress = Callable[[Loading], None]
 
 
 def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> Session:
-    """As `loading.load`."""
+    """Load a pair; see `loading.load`."""
     started = perf_counter()
     leave_one_core()
     trusted = pair.trust_remote_code
@@ -75,7 +75,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
 
 
 def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
-    """The target as the runner describes it."""
+    """The target's properties for the runner."""
     return TargetInfo(
         layers=0,
         eos=_ends(target),
@@ -84,13 +84,13 @@ def target_info(target: HfModel, proof: Proof, place: Place) -> TargetInfo:
         threads=torch.get_num_threads() if place == "cpu" else 0,
         place=place,
         trees=False,
-        lacks=plain_only(proof.unsupported) if proof.unsupported else LACKS[HF_BACKEND],
+        unsupported=plain_only(proof.unsupported) if proof.unsupported else UNSUPPORTED[HF_BACKEND],
         guard=Guard(target, proof.error) if proof.error else None,
     )
 
 
 def _opened(source: ModelSource, progress: Progress, trusted: bool) -> HfFiles | Checkpoint:
-    """A draft: our own decoder's where it can run it on the CPU."""
+    """Open a draft, for the native decoder where it supports it."""
     folder = locate(source, progress)
     try:
         checkpoint = Checkpoint.open(folder)
@@ -116,15 +116,15 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
 
 
 def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) -> tuple[Place, str]:
-    """Where the target runs, and why a pair on "auto" runs on the CPU.
+    """Place of the target, and the reason why a pair on "auto" runs on the CPU.
 
     Raises:
-        EngineError: "config": a GPU is asked for and there is none. "memory": the pair does not fit.
+        EngineError: "config": the pair asks for a GPU and there is none. "memory": the pair does not fit.
     """
     wanted = pair.target.device
     sources = [pair.target, *([pair.draft] if pair.draft is not None else [])]
-    asked = any(source.device != "cpu" for source in sources)
-    machine = Machine(_gpu() if asked else "it was not asked for", free_memory())
+    requested = any(source.device != "cpu" for source in sources)
+    machine = Machine(_gpu() if requested else "it was not asked for", free_memory())
     for source in sources:
         if source.device == "cuda" and isinstance(machine.gpu, str):
             raise EngineError(
@@ -134,9 +134,9 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
     drafting += small.size if isinstance(small, HfFiles) else 0
 
     def short(place: Place) -> float:
-        """GiB that are missing."""
+        """Missing memory in GiB."""
         free = machine.available[place]
-        needed = files.weight_bytes(place == "cuda", pair.target.quant) + drafting + SPARE
+        needed = files.weight_bytes(place == "cuda", pair.target.quant) + drafting + RESERVED
         return 0.0 if free is None else (needed - free) / (1 << 30)
 
     place: Place = "cpu" if wanted == "cpu" or isinstance(machine.gpu, str) else "cuda"
@@ -154,17 +154,17 @@ def _placed(pair: PairSpec, files: HfFiles, small: HfFiles | Checkpoint | None) 
 
 
 def _gpu() -> Gpu | str:
-    """The GPU, or why there is none; neither Triton nor a card that it compiles for is needed."""
+    """The GPU, or the reason why there is none; it needs neither Triton nor its support."""
     found = find_gpu(triton=True, start=lambda: None, wanting=lambda: "")
     if isinstance(found, Gpu):
         return found
     other = find_accelerator()
-    # What torch does not tell is not held against it.
+    # Unknown free memory is taken to be enough.
     return found if isinstance(other, str) else Gpu(other.name, UNKNOWN if other.free is None else other.free)
 
 
 def _device(place: Place) -> str:
-    """The device that torch knows."""
+    """The name of the device in torch."""
     if place == "cpu":
         return place
     return device_of(kind() or "cuda")
@@ -178,7 +178,7 @@ def _device_name(place: Place) -> str:
 
 
 def _ends(model: HfModel) -> frozenset[int]:
-    """The tokens that end a reply, by the checkpoint's own word."""
+    """token_ids that end a reply, by the checkpoint."""
     generation = getattr(model.network, "generation_config", None)
     ends = getattr(generation, "eos_token_id", None)
     ends = model.network.config.eos_token_id if ends is None else ends

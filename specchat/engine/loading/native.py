@@ -1,4 +1,4 @@
-"""Pairs that our own decoder runs: files are found, placed and read, and the pair is measured."""
+"""Pairs that the native decoder runs: find, place and read the files, and measure the pair."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -19,7 +19,7 @@ from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.hub import locate
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
-from specchat.engine.loading.next_best import KernelsUnfit
+from specchat.engine.loading.next_best import KernelsUnsupported
 from specchat.engine.model import devices, draft_vocabulary
 from specchat.engine.model.accelerator import Accelerator, find_accelerator
 from specchat.engine.model.checkpoint import Checkpoint
@@ -35,7 +35,7 @@ from specchat.engine.threads import CORES, leave_one_core
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
-    """As `loading.load`."""
+    """Load a pair; see `loading.load`."""
     started = perf_counter()
     compiled.share()
     leave_one_core()
@@ -59,7 +59,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             shown = Loading(words, part)
             progress(shown)
 
-    def telling(plan: Plan) -> AbstractContextManager[None]:
+    def reporting(plan: Plan) -> AbstractContextManager[None]:
         if not any(model.compiled for model in plan.models):
             return nullcontext()
         return compiled.telling(lambda: show("compiling for this processor", shown.fraction or 0.0))
@@ -72,11 +72,11 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     placement = place(pair, target, draft, context, machine, threads)
     if placement.plan.target.place == "cuda" and torch.cuda.is_available():
         _check_kernels(pair, lambda part: show(f"preparing the GPU: {part}", 0.1))
-    with telling(placement.plan):
+    with reporting(placement.plan):
         if any(model.compiled for model in placement.plan.models):
             if compiled.unavailable():
                 placement = place(pair, target, draft, context, machine)
-            compiled.unavailable(compiled.CHOICE)  # made here rather than in the first reply
+            compiled.unavailable(compiled.CHOICE)  # chosen now, not in the first reply
     show(f"reading {pair.target.short}", 0.1)
 
     def about_draft() -> None:
@@ -84,7 +84,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             show(f"reading {pair.draft.short}", 0.5)
 
     def loaded(plan: Plan, note: str) -> Session:
-        with telling(plan):
+        with reporting(plan):
             fitting, plan = heads.fitting(trained, plan)
             runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting)
         runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
@@ -93,7 +93,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
         short = shortened(pair.context, target.config.longest, pair.target.label)
-        session.warn(short, warning, heads.told(pair, runner.statuses))
+        session.warn(short, warning, heads.unused_heads(pair, runner.statuses))
         return session
 
     try:
@@ -108,33 +108,33 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         if is_gpu_failure(error):
             raise GpuLost(pair, first) from None
     if placement.otherwise is None or torch.cuda.is_available():
-        raise KernelsUnfit(f"the GPU failed ({first})", fault=True)
+        raise KernelsUnsupported(f"the GPU failed ({first})", fault=True)
     show("the GPU failed; going to the CPU", 0.1)
     return loaded(placement.otherwise, f"the GPU failed: {first}")
 
 
 def _check_gpu_there(pair: PairSpec, machine: Machine) -> None:
-    """Leave a GPU that the kernels cannot run on to transformers.
+    """Check that the kernels support the GPU, if the pair may use one.
 
     Raises:
-        KernelsUnfit: torch has one for a pair that may run there.
+        KernelsUnsupported: they do not, and torch does.
     """
     if pair.target.device == "cpu" or isinstance(machine.gpu, Gpu):
         return
     found = find_accelerator()
     if isinstance(found, Accelerator):
         ours = found.kind == "cuda" and torch.version.hip is None
-        raise KernelsUnfit(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs", fault=False)
+        raise KernelsUnsupported(machine.gpu if ours else "specchat's own kernels are for NVIDIA GPUs", fault=False)
 
 
 def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
-    """Try the kernels on the GPU, or remember how that ended.
+    """Check the kernels on the GPU, or recall an earlier result.
 
     Raises:
-        KernelsUnfit: something is wrong with them.
+        KernelsUnsupported: a check failed.
         GpuLost: the GPU failed.
     """
-    from specchat.engine.gpu_checks import remembered  # and Triton with it
+    from specchat.engine.gpu_checks import remembered  # imports Triton
 
     GpuRecord.use(card.record())
     try:
@@ -143,13 +143,13 @@ def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
         logging.getLogger(__name__).info("the GPU failed its checks", exc_info=True)
         raise GpuLost(pair, first_line(error)) from None
     if wrong:
-        raise KernelsUnfit(wrong, fault=True)
+        raise KernelsUnsupported(wrong, fault=True)
 
 
 def _restricted(
     pair: PairSpec, draft: Checkpoint, tokenizer: Tokenizer, eos: Collection[int]
 ) -> tuple[Checkpoint, str]:
-    """The draft with the pair's draft vocabulary; as it is, with the reason in sentences, where that cannot be used."""
+    """The draft with the pair's draft vocabulary; unchanged, with the reason, where it cannot be used."""
     if pair.draft_vocabulary is None:
         return draft, ""
     try:

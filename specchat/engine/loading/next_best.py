@@ -1,4 +1,4 @@
-"""What runs a pair whose GPU the kernels cannot use: transformers on that GPU, else the CPU. Each is said."""
+"""Fallback of a pair whose GPU the kernels do not support: transformers on that GPU, else the CPU."""
 
 import logging
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 
 
-class KernelsUnfit(Exception):
-    """The kernels cannot run on a GPU that is there: `reason` is a clause. A `fault` is worth a report."""
+class KernelsUnsupported(Exception):
+    """The kernels do not support the GPU; `reason` is a clause. A `fault` deserves a report."""
 
     def __init__(self, reason: str, fault: bool) -> None:
         super().__init__(reason)
@@ -25,14 +25,14 @@ class KernelsUnfit(Exception):
         self.fault = fault
 
 
-def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Session]) -> Session:
-    """Load `pair` in the next best way; `loaded` loads one by its own backend.
+def instead(pair: PairSpec, unsupported: KernelsUnsupported, loaded: Callable[[PairSpec], Session]) -> Session:
+    """Load `pair` with a fallback; `loaded` loads a pair by its backend.
 
     Raises:
-        EngineError: the pair asks for the GPU, and transformers cannot run it there either; or it fits nowhere.
-        GpuLost: the GPU failed, and this process can use it no more.
+        EngineError: the pair asks for the GPU, and transformers fails there too; or it fits nowhere.
+        GpuLost: the GPU failed, and this process cannot use it any more.
     """
-    reason, failed = unfit.reason, _failed_before()
+    reason, failed = unsupported.reason, _failed_before()
     if not failed:
         found = find_accelerator()
         if isinstance(found, str):
@@ -47,7 +47,7 @@ def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Se
                 logging.getLogger(__name__).info("transformers cannot run the pair on the GPU", exc_info=True)
                 failed = error.message if isinstance(error, EngineError) else first_line(error)
             else:
-                return _warned(session, f"{reason}, so transformers runs {pair.id} on {found.name}.", unfit.fault)
+                return _warned(session, f"{reason}, so transformers runs {pair.id} on {found.name}.", unsupported.fault)
     failed = failed.rstrip(".")
     if pair.target.device == "cuda":
         raise EngineError(
@@ -60,11 +60,11 @@ def instead(pair: PairSpec, unfit: KernelsUnfit, loaded: Callable[[PairSpec], Se
         torch.cuda.empty_cache()
     session = loaded(without_gpu(pair))
     words = f"{reason}, and transformers cannot run {pair.id} there ({failed}), so it runs on the CPU."
-    return _warned(session, words, unfit.fault)
+    return _warned(session, words, unsupported.fault)
 
 
 def _failed_before() -> str:
-    """How transformers failed on this GPU before, in words; "" where it did not."""
+    """Earlier failure of transformers on this GPU, in words; "" where there was none."""
     if not torch.cuda.is_available():
         return ""
     return card.record().wrong("transformers") or ""

@@ -1,1 +1,1 @@
-"""The native decoder for the Llama family: config, weights, rows, cache, forward pass, tokenizer."""
+"""Shared parts of the native decoders: configuration, weights, cache, memory plan, tokenizer."""

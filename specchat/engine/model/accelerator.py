@@ -1,4 +1,4 @@
-"""The GPU that transformers can run on where the kernels cannot: any that this torch has, or why there is none."""
+"""The GPU that transformers runs on where the kernels cannot: any that this torch supports."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -16,7 +16,7 @@ NAMES: dict[Kind, str] = {"cuda": "the GPU", "xpu": "the Intel GPU", "mps": "the
 
 @dataclass(frozen=True)
 class Accelerator:
-    """A GPU that multiplied; `free` bytes are left, None where torch does not tell."""
+    """A GPU that passed a product; `free` bytes are left, None where torch does not report them."""
 
     kind: Kind
     name: str
@@ -24,7 +24,7 @@ class Accelerator:
 
 
 def find_accelerator(of: Any = torch) -> Accelerator | str:
-    """The one that torch sees, where it multiplies, or why it does not, in words; `of` stands for torch."""
+    """The GPU of torch, tested by a product, or the reason why there is none; `of` stands for torch."""
     found = kind(of)
     if found is None:
         return "torch sees no GPU"
@@ -39,7 +39,7 @@ def find_accelerator(of: Any = torch) -> Accelerator | str:
 
 
 def kind(of: Any = torch) -> Kind | None:
-    """The first kind that torch sees."""
+    """The first kind available to torch."""
     for name in KINDS:
         runtime = of.backends.mps if name == "mps" else getattr(of, name, None)
         if runtime is not None and runtime.is_available():
@@ -48,7 +48,7 @@ def kind(of: Any = torch) -> Kind | None:
 
 
 def device_of(kind: Kind) -> str:
-    """The device of torch that a model is put on: of several NVIDIA or AMD GPUs the chosen one."""
+    """The torch device for a model: of several NVIDIA or AMD GPUs the chosen one."""
     return str(CHOSEN.device) if kind == "cuda" else kind
 
 
@@ -59,5 +59,5 @@ def _name(of: Any, kind: Kind) -> str:
 def _free(of: Any, kind: Kind) -> int | None:
     if kind == "mps":
         return int(of.mps.recommended_max_memory() - of.mps.driver_allocated_memory())
-    asked = getattr(getattr(of, kind), "mem_get_info", None)
-    return None if asked is None else int(asked(device_of(kind))[0])
+    memory_info = getattr(getattr(of, kind), "mem_get_info", None)
+    return None if memory_info is None else int(memory_info(device_of(kind))[0])

@@ -1,6 +1,6 @@
-"""Blocks of quantised weights; here without torch, so that a plan can be made where that is not to be loaded."""
+"""Block sizes of quantised weights, apart from torch, which plans do without."""
 
 BLOCK = 64
-"""Weights that share a scale where we quantise."""
+"""Weights per scale in matrices quantised at load."""
 NESTED_BLOCK = 256
-"""Scales that share a scale of their own, in double quantisation."""
+"""Scales per nested scale, in double quantisation."""

@@ -1,18 +1,16 @@
-"""Key-value cache: static buffers of each layer; who writes to them knows which entries count."""
+"""KV cache: static buffers of each layer; the writer tracks which KV entries are valid."""
 
 import torch
 
+from specchat.engine.model.host_need import CACHE_BLOCK
 from specchat.engine.recipe import Recipe
-
-BLOCK = 64
-"""Caches are made in whole blocks of so many positions."""
 
 
 class KVCache:
-    """For each layer `keys` and `values`, float32 [kv_heads, capacity, head_dim] as its attention has them."""
+    """`keys` and `values` of each layer, float32 [kv_heads, capacity, head_dim]."""
 
     def __init__(self, recipe: Recipe, context: int) -> None:
-        self.capacity = -(-context // BLOCK) * BLOCK
+        self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         shapes = [(layer.mixer.kv_heads, self.capacity, layer.mixer.head_dim) for layer in recipe.layers]
         self.keys, self.values = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
 

@@ -1,4 +1,4 @@
-"""A chat template's habits: what it takes, and what its model writes."""
+"""The format of a chat template: its inputs, and its model's output."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,35 +7,35 @@ from typing import Any, Literal
 from specchat.engine.model.marks import MARKS, Channels, Marks
 
 FIELDS = ("reasoning_content", "reasoning", "thinking")
-"""Names under which templates take earlier reasoning."""
+"""Names of the field for earlier reasoning."""
 PART = "thinking part"
-"""Earlier reasoning as a part of the content, as Mistral's templates take it."""
+"""Earlier reasoning as a part of the content, for Mistral's templates."""
 ARGUMENTS = ("enable_thinking", "thinking", "reasoning_effort", "reasoning_strength", "thinking_budget", "reasoning")
-"""Arguments with which templates let reasoning be chosen."""
+"""Template arguments that control reasoning."""
 
 Content = Literal["text", "parts", "assignable"]
 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """A chat template's habits. Marks and ends are texts as the template writes them.
+    """The format of a chat template. Marks and ends are texts as the template writes them.
 
     Attributes:
         content: the form in which a message's text is given. "assignable" messages are namespaces, for templates that
             set their fields.
         arguments: given at each rendering, where the template fails without.
-        headed: whether a system message has to come first: an empty one does where there is none.
-        system: whether there is a system role; without one the system prompt is put before the first user message.
+        headed: a system message must come first, if need be an empty one.
+        system: the template has a system role; without it the system prompt precedes the first user message.
         reasoning: the field of `FIELDS`, or PART, that takes earlier reasoning; empty where it is left out.
         turn_end: the token behind what an assistant said; empty where it is no token.
         stop: the text behind what an assistant said, where that is no token.
         marks: around reasoning, those that the template shows first.
         opened: the marks whose opening ends the prompt: a reply begins with reasoning.
         channels: the parts that a reply is written in.
-        in_header: whether the prompt ends in the header of a part.
-        options: variables that the template takes, of `ARGUMENTS`.
-        tools: whether the template shows tools.
-        drops: what the prompt lacks of a chat, in words.
+        in_header: the prompt ends in the header of a part.
+        options: those of `ARGUMENTS` that the template takes.
+        tools: the template shows tools.
+        drops: parts of a chat that the prompt lacks, in words.
     """
 
     content: Content = "text"

@@ -1,4 +1,4 @@
-"""A chat template, with its habits found by rendering it with probes."""
+"""A chat template; probes that it renders show its format."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,21 +19,21 @@ from specchat.engine.model.template import compile_template, render
 from specchat.engine.options import Message
 
 SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift", "Tamblewick", "Gorsehaven"
-"""Words that stand in no template, one for each part of a chat."""
+"""Probe words that no template contains, one for each part of a chat."""
 TOOL = {"type": "function", "function": {"name": "brackenlook", "description": "", "parameters": {}}}
 STANDARD = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 MOST_S = 4.0
-"""Seconds that a prompt may take, and all probes together."""
+"""Time limit of a prompt, and of all probes together."""
 _TAG = r"(?:<\|?[^<>\s]{1,40}>|\[[^\[\]\n]{1,40}\]|◁[^◁▷\s]{1,40}▷)"
 _LAST_TAG = re.compile(rf"({_TAG})\s*\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
 _LIST = re.compile(r"[\"']type[\"']: ?[\"']thinking")
-"""Parts of a content that the template writes as they are, as a list."""
+"""A content that the template writes as a Python list, without formatting."""
 _PAIR = re.compile(r"<(/?)([a-z_:]{3,24})>")
 
 
 class ChatTemplate:
-    """A chat template with the texts of special tokens. `tokens` are the texts of the added ones."""
+    """A chat template with the texts of `special` tokens and of added `tokens`."""
 
     def __init__(self, source: str, where: str, special: Mapping[str, str], tokens: Collection[str]) -> None:
         """`where` names the template's file in messages.
@@ -48,10 +48,10 @@ class ChatTemplate:
         self._compiled = compile_template(source, where)
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A chat up to where the assistant's reply begins.
+        """Render a chat up to the assistant's reply.
 
         Raises:
-            ModelError: the template refuses it; its own words are passed on.
+            ModelError: the template rejects it; the message has its own words.
         """
         form = self.format
         self._allow()
@@ -59,16 +59,16 @@ class ChatTemplate:
             return self._rendered(messages, form)
         except MemoryError:
             raise
-        except Exception as error:  # a template is a program of somebody else's
+        except Exception as error:  # a template is an untrusted program
             words = one_line(str(error), 300) or type(error).__name__
             raise ModelError(f"{self.where}: the chat template refuses this chat: {words}.") from None
 
     @cached_property
     def format(self) -> ChatFormat:
-        """The template's habits.
+        """The template's format, found with probes.
 
         Raises:
-            ModelError: no form of a chat is found in its prompt, or finding out takes too long.
+            ModelError: the prompt lacks a chat in every form, or the probes take too long.
         """
         self._allow()
         try:
@@ -78,7 +78,7 @@ class ChatTemplate:
             raise ModelError(why) from None
 
     def _allow(self) -> None:
-        """Let what follows run for a while, and no longer."""
+        """Start the time limit."""
         if isinstance(sandbox := self._compiled.environment, Sandbox):
             sandbox.allow(MOST_S)
 
@@ -109,11 +109,11 @@ class ChatTemplate:
 
     @cached_property
     def _undeclared(self) -> set[str]:
-        """Names of variables that the template takes from outside."""
+        """Names of variables that the template reads."""
         return jinja2.meta.find_undeclared_variables(self._compiled.environment.parse(self.source)) - STANDARD
 
     def _base(self) -> ChatFormat:
-        """The first form of content and arguments in which the template shows what was said.
+        """The first form of content and arguments in which the template shows the chat.
 
         Raises:
             ModelError: there is none.
@@ -144,17 +144,17 @@ class ChatTemplate:
         return render(self._compiled, turns, self._special, {**form.arguments, **options}, answering=answering)
 
     def _tried(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
-        """The chat as text; empty where the template refuses it."""
+        """The chat as text; empty where the template rejects it."""
         try:
             return self._rendered(messages, form, **options)
         except TemplateBoundError:
             raise
-        except Exception:  # a template is a program of somebody else's
+        except Exception:  # a template is an untrusted program
             return ""
 
     def _shows(self, form: ChatFormat, messages: Sequence[Message], *words: str) -> bool:
         text = self._tried(messages, form)
-        # Some templates write all of a chat in small letters.
+        # Some templates write a chat in lower case.
         return all(word in text or word.lower() in text for word in words)
 
     def _shows_reasoning(self, base: ChatFormat, name: str) -> bool:
@@ -172,7 +172,7 @@ class ChatTemplate:
             yield "system role"
 
     def _end(self, base: ChatFormat, marks: Sequence[Marks]) -> tuple[str, str]:
-        """The token, or else the text, right behind what an assistant said."""
+        """The token, or else the text, right after an assistant's message."""
         inner = {mark for pair in marks for mark in (pair.opening, pair.closing)}
         ended = self._tried(_CHAT[:2], base, answering=False).rpartition(ANSWERED)[2]
         between = self._tried(_CHAT, base).partition(ANSWERED)[2].partition(AGAIN)[0]
@@ -184,7 +184,7 @@ class ChatTemplate:
         return "", between.rstrip() if _ends_turns(between.rstrip()) else ""
 
     def _marks(self, base: ChatFormat, reasoning: str) -> tuple[Marks | None, tuple[Marks, ...]]:
-        """The marks whose opening ends the prompt, if any, and all, those that the template shows first."""
+        """The marks whose opening ends the prompt, if any; and all marks, those of the template first."""
         plain = self._tried(_CHAT[:2], base, answering=False).partition(ANSWERED)[0]
         found: list[Marks] = []
         if reasoning:
@@ -205,23 +205,23 @@ class ChatTemplate:
 
     @cached_property
     def _pairs(self) -> set[str]:
-        """Tags of the template's source, as it spells them."""
+        """Tags in the template's source."""
         return {match[0] for match in _PAIR.finditer(self.source)}
 
     def _named(self) -> list[Marks]:
-        """Pairs of tags that the template's source names."""
+        """Pairs of tags in the template's source."""
         names = sorted({match[2] for match in _PAIR.finditer(self.source) if match[1]})
         return [Marks(f"<{name}>", f"</{name}>") for name in names]
 
     def _strips(self, base: ChatFormat, marks: Marks) -> bool:
-        """Whether the template takes what stands between marks out of earlier replies."""
+        """True where the template removes text between marks from earlier replies."""
         said = Message("assistant", f"{marks.opening}{THOUGHT}{marks.closing}{ANSWERED}")
         text = self._tried([_CHAT[0], said, _CHAT[2]], base)
         return ANSWERED in text and THOUGHT not in text
 
 
 def _ends_turns(text: str) -> bool:
-    """Whether a text stands behind replies and hardly ever in one: a rule, a full stop or a role's bare name may."""
+    """True for a text that ends replies and hardly ever occurs inside; not for a rule, a full stop or a role's name."""
     return any(c.isalnum() for c in text) and any(c == "\n" or not (c.isalnum() or c.isspace()) for c in text)
 
 
@@ -234,7 +234,7 @@ def _with_reasoning(form: ChatFormat, name: str) -> ChatFormat:
 
 
 def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
-    """The messages, the system prompt in the first one of the user where there is no system role."""
+    """The messages; without a system role, the user's first one begins with the system prompt."""
     if form.headed and not any(message.role == "system" for message in messages):
         return [Message("system", ""), *messages]
     if form.system or not any(message.role == "system" for message in messages):
@@ -249,7 +249,7 @@ def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
 
 
 def _turn(message: Message, form: ChatFormat) -> Any:
-    """A message in the form that the template takes."""
+    """A message in the template's form."""
     turn: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.reasoning and form.reasoning in FIELDS:
         turn[form.reasoning] = message.reasoning
@@ -262,7 +262,7 @@ def _turn(message: Message, form: ChatFormat) -> Any:
 
 
 class Assignable(Namespace):
-    """A message whose fields a template may set, which jinja allows for its own namespaces alone."""
+    """A message whose fields a template may set, which jinja allows only for namespaces."""
 
     def __getitem__(self, name: str) -> Any:
         try:

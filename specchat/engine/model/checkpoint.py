@@ -1,4 +1,4 @@
-"""What the folder of a checkpoint holds: its settings are read and checked once, then handed on."""
+"""A checkpoint's folder; its settings are read and checked once."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +21,15 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was found; its tensors are read by `weights.Weights`.
+    """A checkpoint on disk; `weights.Weights` reads its tensors.
 
     Attributes:
-        dtype: of the unquantised weights; None where config.json names none of float32, float16 and bfloat16.
-        quant: how bitsandbytes quantised the layers' matrices; None: it did not.
-        nested: whether the scales of 4-bit weights are quantised themselves, in the files or once they are made.
+        dtype: of the unquantised weights; None where it is not float32, float16 or bfloat16.
+        quant: quantisation of the layers' matrices by bitsandbytes; None: not quantised.
+        nested: double quantisation of 4-bit weights, in the files or at load.
         shards: the safetensors files.
-        settings: all that config.json says, for what is read beside the model.
-        drafts: the tokens that a draft may propose, ascending, of which alone it keeps the rows of its head; None: all.
+        settings: config.json, for parts beside the model.
+        drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
     """
 
     folder: Path
@@ -46,18 +46,18 @@ class Checkpoint:
         """Read and check the settings in `folder`, and find its weights.
 
         Raises:
-            ModelError: files missing, damaged, pickled, or of a model or a quantisation that is not known.
+            ModelError: files missing, damaged, pickled, or of an unknown model or quantisation.
         """
         path = folder / "config.json"
         raw = read_json(path)
         config = parse_config(folder, raw)
-        told = checked(Written, raw, str(path))
-        settings = told.quantization_config
+        written = checked(Written, raw, str(path))
+        settings = written.quantization_config
         quant = None if settings is None else _stored_quant(path, settings)
         return cls(
             folder=folder,
             config=config,
-            dtype=DTYPES.get(told.dtype or told.torch_dtype or ""),
+            dtype=DTYPES.get(written.dtype or written.torch_dtype or ""),
             quant=quant,
             nested=settings is None or settings.bnb_4bit_use_double_quant,
             shards=weight_files(folder),
@@ -73,7 +73,7 @@ class Checkpoint:
         return Tokenizer.read(self.folder, self.config.vocab)
 
     def kept(self, asked: Wanted | None) -> Quant | None:
-        """How the layers' matrices will be kept: as they are stored, or quantised at load as `asked`.
+        """Quantisation of the layers' matrices in memory: as stored, or at load as `asked`.
 
         Raises:
             ModelError: the two contradict each other.
@@ -86,7 +86,7 @@ class Checkpoint:
 
 
 def _stored_quant(path: Path, settings: Quantised) -> Quant:
-    """The quantisation that `settings`, "quantization_config" in `path`, tell of."""
+    """The quantisation by `settings`, "quantization_config" in `path`."""
     method = one_line(settings.quant_method, 40)
     if method == "bitsandbytes":
         if settings.load_in_8bit:
@@ -100,7 +100,7 @@ def _stored_quant(path: Path, settings: Quantised) -> Quant:
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:
-    """The safetensors files of a checkpoint: one before those of an index, as transformers takes them.
+    """The safetensors files of a checkpoint; like transformers, prefer a single file to an index.
 
     Raises:
         ModelError: some are missing, or its weights are pickled.

@@ -1,4 +1,4 @@
-"""config.json of a checkpoint: the recipe of its model, and how long a text it holds."""
+"""config.json of a checkpoint: the recipe of its model, and its limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from specchat.engine.model.files import found, read
 from specchat.engine.recipe import Recipe, Unsupported
 
 LEAST_CONTEXT = 16
-"""Fewer tokens hold no chat."""
+"""Fewest tokens that a chat needs."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,9 @@ class ModelConfig:
 
     Attributes:
         family: its model_type.
-        context: the longest sequence, in tokens, unless more is asked for.
+        context: default limit of a sequence, in tokens.
         eos: tokens that end a reply.
-        stretched: the longest sequence that the scaling of positions allows where it is asked for; 0: no longer than
-            `context`.
+        stretched: limit that position scaling allows on request, in tokens; 0: no more than `context`.
     """
 
     family: str
@@ -37,36 +36,36 @@ class ModelConfig:
 
     @property
     def longest(self) -> int:
-        """The longest sequence that can be asked for, in tokens."""
+        """Limit of a sequence on request, in tokens."""
         return max(self.context, self.stretched)
 
     @property
     def hidden(self) -> int:
-        """Values of a token's state."""
+        """Values of a hidden state."""
         return self.recipe.hidden
 
     @property
     def layers(self) -> int:
-        """How many there are."""
+        """Number of layers."""
         return len(self.recipe.layers)
 
     @property
     def vocab(self) -> int:
-        """Tokens that are known."""
+        """Size of the vocabulary."""
         return self.recipe.vocab
 
     @property
     def tied(self) -> bool:
-        """Whether the head is the table of embeddings."""
+        """True where the head is the table of embeddings."""
         return self.recipe.tied
 
     @property
     def head_layers(self) -> float:
-        """How many layers have as many weights as the head."""
+        """Weights of the head, in layers."""
         return self.recipe.head.parameters * self.layers / sum(layer.parameters for layer in self.recipe.layers)
 
     def cut(self, layers: int) -> "ModelConfig":
-        """The model of the first so many layers."""
+        """The model of the first `layers` layers."""
         return replace(self, recipe=replace(self.recipe, layers=self.recipe.layers[:layers]))
 
     def parameters(self) -> int:
@@ -75,10 +74,10 @@ class ModelConfig:
 
 
 def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
-    """The model that `raw`, the JSON of `folder`/config.json, describes; generation_config.json may name more ends.
+    """Parse `raw`, the JSON of `folder`/config.json; generation_config.json may add ends of text.
 
     Raises:
-        ModelError: a key is missing or wrong, or a family or a feature that no recipe holds.
+        ModelError: a key is missing or wrong, or a family or a feature is unsupported.
     """
     path = folder / "config.json"
     known, kind = families.known(), raw.get("model_type")
@@ -109,7 +108,7 @@ def _parse(raw: dict[str, Any], family: Family, where: str) -> ModelConfig:
     if rope is not None:
         context, stretched = reach(rope.kind, rope.options, context)
     if window := min((layer.mixer.window for layer in recipe.layers if layer.mixer.window), default=0):
-        # Within the window sliding attention is full attention; beyond it executors would be wrong.
+        # Within the window sliding attention is full attention; executors do not support more.
         context, stretched = min(context, window), 0
     if context < LEAST_CONTEXT:
         raise ValueError(f"max_position_embeddings or sliding_window is {context}, and a chat needs {LEAST_CONTEXT}")
@@ -118,10 +117,10 @@ def _parse(raw: dict[str, Any], family: Family, where: str) -> ModelConfig:
 
 
 def reach(kind: str, options: Mapping[str, Any], context: int) -> tuple[int, int]:
-    """How many tokens a model of `context` positions holds by itself, and how many where they are asked for.
+    """Context of a model of `context` positions in tokens: the default, and the limit on request.
 
-    `kind` and `options` say how its rotary embeddings are scaled. YaRN's product is what a model was made for. Of other
-    scalings max_position_embeddings may be the length before or after, and some change what is said of short texts.
+    `kind` and `options` are the scaling of its rotary embeddings. YaRN's product is the trained length. With other
+    scalings max_position_embeddings may be the length before or after, and some change the results of short texts.
     """
     original = _sound(options.get("original_max_position_embeddings")) or context
     factor = _sound(options.get("factor")) or max(1.0, context / original)
@@ -138,10 +137,10 @@ def reach(kind: str, options: Mapping[str, Any], context: int) -> tuple[int, int
 
 
 def _sound(value: object) -> float | None:
-    """A number that may count tokens, None where it is none."""
+    """A positive number of tokens; None for any other value."""
     return float(value) if isinstance(value, int | float) and 0 < value < LARGEST else None
 
 
 def _with_rows(tokens: frozenset[int], vocab: int) -> frozenset[int]:
-    """Those that the model can say."""
+    """`tokens` within the vocabulary."""
     return frozenset(token for token in tokens if 0 <= token < vocab)

@@ -1,4 +1,4 @@
-"""What decoders of our own on the processor share, compiled or not."""
+"""The base of the native decoders on the processor: compiled, and the reference."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.model.cache import KVCache
+from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.going import Going
+from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.model.runs import Runs
-from specchat.engine.model.taps import Taps
+from specchat.engine.model.tree_layout import Layout
 
 
 @dataclass(frozen=True)
 class Skip:
-    """Sub-layers left out of a forward pass (SWIFT): indices of layers whose attention or MLP is skipped."""
+    """Sub-layers that a forward pass skips (SWIFT): indices of layers, for attention and for the MLP."""
 
     attention: frozenset[int] = frozenset()
     mlp: frozenset[int] = frozenset()
@@ -29,40 +29,40 @@ NOTHING = Skip()
 
 
 class CachedDecoder(ABC):
-    """A loaded model with its cache, on the processor: all that follows from a pass and its logits."""
+    """A loaded model on the processor with its KV cache; subclasses run the passes."""
 
     config: ModelConfig
     context: int
     cache: KVCache
     compiled: ClassVar[bool] = False
-    """Whether compiled functions run it, so that they can here."""
+    """True where compiled functions run the model."""
     device: ClassVar[torch.device] = torch.device("cpu")
-    taps: Taps | None = None
-    """The hidden states that are kept of a text, if any are."""
+    aux_states: AuxHiddenStates | None = None
+    """Recorded auxiliary hidden states; None before `record_states`."""
 
     @abstractmethod
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """What the first layer is given: float32 [len(tokens), hidden]."""
+        """Input of the first layer: float32 [len(tokens), hidden]."""
 
     @abstractmethod
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        """Take hidden states through layers first, ..., last - 1, writing these layers' entries from slot `start` on.
+        """Run layers first, ..., last - 1, writing their KV entries from position `start` on.
 
         Args:
-            x: float32 [rows, hidden], at most PREFILL_ROWS, after `first` layers; it stays as it is.
-            runs, skip: as for `forward`.
+            x: float32 [rows, hidden] after `first` layers, at most PREFILL_ROWS; it is not changed.
+            runs, skip: see `forward`.
 
         Returns:
-            float32 [rows, hidden], bit for bit what a pass over all layers has after `last` of them.
+            float32 [rows, hidden], bit for bit those of a pass over all layers after `last` of them.
         """
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Runs | None = None) -> Tensor:
-        """Write the entries of `tokens` (at most PREFILL_ROWS) to the cache from slot `start` on; their hidden states.
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+        """Write the KV entries of `tokens` (at most PREFILL_ROWS) from position `start` on; return their hidden states.
 
-        Entries from `start` on count for nothing before, and those after the written ones for nothing afterwards. With
-        `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
+        Earlier KV entries from `start` on are void, and so are those after the written ones. With `runs` the tokens are
+        nodes of a tree: `keep` then copies one path of it to the cache.
 
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
@@ -70,37 +70,37 @@ class CachedDecoder(ABC):
         return self.onward(self.embedded(tokens), 0, self.config.layers, start, runs, skip)
 
     def onward(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
-        """As `through`, and keep what is tapped on the way, `x` too."""
+        """Run `through`, and record the auxiliary hidden states on the way, `x` included."""
         done = first
-        if self.taps is not None and skip == NOTHING:
-            for layer in self.taps.layers:
+        if self.aux_states is not None and skip == NOTHING:
+            for layer in self.aux_states.layers:
                 if first <= layer <= last:
                     x, done = self.through(x, done, layer, start, runs), layer
-                    self.taps.put(layer, x, start, runs)
+                    self.aux_states.put(layer, x, start, runs)
         return self.through(x, done, last, start, runs, skip)
 
-    def tap(self, layers: Sequence[int]) -> Taps:
-        """Keep the hidden states after so many layers too, 0 being the embeddings, of all tokens from here on."""
-        kept = () if self.taps is None else self.taps.layers
-        self.taps = Taps([*kept, *layers], self.config.hidden, self.context)
-        return self.taps
+    def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
+        """Record the hidden states after these numbers of layers for all later tokens; 0: the embeddings."""
+        kept = () if self.aux_states is None else self.aux_states.layers
+        self.aux_states = AuxHiddenStates([*kept, *layers], self.config.hidden, self.context)
+        return self.aux_states
 
     def states(self, layer: int, first: int, last: int) -> Tensor:
-        """The hidden states after `layer` layers, which are tapped, in slots first, ..., last - 1; see `Taps.at`."""
-        assert self.taps is not None
-        return self.taps.at(layer, first, last)
+        """Recorded hidden states after `layer` layers at positions first, ..., last - 1; see `AuxHiddenStates.at`."""
+        assert self.aux_states is not None
+        return self.aux_states.at(layer, first, last)
 
     def keep(self, rows: Sequence[int], start: int) -> None:
-        """Put the entries of these rows of a tree, a path of it, into the cache from slot `start` on."""
+        """Copy the KV entries of `rows`, a path of a tree, to the cache from position `start` on."""
         self._keep_entries(rows, start)
-        if self.taps is not None:
-            self.taps.keep(rows, start)
+        if self.aux_states is not None:
+            self.aux_states.keep(rows, start)
 
     @abstractmethod
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
-        """Copy keys and values of these rows of the stash."""
+        """Copy keys and values of these rows of the tree KV scratch."""
 
     @abstractmethod
     def normed(self, hidden: Tensor) -> Tensor:
@@ -108,28 +108,28 @@ class CachedDecoder(ABC):
 
     @abstractmethod
     def projected(self, hidden: Tensor) -> Tensor:
-        """Head alone, as `logits` without the norm; it may be rounded otherwise."""
+        """Head alone: float32 [rows, hidden] -> float32 [rows, vocab]; its rounding may differ from `logits`."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
 
-    def scored(self, tokens: Sequence[int], start: int, runs: Runs | None = None) -> Tensor:
-        """`logits` of what `forward` makes of `tokens`."""
+    def scored(self, tokens: Sequence[int], start: int, runs: Layout | None = None) -> Tensor:
+        """`logits` of `forward`."""
         return self.logits(self.forward(tokens, start, runs=runs))
 
-    def drafted(self, tokens: Sequence[int], start: int, going: Going, skip: Skip) -> list[tuple[int, float]]:
-        """A chain drafted in one go after `tokens`, which go through from slot `start` on as in `forward`.
+    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+        """Draft a chain in one call after `tokens`, which run from position `start` on as in `forward`.
 
         Returns:
-            tokens and their probabilities; none where this is not for this model, or its scores are no numbers.
+            tokens and their probabilities; none where the model does not support it, or its scores are not numbers.
         """
-        del tokens, start, going, skip
+        del tokens, start, chain, skip
         return []
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        """float16, bfloat16 in int16 or float32 [panels, hidden, LANES]; None where torch looks tokens up."""
+        """float16, bfloat16 in int16 or float32 [panels, hidden, LANES]; None where torch does the lookup."""
         return None
 
     @property
@@ -139,19 +139,19 @@ class CachedDecoder(ABC):
 
     @property
     def block(self) -> int:
-        """Most tokens of one `write`."""
+        """Limit of the tokens in one `write`."""
         return PREFILL_ROWS
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on."""
+        """Write the KV entries of `tokens` from position `start` on."""
         self.forward(tokens, start)
 
     def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab] after `token` at slot `start`."""
+        """Logits float32 [vocab] after `token` at position `start`."""
         return self.scored([token], start)[0]
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
+        """Likeliest token after each of `tokens`, from position `start` on, without `skip`; the cache is restored."""
         held = [part.narrow(1, start, len(tokens)) for part in (*self.cache.keys, *self.cache.values)]
         kept = [part.clone() for part in held]
         try:
@@ -163,7 +163,7 @@ class CachedDecoder(ABC):
 
     @abstractmethod
     def memory(self) -> int:
-        """Bytes of weights, cache and kept hidden states; a table that is looked up and multiplied may count twice."""
+        """Bytes of weights, cache and recorded hidden states; a table used as embeddings and head may count twice."""
 
     def parameters(self) -> int:
         """Number of weights, a tied head counted once."""

@@ -1,4 +1,4 @@
-"""The device of each model of a pair, chosen before anything is loaded, or a sentence why it cannot run."""
+"""Placement of a pair's models on devices, decided before anything is loaded."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from specchat.engine.pair import Device, ModelSource, PairSpec
 
 @dataclass(frozen=True)
 class Machine:
-    """The hardware to run on: a GPU or why there is none, in words, and free main memory in bytes, None if unknown."""
+    """The hardware: a GPU or the reason why there is none, and free main memory in bytes, None if unknown."""
 
     gpu: Gpu | str
     free: int | None
@@ -31,10 +31,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Placement:
-    """A choice of where and how each model is loaded.
+    """A plan of the load, with a fallback.
 
-    `note` says why an "auto" went to the CPU, empty when it did not; `otherwise` is what to load should the GPU fail
-    for a pair that did not ask for it, None where nothing else is allowed or fits.
+    `note` is the reason why an "auto" runs on the CPU, else empty. `otherwise` is the plan to load if the GPU fails;
+    None where the pair asked for the GPU, or nothing else fits.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ class Placement:
 
 
 def this_machine(pair: PairSpec) -> Machine:
-    """The machine at hand; the GPU is left alone when `pair` does not want it."""
+    """This machine; the GPU is not touched unless `pair` may use it."""
     sources = (pair.target, pair.draft) if pair.draft else (pair.target,)
     wanted = any(source.device != "cpu" for source in sources)
     return Machine(find_gpu() if wanted else "it was not asked for", free_memory())
@@ -57,15 +57,14 @@ def place(
     machine: Machine | None = None,
     threads: int = 0,
 ) -> Placement:
-    """Decide where `target` and `draft` run, with at most `context` tokens of cache.
+    """Place `target` and `draft`, with at most `context` tokens of cache.
 
-    `threads` are those that a compiled pass on the CPU may have; 0 where there is none.
-
-    "auto" is the GPU where there is one and the pair fits it, otherwise the CPU; a draft on "auto" follows the target.
+    `threads` is the number for a compiled pass on the CPU; 0 where there is none. "auto" is the GPU if the pair fits
+    one, otherwise the CPU; a draft on "auto" follows the target.
 
     Raises:
-        ModelError: a checkpoint cannot be quantised as asked.
-        EngineError: "config": a GPU is asked for and cannot be used. "memory": the pair does not fit.
+        ModelError: a checkpoint does not support the quantisation requested.
+        EngineError: "config": the pair asks for a GPU that cannot be used. "memory": the pair does not fit.
     """
     machine = machine or this_machine(pair)
     wanted = pair.target.device
@@ -83,8 +82,8 @@ def place(
 
     processors = machine.gpu.processors if isinstance(machine.gpu, Gpu) else PROCESSORS
 
-    unsaid = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
-    free_to_choose = unsaid and find_spec("bitsandbytes") is not None
+    open_quant = pair.draft is not None and pair.draft.quant is None and models[-1].quant is None
+    free_to_choose = open_quant and find_spec("bitsandbytes") is not None
 
     def laid_out(target_place: Place) -> Plan:
         placed = [
@@ -97,8 +96,8 @@ def place(
         made = plan(big, small, context, processors)
         return drafting(made, machine.available) if free_to_choose else made
 
-    asked = any(source.device == "cuda" for source, _ in sources)
-    if asked and reason:
+    requested = any(source.device == "cuda" for source, _ in sources)
+    if requested and reason:
         raise EngineError("config", f'{pair.name} asks for device = "cuda": {reason}. Say device = "auto" or "cpu".')
     if wanted != "auto":
         chosen, note = laid_out(wanted), ""
@@ -109,8 +108,8 @@ def place(
         if not fits(chosen, machine.available) and fits(laid_out("cpu"), machine.available):
             chosen, note = laid_out("cpu"), f"the pair does not fit the free memory of the GPU ({machine.gpu.name})"
     check_fits(chosen, machine.available, pair.name)
-    spare = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not asked else None
-    return Placement(chosen, note, spare if spare and fits(spare, machine.available) else None)
+    fallback = laid_out("cpu") if wanted == "auto" and chosen.target.place == "cuda" and not requested else None
+    return Placement(chosen, note, fallback if fallback and fits(fallback, machine.available) else None)
 
 
 def _placed(device: Device, otherwise: Place) -> Place:
@@ -130,5 +129,5 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:
-    """Whether a checkpoint has 16 bits a weight, and keeps them on the CPU."""
+    """True where a checkpoint has 16 bits per weight, which it keeps on the CPU."""
     return checkpoint.dtype in (torch.float16, torch.bfloat16)

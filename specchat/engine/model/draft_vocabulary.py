@@ -1,7 +1,7 @@
 """A draft vocabulary: the tokens that a draft model may propose, in a file (FR-Spec, Zhao et al. 2025).
 
-The head of a small model with a large vocabulary is a good part of what a pass reads, and most of its rows are of
-tokens that hardly ever come. A draft that keeps the rows of the frequent ones is faster and a little more often wrong.
+The head is a large part of a small model with a large vocabulary, and most of its rows are of rare tokens. A draft
+that keeps only the rows of frequent tokens is faster, at a slightly lower acceptance.
 """
 
 import json
@@ -28,11 +28,11 @@ class _File(_Version):
 
 
 class Unusable(Exception):
-    """A file cannot be used as the draft vocabulary of a pair; why, in words that follow its name."""
+    """A file cannot be the draft vocabulary of a pair; the reason follows the file's name in messages."""
 
 
 def write(path: Path, tokenizer: Tokenizer, tokens: Sequence[int]) -> None:
-    """Write `tokens`, the likeliest first, counted with `tokenizer`.
+    """Write `tokens` of `tokenizer`, the most frequent first.
 
     Raises:
         OSError: the file cannot be written.
@@ -72,13 +72,13 @@ def read(path: Path, tokenizer: Tokenizer, eos: Collection[int]) -> tuple[int, .
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
-    """The same for tokenizers whose ids mean the same."""
+    """A digest of the vocabulary, equal for tokenizers with equal ids."""
     meanings = sorted(tokenizer.backend.get_vocab().items(), key=lambda item: item[1])
     return sha256(json.dumps(meanings).encode()).hexdigest()
 
 
 def _text(path: Path) -> bytes:
-    """The bytes of a regular file: a pipe could hold the load up for ever."""
+    """The bytes of a regular file: a pipe could block the load for ever."""
     try:
         if not path.exists():
             raise Unusable("is missing")

@@ -1,4 +1,4 @@
-"""Files of a model folder. Only regular ones are opened: a pipe or a device could hold the load up for ever."""
+"""Files of a model folder. Only regular ones are opened: a pipe or a device could block the load for ever."""
 
 import stat
 import struct
@@ -13,25 +13,25 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, Schema, checked, parsed
 
 LONGEST_TEXT = 32 << 20
-"""Bytes of a file of settings; the largest published are indices of weights, with 10 MB."""
+"""Limit of a file of settings, in bytes; the largest published are indices of weights, with 10 MB."""
 LONGEST_TOKENIZER = 128 << 20
 LONGEST_NAME = 255
-"""Bytes of a name that a file system takes."""
+"""Limit of a file's name, in bytes."""
 LONGEST_HEADER = 32 << 20
-"""Bytes of a safetensors header; the largest published have 10 MB."""
+"""Limit of a safetensors header, in bytes; the largest published have 10 MB."""
 
 
 def found(path: Path) -> bool:
-    """Whether a file is there, by itself or through links.
+    """True where a regular file exists, links followed.
 
     Raises:
-        ModelError: something else is there, or the system does not let it be looked at.
+        ModelError: the path is something else, or the system denies access.
     """
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return False
-    except (OSError, ValueError) as error:  # a name that is too long, or holds a zero
+    except (OSError, ValueError) as error:  # a name that is too long, or contains a zero
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{path} cannot be read ({reason}). Check that it is a file you may read.") from None
     if not stat.S_ISREG(mode):
@@ -40,7 +40,7 @@ def found(path: Path) -> bool:
 
 
 def read_bytes(path: Path, most: int = LONGEST_TEXT) -> bytes:
-    """All of a file.
+    """Read a file.
 
     Raises:
         ModelError: the file is missing, not a regular one, unreadable or of more than `most` bytes.
@@ -58,10 +58,10 @@ def read_bytes(path: Path, most: int = LONGEST_TEXT) -> bytes:
 
 
 def read_text(path: Path, most: int = LONGEST_TEXT) -> str:
-    """A text file of UTF-8.
+    """Read a text file in UTF-8.
 
     Raises:
-        ModelError: as `read_bytes`, or the file is of another encoding.
+        ModelError: see `read_bytes`; or the file has another encoding.
     """
     try:
         return read_bytes(path, most).decode("utf-8")
@@ -70,7 +70,7 @@ def read_text(path: Path, most: int = LONGEST_TEXT) -> str:
 
 
 def read_json(path: Path, most: int = LONGEST_TEXT) -> dict[str, Any]:
-    """A JSON object from a file; its values may be of any kind, so let a schema look at them: `foreign.checked`.
+    """Read a JSON object from a file. Its values may be of any kind; check them with `foreign.checked`.
 
     Raises:
         ModelError: the file is missing, unreadable or not a JSON object.
@@ -82,7 +82,7 @@ def read_json(path: Path, most: int = LONGEST_TEXT) -> dict[str, Any]:
 
 
 def read(path: Path, schema: type[Schema], most: int = LONGEST_TEXT) -> Schema:
-    """A JSON object from a file, as `schema` says.
+    """Read a JSON object from a file, checked by `schema`.
 
     Raises:
         ModelError: the file is missing or unreadable, or a value in it is missing or of another kind.
@@ -95,7 +95,7 @@ class _Index(Foreign):
 
 
 def indexed(path: Path) -> list[Path]:
-    """The files of weights that an index names, in its own folder.
+    """Files of weights that an index names, in its own folder.
 
     Raises:
         ModelError: the index cannot be read, or names a file elsewhere.
@@ -108,7 +108,7 @@ def indexed(path: Path) -> list[Path]:
 
 
 def stored_values(path: Path) -> int:
-    """How many values the tensors of a safetensors file have, counted from its header.
+    """Number of values in the tensors of a safetensors file, by its header.
 
     Raises:
         ModelError: the file is damaged.

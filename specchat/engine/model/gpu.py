@@ -1,4 +1,4 @@
-"""The GPU that the kernels can run on, or a sentence why there is none."""
+"""The GPU that the kernels run on."""
 
 import os
 import subprocess
@@ -12,21 +12,21 @@ import torch
 from specchat.clean import one_line
 from specchat.engine.gpu_failure import first_line
 from specchat.engine.gpu_shapes import OLDEST, PROCESSORS
-from specchat.engine.model.toolchain import lacking
+from specchat.engine.model.toolchain import unsupported
 
 SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")
 PATIENCE_S = 5.0
 MIB = 1 << 20
 LASTING = ("illegal memory access", "launch failure", "device-side assert", "misaligned address", "illegal instruction")
-"""Words of errors after which a process can use its GPU no more."""
+"""Errors after which a process cannot use its GPU any more."""
 GONE = ("GPU is lost", "fallen off the bus", "device is lost", "uncorrectable ECC")
-"""Words of errors that another process does not get rid of."""
+"""Errors that outlast the process."""
 NONE_SEEN = ("No CUDA GPUs", "no CUDA-capable device", "invalid device ordinal")
-"""Words of errors of a driver that shows none."""
+"""Errors of a driver that shows no GPU."""
 
 
 class Properties(Protocol):
-    """The part of a GPU's properties that is used; newer versions of torch also have its `uuid`."""
+    """The used properties of a GPU; newer versions of torch also have its `uuid`."""
 
     @property
     def name(self) -> str: ...
@@ -35,7 +35,7 @@ class Properties(Protocol):
 
 
 class Cuda(Protocol):
-    """The part of torch.cuda that is used."""
+    """The used functions of torch.cuda."""
 
     def init(self) -> None: ...
     def device_count(self) -> int: ...
@@ -47,7 +47,7 @@ class Cuda(Protocol):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that the kernels run on: its `index` is torch's, `free` bytes are left, it has so many multiprocessors."""
+    """A GPU that the kernels run on: its torch `index`, `free` bytes, and number of multiprocessors."""
 
     name: str
     free: int
@@ -57,22 +57,22 @@ class Gpu:
 
 @dataclass
 class Choice:
-    """The GPU of a process, by torch's index; None before one is chosen."""
+    """The GPU of a process, by its torch index; None before one is chosen."""
 
     index: int | None = None
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are; the first GPU's before one is chosen."""
+        """The torch device; the first GPU before one is chosen."""
         return torch.device("cuda", self.index or 0)
 
 
 CHOSEN = Choice()
-"""This process's. Its own use lowers the free memory of a GPU, and must not move the next pair to another one."""
+"""This process's GPU. It is fixed: memory that a pair takes must not move the next pair to another GPU."""
 
 
 def free_by_uuid() -> dict[str, int]:
-    """Free bytes of each GPU as nvidia-smi tells them: asking CUDA would leave a context on every one of them."""
+    """Free bytes of each GPU by nvidia-smi: CUDA would leave a context on each of them."""
     try:
         done = subprocess.run(SMI, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         rows = [line.split(",") for line in done.stdout.splitlines() if line.strip()]
@@ -82,7 +82,7 @@ def free_by_uuid() -> dict[str, int]:
 
 
 def start_triton() -> None:
-    """Let Triton build and load its driver module, as it otherwise does at the first launch."""
+    """Let Triton build and load its driver module now, not at the first launch."""
     from triton.runtime import driver
 
     driver.active.get_current_device()
@@ -94,19 +94,19 @@ def find_gpu(
     triton: bool = find_spec("triton") is not None,
     start: Callable[[], None] = start_triton,
     free: Callable[[], Mapping[str, int]] = free_by_uuid,
-    wanting: Callable[[], str] = lacking,
+    wanting: Callable[[], str] = unsupported,
     chosen: Choice = CHOSEN,
 ) -> Gpu | str:
-    """The GPU that the kernels can run on, or why there is none, in words. Which GPU is current stays as it is.
+    """The GPU that the kernels can run on, or the reason why there is none. The current GPU does not change.
 
-    Of several that torch sees (CUDA_VISIBLE_DEVICES says which), it is the one with the most free memory, and `chosen`
-    from then on: transformers runs there, too, where the kernels cannot.
+    Of several visible ones (CUDA_VISIBLE_DEVICES) it is the one with the most free memory, and `chosen` from then on:
+    transformers also runs on it where the kernels cannot.
     """
     if built_for is None:
         return "this torch is built without CUDA (pytorch.org tells how to install one with it)"
     try:
         cuda.init()
-        cuda.empty_cache()  # what an earlier pair left in torch's own pool counts as free
+        cuda.empty_cache()  # memory of an earlier pair in torch's pool counts as free
         index = _roomiest(cuda, free) if chosen.index is None else chosen.index
         found = cuda.get_device_properties(index)
         left, _ = cuda.mem_get_info(index)
@@ -126,15 +126,15 @@ def find_gpu(
 
 
 def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
-    """The index of the GPU with the most free memory, new enough where one is; the first where nobody tells."""
+    """The index of the GPU with the most free memory, new enough if possible; the first if memory is unknown."""
     count = cuda.device_count()
     if count < 2:
         return 0
-    told = free()
+    free_bytes = free()
 
     def merit(index: int) -> tuple[bool, int, int]:
         uuid = getattr(cuda.get_device_properties(index), "uuid", "")
-        return cuda.get_device_capability(index) >= OLDEST, told.get(f"GPU-{uuid}", 0), -index
+        return cuda.get_device_capability(index) >= OLDEST, free_bytes.get(f"GPU-{uuid}", 0), -index
 
     return max(range(count), key=merit)
 
@@ -159,7 +159,7 @@ def _no_cuda(error: Exception, built_for: str) -> str:
 
 
 def _hidden(visible: str | None) -> str:
-    """Why CUDA sees no GPU where there is a driver, by what CUDA_VISIBLE_DEVICES says."""
+    """The reason why CUDA sees no GPU in spite of a driver, by CUDA_VISIBLE_DEVICES."""
     if visible is None:
         return "no NVIDIA GPU is found"
     if visible in ("", "-1"):

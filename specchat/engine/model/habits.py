@@ -1,16 +1,16 @@
-"""A chat template's habits in words, for people."""
+"""A chat template's format in words, for people."""
 
 from specchat.engine.model.tokenizer import Tokenizer
 
 
 def habits(tokenizer: Tokenizer) -> tuple[tuple[str, str], ...]:
-    """Names and words, in the order in which they are shown.
+    """Names and descriptions, in the order shown.
 
     Raises:
-        ModelError: the template leaves out what is asked.
+        ModelError: the template leaves the user's message out.
     """
     if tokenizer.template is None:
-        return (("template", f"{tokenizer.source.lacking}: the model goes on with the text as it stands"),)
+        return (("template", f"{tokenizer.source.unsupported}: the model goes on with the text as it stands"),)
     found = tokenizer.format
     system = "has a role of its own" if found.system else "goes before the first message: there is no role for it"
     rows = [("template", tokenizer.source.file.name), ("turn end", found.turn_end or repr(found.stop))]

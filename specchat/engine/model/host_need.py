@@ -1,4 +1,4 @@
-"""What a model on the host's processor takes beside its weights and its cache, in bytes."""
+"""Bytes that a model on the CPU takes beside its weights and its cache."""
 
 from typing import Literal
 
@@ -6,17 +6,18 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 
 ROWS, VERIFY_ROWS, TREE_ROWS = 128, 16, 64
-"""Rows of a prefill pass, rows that get logits, and nodes of a tree."""
+"""Rows of a prefill pass, rows with logits, and nodes of a tree."""
 CACHE_BLOCK = 64
+"""Positions that a KV cache is rounded up to."""
 HEAP = 64 << 20
-"""What the heap keeps of the pieces that loading takes and gives back (measured: 50 to 100 MB)."""
+"""Heap that loading leaves allocated (measured: 50 to 100 MB)."""
 ReadAs = Literal["quantised", "half", "whole"]
 PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
-"""Bytes a weight that packing a layer's matrix takes beside the result, by what it is read as (measured)."""
+"""Bytes per weight that packing a layer's matrix takes beside the result, by the format read (measured)."""
 
 
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
-    """What a compiled pass keeps, as `cpu.decoder` makes it, with the nodes of a tree and rows of logits."""
+    """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits."""
     r = c.recipe
     widest = LANES * max(panels_for(sum(m.outputs)) for m in r.matrices)
     for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
@@ -27,13 +28,13 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
 
 
 def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
-    """What loading for the compiled pass takes meanwhile, or choosing a step's tokens if that is more."""
+    """Workspace of loading for the compiled pass, or of sampling a step's tokens if that is larger."""
     passing = 4 * (ROWS * 2 * c.hidden + VERIFY_ROWS * 2 * c.vocab)
     return HEAP + max(passing, PACKING[read_as] * _largest(c), 2 * c.vocab * c.hidden)
 
 
 def reference_workspace(c: ModelConfig, capacity: int) -> int:
-    """What the reference keeps beside weights and cache, and a pass takes, or loading its largest matrix if more."""
+    """Buffers of the reference, plus workspace of a pass or of loading its largest matrix, the larger."""
     r = c.recipe
     kept = 2 * capacity * r.deepest * len(r.ropes) + TREE_ROWS * r.entry
     passing = 2 * ROWS * c.hidden + 3 * VERIFY_ROWS * c.vocab

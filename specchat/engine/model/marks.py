@@ -1,4 +1,4 @@
-"""Marks around reasoning and channels, as chat models are published with them."""
+"""Marks of reasoning and channels in the replies of published chat models."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Marks:
-    """What a model writes before and after its reasoning."""
+    """Text before and after a model's reasoning."""
 
     opening: str
     closing: str
@@ -16,8 +16,8 @@ class Marks:
 class Channels:
     """A reply in parts, each with a header that names its channel.
 
-    `start` begins a header, also the one that the prompt leaves open, and is empty where there is none. `channel`
-    begins the channel's name, `content` ends the header, and `end` ends the part.
+    `start` begins a header, also the one that the prompt leaves open; it may be empty. `channel` begins the channel's
+    name, `content` ends the header, and `end` ends the part.
     """
 
     start: str
@@ -42,13 +42,13 @@ SENTENCES = (
     Marks("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     Marks("Here is my thought process:", "Here is my response:"),
 )
-"""Words that any model may say: they are marks where a template has them."""
+"""Plain sentences: they are marks only where a template has them."""
 CHANNELS = (
     Channels("<|start|>", "<|channel|>", "<|message|>", "<|end|>"),
     Channels("", "<|channel>", "\n", "<channel|>"),
 )
 REASONING_CHANNELS = frozenset({"analysis", "thought", "thinking", "to=self"})
-"""Words of a header whose part is reasoning."""
+"""Words in the header of a part with reasoning."""
 TOOL_MARKS = frozenset(
     {
         *("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<tools>", "</tools>"),
@@ -60,7 +60,7 @@ TOOL_MARKS = frozenset(
 
 @dataclass(frozen=True)
 class ReplyMarks:
-    """The marks in a model's replies. `tokens` are those that are one token, `special` the special ones' texts."""
+    """Marks in a model's replies; `tokens`: those of one token, `special`: the special ones' texts."""
 
     marks: tuple[Marks, ...]
     channels: Channels | None
@@ -74,12 +74,12 @@ def channels_of(tokens: Collection[str]) -> Channels | None:
 
 
 def begins_answer(opening: str) -> bool:
-    """Whether a mark names what comes after it an answer."""
+    """True where a mark calls the text after it an answer."""
     return any(word in opening.lower() for word in ("answer", "response", "reply", "final", "output", "message"))
 
 
 def closing_of(opening: str) -> str:
-    """The mark that by its form closes another; empty where the form is none that is known."""
+    """The closing mark by the form of `opening`; empty where the form is unknown."""
     for left, middle in (("<|", ""), ("<", "/"), ("[", "/"), ("◁", "/")):
         if opening.startswith(left) and middle:
             return left + middle + opening[len(left) :]

@@ -11,7 +11,7 @@ from specchat.engine.recipe import Matrix, Norm
 
 
 def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[Weight, Tensor | None]:
-    """A product and its bias float32 [outputs], if it has one; stored as `quant` says where the checkpoint is dense.
+    """Read a matrix and its bias float32 [outputs], if any; quantise it as `quant` where the checkpoint is dense.
 
     Raises:
         ModelError: tensors missing, damaged or of other shapes.
@@ -26,7 +26,7 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
 
 
 def read_table(weights: Weights, matrix: Matrix) -> Tensor:
-    """A table of tokens as it is stored; float32 where it is quantised, as no known checkpoint has it.
+    """Read a table of embeddings as stored; float32 where it is quantised, which no known checkpoint does.
 
     Raises:
         ModelError: it is missing, damaged or of another shape.
@@ -36,7 +36,7 @@ def read_table(weights: Weights, matrix: Matrix) -> Tensor:
 
 
 def read_norm(weights: Weights, norm: Norm) -> Tensor:
-    """The weight of a norm, float32 [size].
+    """Read the weight of a norm, float32 [size].
 
     Raises:
         ModelError: it is missing, damaged or of another shape.

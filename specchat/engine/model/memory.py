@@ -1,11 +1,11 @@
-"""The main memory of this machine."""
+"""Free main memory of this machine."""
 
 import os
 from pathlib import Path
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Main memory in bytes that can be had without swapping; None where the system does not tell."""
+    """Bytes of main memory available without swapping; None where the system does not report it."""
     try:
         for line in meminfo.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

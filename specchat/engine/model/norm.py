@@ -1,4 +1,4 @@
-"""Root mean square norm (Zhang and Sennrich 2019), row by row."""
+"""Root mean square norm (Zhang and Sennrich 2019)."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from torch import Tensor
 class RMSNorm:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension; any number of rows, any leading dimensions.
 
-    A handful of whole-tensor calls: torch's own rms_norm takes twice their time on a CPU, at every sub-layer of a step.
+    A few whole-tensor calls: torch's own rms_norm takes twice their time on a CPU.
     """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
@@ -21,6 +21,6 @@ class RMSNorm:
 
 
 def normed(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
-    """The norm with `weight` and `eps` as `RMSNorm` keeps them: times sqrt(size), and sqrt(size * eps)."""
+    """The norm, given weight * sqrt(size) and sqrt(size * eps), as `RMSNorm` keeps them."""
     # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
     return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), eps)).mul_(weight)

@@ -1,4 +1,4 @@
-"""Quantised matrices: made as bitsandbytes makes them, joined into one, and turned back into dense ones."""
+"""Quantisation of matrices as by bitsandbytes, their concatenation and dequantisation."""
 
 import logging
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.pair import Quant
 
-# It warns that products of its own for some CPUs are missing, which are not used here.
+# It warns about missing products for some CPUs, which are not used here.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
-RUNNING = (64, 32)
-"""Blocks that products take as they lie, where they divide a matrix's inputs."""
+KERNEL_BLOCKS = (64, 32)
+"""Block sizes that the kernels support, where they divide a matrix's inputs."""
 
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -37,9 +37,9 @@ def code_table(quant: Quant) -> Tensor:
 
 
 def quantise(matrix: Tensor, quant: Quant) -> Weight:
-    """A dense matrix float [outputs, inputs] quantised on its device, bit for bit as bitsandbytes would store it.
+    """Quantise a dense matrix float [outputs, inputs] on its device, bit for bit as bitsandbytes stores it.
 
-    Where 64 does not divide the inputs, 4-bit blocks go on from row to row: such a matrix comes back dense.
+    Where 64 does not divide the inputs, 4-bit blocks cross rows: such a matrix is returned dense.
 
     Raises:
         ModelError: bitsandbytes is not installed.
@@ -74,7 +74,7 @@ def across_rows(
     shape: Sequence[int],
     dtype: torch.dtype,
 ) -> Tensor:
-    """The dense matrix `dtype` of `shape` whose 4-bit blocks go on from row to row; the last one may be shorter.
+    """Dequantise a matrix of `shape` to `dtype` whose 4-bit blocks cross rows; the last one may be shorter.
 
     `packed` uint8 and `scales` as in `FourBit`, flattened; `nested` has one offset.
     """
@@ -84,9 +84,9 @@ def across_rows(
 
 
 def fused(parts: Sequence[Weight]) -> Weight:
-    """Matrices of the same inputs as one, along the outputs.
+    """Concatenate matrices of the same inputs along the outputs.
 
-    Parts of one format keep it; where a checkpoint left one of them dense, all become dense, in its dtype.
+    Parts of one format keep it; if one of them is dense, all become dense, in its dtype.
     """
     if len(parts) == 1:
         return parts[0]
@@ -102,7 +102,7 @@ def fused(parts: Sequence[Weight]) -> Weight:
 
 def _fused_four(parts: list[FourBit]) -> FourBit:
     nested = [p.nested for p in parts if p.nested is not None]
-    # Scale i of the whole is read with nested scale i // 256, so every part but the last must fill its blocks.
+    # Scale i of the whole has nested scale i // 256, so every part but the last must fill its blocks.
     whole = all(p.scales.numel() % NESTED_BLOCK == 0 for p in parts[:-1])
     inner = None
     if whole and len(nested) == len(parts) and all(torch.equal(n.code, nested[0].code) for n in nested):
@@ -112,7 +112,7 @@ def _fused_four(parts: list[FourBit]) -> FourBit:
 
 
 def block_scales(weight: FourBit) -> Tensor:
-    """The scale of each block, float32 [outputs, inputs / block], nested ones read as bitsandbytes reads them."""
+    """The scale of each block, float32 [outputs, inputs / block], nested ones dequantised as by bitsandbytes."""
     if weight.nested is None:
         return weight.scales
     nested = weight.nested
@@ -122,10 +122,10 @@ def block_scales(weight: FourBit) -> Tensor:
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
-    """The dense matrix `dtype` [outputs, inputs] on the weight's device.
+    """Dequantise to a dense matrix `dtype` [outputs, inputs] on the weight's device.
 
-    A 4-bit weight is code * scale in float32, rounded once: the bits of bitsandbytes.functional.dequantize_4bit, but
-    for the sign of FP4's second zero, which is negative for bitsandbytes on some processors.
+    A 4-bit weight is code * scale in float32, rounded once: the bits of bitsandbytes.functional.dequantize_4bit,
+    except the sign of FP4's second zero, which is negative for bitsandbytes on some processors.
     """
     match weight:
         case FourBit(packed, _, code, block, _):

@@ -12,7 +12,7 @@ from specchat.engine.recipe import Recipe, Rope
 
 
 def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
-    """Cosine and signed sine for every position; without a `rope` they leave `width` values as they are.
+    """Cosine and signed sine for every position; without a `rope` those of the identity.
 
     Returns:
         cos, sin: float32 [length, width]. The rotation of x is `x * cos + swap(x) * sin`, `swap` exchanging the
@@ -27,7 +27,7 @@ def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """The `tables` of each layer; layers that turn alike share them."""
+    """The `tables` of each layer; layers with the same rotation share them."""
     made: list[tuple[Rope | None, int, tuple[NDArray[np.float32], NDArray[np.float32]]]] = []
     for mixer in (layer.mixer for layer in recipe.layers):
         found = next((pair for rope, width, pair in made if (rope, width) == (mixer.rope, mixer.head_dim)), None)
@@ -39,7 +39,7 @@ def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArr
 
 
 def _frequencies(rope: Rope) -> tuple[Tensor, float]:
-    """Inverse frequencies float32 [width / 2] and the factor on cos and sin (1 but for yarn)."""
+    """Inverse frequencies float32 [width / 2] and the factor on cos and sin (1 except for YaRN)."""
     dim = rope.width
     exponents = torch.arange(0, dim, 2, dtype=torch.int64).float() / dim
     inverse: Tensor = 1.0 / (rope.theta**exponents)
@@ -62,7 +62,7 @@ def _llama3(inverse: Tensor, options: Mapping[str, float]) -> Tensor:
 
 
 def _yarn(theta: float, inverse: Tensor, dim: int, options: Mapping[str, float]) -> tuple[Tensor, float]:
-    """YaRN (Peng et al. 2023): interpolate by how many rotations a dimension makes in the original context."""
+    """YaRN (Peng et al. 2023): interpolate by the rotations of a dimension in the original context."""
     original = options.get("original_max_position_embeddings") or options["max_position_embeddings"]
     factor = float(options.get("factor") or options["max_position_embeddings"] / original)
 

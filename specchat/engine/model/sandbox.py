@@ -1,4 +1,4 @@
-"""The sandbox that chat templates run in: they reach nothing outside of it, and end in time."""
+"""The sandbox of chat templates: no access to the outside, and bounded time."""
 
 import re
 from math import inf
@@ -13,15 +13,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 
 MOST_CHARACTERS = 50_000_000
-"""Of a text, or items of a list, that a template may make at once."""
+"""Limit of a text in characters, or of a list in items, that one operation makes."""
 MOST_BITS = 100_000
-"""Of a number."""
+"""Limit of a number, in bits."""
 _WIDTH = re.compile(r"\d{6}|\*")
-"""A field of a format that no prompt needs."""
+"""A width in a format that no prompt needs."""
 
 
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill"})
-"""Methods of texts that make them as long as they are told."""
+"""Methods that pad a text to any length."""
 
 
 class TemplateBoundError(jinja2.TemplateError):
@@ -29,7 +29,7 @@ class TemplateBoundError(jinja2.TemplateError):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Checks the time in every loop and macro, and the size of what operators make."""
+    """A jinja environment that checks time in loops and macros, and the size of results."""
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
 
@@ -40,11 +40,11 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.filters["format"] = _formatted
 
     def allow(self, seconds: float) -> None:
-        """Let templates compute for so long from now on, in this thread, however busy the machine is."""
+        """Allow templates `seconds` of this thread's CPU time from now on."""
         self._ends = thread_time() + seconds
 
     def tick(self) -> bool:
-        """Go on, True.
+        """Return True within the time limit.
 
         Raises:
             TemplateBoundError: the time is over.
@@ -54,7 +54,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return True
 
     def joined(self, *values: object) -> str:
-        """Values as one text, as `~` makes it."""
+        """Concatenate values as text, like `~`."""
         texts = [str(value) for value in values]
         _check_size(sum(map(len, texts)))
         return "".join(texts)
@@ -97,7 +97,7 @@ def _formatted(value: str, *args: Any, **kwargs: Any) -> str:
 
 
 class _Bounded(NodeTransformer):
-    """Puts the sandbox's checks into a template."""
+    """A visitor that inserts the sandbox's checks into a template."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:
         self.generic_visit(node)

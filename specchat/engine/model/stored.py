@@ -1,4 +1,4 @@
-"""Quantised matrices as bitsandbytes stores them in a checkpoint, read and checked."""
+"""Quantised matrices in the storage of bitsandbytes, read and checked."""
 
 from collections.abc import Callable, Container
 from dataclasses import replace
@@ -12,7 +12,7 @@ from specchat.engine.foreign import Count, Foreign, checked, parsed
 from specchat.engine.formats import EightBit, FourBit, Nested
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.checkpoint import DTYPES
-from specchat.engine.model.quantise import RUNNING, across_rows, code_table
+from specchat.engine.model.quantise import KERNEL_BLOCKS, across_rows, code_table
 from specchat.engine.pair import Quant
 
 STATE = "quant_state.bitsandbytes__"
@@ -24,7 +24,7 @@ Read = Callable[[str], Tensor]
 
 
 def kind_of(name: str, names: Container[str], dtype: torch.dtype) -> Quant | None:
-    """How matrix `name` is stored, judged by the tensors beside it; None: not by bitsandbytes."""
+    """Quantisation of matrix `name`, by the tensors beside it; None: not by bitsandbytes."""
     if f"{name}.weight.{STATE}nf4" in names:
         return "nf4"
     if f"{name}.weight.{STATE}fp4" in names:
@@ -33,7 +33,7 @@ def kind_of(name: str, names: Container[str], dtype: torch.dtype) -> Quant | Non
 
 
 class _State(Foreign):
-    """What bitsandbytes writes of a matrix of four bits, beside it."""
+    """Settings that bitsandbytes stores beside a 4-bit matrix."""
 
     quant_type: str
     shape: list[Count] = Field(max_length=8, description="a list of sizes")
@@ -44,7 +44,7 @@ class _State(Foreign):
 
 
 class Stored:
-    """Reads quantised matrices of one checkpoint; `read` gives a tensor by name, `where` begins every message."""
+    """Reads quantised matrices of one checkpoint; `read` returns a tensor by name, `where` begins every message."""
 
     def __init__(self, read: Read, names: Container[str], where: str) -> None:
         self._read = read
@@ -52,7 +52,7 @@ class Stored:
         self._where = where
 
     def four_bit(self, name: str, quant: Quant, outputs: int, inputs: int) -> FourBit | Tensor:
-        """Matrix `name` (without ".weight") of nf4 or fp4; dense where no product takes its blocks as they lie.
+        """Matrix `name` (without ".weight") of nf4 or fp4; dense where no kernel supports its blocks.
 
         Raises:
             ModelError: a part is missing or does not fit the others.
@@ -64,7 +64,7 @@ class Stored:
         block = settings.blocksize
         if block not in STORED_BLOCKS:
             raise ModelError(f"{self._where}: {weight} has blocks of {block}, which bitsandbytes does not make.")
-        # bnb_4bit_quant_storage may have given the bytes another dtype.
+        # bnb_4bit_quant_storage sets the dtype of the bytes.
         packed = self._sized(weight, self._read(weight).contiguous().view(torch.uint8), -(-outputs * inputs // 2))
         code = self._sized(f"{weight}.quant_map", self._part(weight, "quant_map").float(), 16)
         if not torch.allclose(code, code_table(quant), atol=1e-6):
@@ -77,7 +77,7 @@ class Stored:
         elif not absmax.is_floating_point():
             raise ModelError(f"{self._where}: {weight}.absmax is {absmax.dtype}, neither float nor uint8.")
         scales = absmax if nested else absmax.float()
-        if block not in RUNNING or inputs % block:
+        if block not in KERNEL_BLOCKS or inputs % block:
             dtype = DTYPES.get(settings.dtype or "", torch.float32)
             return across_rows(packed, scales, code_table(quant), block, nested, (outputs, inputs), dtype)
         if nested:
@@ -100,7 +100,7 @@ class Stored:
         return EightBit(values.contiguous(), largest / 127)
 
     def _nested(self, weight: str, settings: _State, blocks: int) -> Nested:
-        """How the scales are read, with one offset for all of them."""
+        """Read the double quantisation of the scales, with one offset for all."""
         self._agree(weight, "nested_blocksize", settings.nested_blocksize, NESTED_BLOCK)
         if settings.nested_offset is None:
             raise ModelError(f"{self._where}: {weight} has no nested_offset. Download it again.")

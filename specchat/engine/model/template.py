@@ -1,4 +1,4 @@
-"""Chat templates: programs of somebody else's, run in a sandbox."""
+"""Chat templates: untrusted programs, run in a sandbox."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,20 +20,20 @@ SETTINGS = "tokenizer_config.json"
 
 @dataclass(frozen=True)
 class TemplateSource:
-    """A chat template and the file it was found in; `lacking` says in words why there is none."""
+    """A chat template and the file it was found in; `unsupported` is the reason why there is none."""
 
     text: str | None
     file: Path
-    lacking: str = ""
+    unsupported: str = ""
 
 
 def template_source(folder: Path, config: dict[str, Any]) -> TemplateSource:
-    """The chat template of a checkpoint, from any of the places where transformers looks.
+    """The chat template of a checkpoint, from any place that transformers searches.
 
     Those are chat_template.jinja, chat_template.json, and `config`, the contents of tokenizer_config.json.
 
     Raises:
-        ModelError: what stands in its place is no text.
+        ModelError: the template is not text.
     """
     own, processor, settings = (folder / n for n in ("chat_template.jinja", "chat_template.json", SETTINGS))
     if found(own):
@@ -62,9 +62,9 @@ def render(
     *,
     answering: bool = True,
 ) -> str:
-    """A chat as text, where `answering` up to the assistant's next words.
+    """Render a chat as text, with the header of the next reply if `answering`.
 
-    Templates ask for tools and documents even if there are none; `arguments` take their place.
+    `tools` and `documents` are None unless `arguments` has them: templates read both.
     """
     given = {"tools": None, "documents": None, **special, **(arguments or {})}
     return template.render(messages=turns, add_generation_prompt=answering, **given)
@@ -91,12 +91,12 @@ def compile_template(source: str, where: str) -> jinja2.Template:
         return environment.from_string(source)
     except RecursionError:
         raise ModelError(f"{where}: the chat template does not parse: it is nested too deeply.") from None
-    except Exception as error:  # Python's own compiler refuses some of what jinja lets pass
+    except Exception as error:  # Python's own compiler rejects some templates that jinja accepts
         raise ModelError(f"{where}: the chat template does not parse: {one_line(str(error))}.") from None
 
 
 class GenerationTag(jinja2.ext.Extension):
-    """`{% generation %}` marks the assistant's text for training; here its body is simply rendered."""
+    """`{% generation %}` marks the assistant's text for training; here its body is rendered."""
 
     tags = {"generation"}  # noqa: RUF012 (declared so by jinja2)
 

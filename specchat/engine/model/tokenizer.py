@@ -19,7 +19,7 @@ from specchat.engine.model.tokenizer_files import read_files, working
 from specchat.engine.options import NOTHING_WRITTEN, Message, Written
 
 MOST_HELD = 16
-"""Tokens that are held back for a character: it takes four at most, but a token may end in the middle of the next."""
+"""Limit of tokens held back: a character takes four, but a token may end inside the next one."""
 NO_TEMPLATE = ChatFormat()
 
 
@@ -31,11 +31,11 @@ class Encoded(Protocol):
 
 
 class Backend(Protocol):
-    """What splits texts and joins tokens: a `tokenizers.Tokenizer`, or what behaves as one."""
+    """A `tokenizers.Tokenizer`, or an object with its interface."""
 
     @property
     def normalizer(self) -> Any:
-        """Has `normalize_str`; None where texts are split as they are."""
+        """Object with `normalize_str`; None without normalisation."""
         ...
 
     def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Encoded: ...
@@ -50,9 +50,9 @@ class Backend(Protocol):
 
 
 class Tokenizer:
-    """A model's tokenizer. Marks, such as special tokens, come from the template alone, never from a message.
+    """A model's tokenizer. Marks, such as special tokens, come only from the template, never from a message.
 
-    Tokens that were added only to spell words, spaces or HTML are no marks.
+    Added tokens that spell words, spaces or HTML are not marks.
     """
 
     def __init__(
@@ -63,12 +63,10 @@ class Tokenizer:
         template: TemplateSource,
         rows: int = sys.maxsize,
     ) -> None:
-        """`special` are the texts of special tokens by their names; `file` is named in messages.
-
-        `rows` are those of the model's table: tokens beyond have no embedding.
+        """`special`: texts of special tokens by name; `file`: named in messages; `rows`: of the model's embeddings.
 
         Raises:
-            ModelError: a template that does not parse.
+            ModelError: the template does not parse.
         """
         self.backend = backend
         self.file = file
@@ -82,11 +80,11 @@ class Tokenizer:
         self._before = self._encoded("a")
         self._before_text = self.decode(self._before)
         self._texts: dict[tuple[tuple[int, ...], bool], str] = {}
-        """Of single tokens, with and without the names of special ones."""
+        """Cached texts of single tokens, with and without the names of special ones."""
 
     @classmethod
     def read(cls, folder: Path, rows: int = sys.maxsize) -> "Tokenizer":
-        """Load the tokenizer and the chat template of a checkpoint with so many `rows`, from all files that matter.
+        """Load the tokenizer and the chat template of a checkpoint with `rows` embeddings.
 
         Raises:
             ModelError: missing or damaged files, or a template that does not parse.
@@ -96,19 +94,19 @@ class Tokenizer:
 
     @property
     def format(self) -> ChatFormat:
-        """The template's habits.
+        """The template's format.
 
         Raises:
-            ModelError: the template leaves out what is asked.
+            ModelError: the template leaves the user's message out.
         """
         return NO_TEMPLATE if self.template is None else self.template.format
 
     @cached_property
     def eos(self) -> frozenset[int]:
-        """The tokens that end a reply: the tokenizer's own, and the one that the template writes after every reply.
+        """token_ids that end a reply: the tokenizer's own, and the one that the template writes after every reply.
 
         Raises:
-            ModelError: the template leaves out what is asked.
+            ModelError: the template leaves the user's message out.
         """
         texts = (self.special.get("eos_token", ""), self.format.turn_end)
         found = [self.backend.token_to_id(text) for text in texts if text]
@@ -125,7 +123,7 @@ class Tokenizer:
 
     @cached_property
     def reply_marks(self) -> ReplyMarks:
-        """The marks in replies, and which of them are tokens."""
+        """Marks in replies, and their tokens."""
         channels = self.format.channels
         texts = {mark for marks in self.format.marks for mark in (marks.opening, marks.closing)}
         texts |= {channels.start, channels.channel, channels.content, channels.end} if channels else set()
@@ -135,35 +133,35 @@ class Tokenizer:
 
     @cached_property
     def hidden(self) -> frozenset[int]:
-        """The tokens that no text of a reply shows."""
+        """token_ids that the text of a reply does not show."""
         return frozenset(number for number, t in self.added.items() if t.special) | self.reply_marks.tokens.keys()
 
     @property
     def vocabulary(self) -> dict[str, int]:
-        """Ids by token as the tokenizer writes them, added ones included, as far as the model has rows for them."""
+        """Ids by token, added ones included, as far as the model has embeddings for them."""
         known = self.backend.get_vocab(with_added_tokens=True)
         return {text: token for text, token in known.items() if token < self.rows}
 
     @property
     def added(self) -> dict[int, AddedToken]:
-        """The added tokens by id, as far as the model has rows for them."""
+        """Added tokens by id, as far as the model has embeddings for them."""
         known = self.backend.get_added_tokens_decoder()
         return {token: one for token, one in known.items() if token < self.rows}
 
     @property
     def size(self) -> int:
-        """How many rows a table of all token ids has, added ones included."""
+        """Size of a table of all token_ids, added ones included."""
         return 1 + max(self.vocabulary.values(), default=-1)
 
     def prompt(self, messages: Sequence[Message], prefill: str = "", begun: Written = NOTHING_WRITTEN) -> list[int]:
-        """Tokens of a chat up to where the assistant's reply starts, and of what it begins with.
+        """Encode a chat up to the assistant's reply, with the reply's beginning.
 
-        That is an answer that begins with `prefill`, or a reply that was `begun`. Without a chat template the texts are
-        joined by newlines for the model to continue. Chat and beginning are encoded as one text: the model then sees
-        the tokens that it would see were the reply its own.
+        An answer begins with `prefill`; a reply may be `begun`. Without a chat template the texts are joined by
+        newlines for the model to continue. Chat and beginning are encoded as one text, so the model sees the same
+        tokens as if it had written the beginning.
 
         Raises:
-            ModelError: the template refuses these messages; its own words are passed on.
+            ModelError: the template rejects these messages; the message has its own words.
         """
         if self.template is None:
             text = "\n".join(self._inert(m.content) for m in messages) + self._inert(prefill or begun.text)
@@ -175,7 +173,7 @@ class Tokenizer:
         return self._encoded(self.template.render(inert) + self._begun(prefill, begun))
 
     def _begun(self, prefill: str, begun: Written) -> str:
-        """The beginning of a reply, with the marks that a model would write around its parts."""
+        """The beginning of a reply, with the model's marks around its parts."""
         around = self.format.around
         if not begun.text:
             return around.before_answer + self._inert(prefill) if prefill else ""
@@ -191,7 +189,7 @@ class Tokenizer:
         return "".join(parts).rstrip(" ")  # a token is a space and its word
 
     def _apart(self, message: Message) -> Message:
-        """An assistant's message with the reasoning in its text taken apart: older and imported chats hold it so."""
+        """Split reasoning from the text of an assistant's message, as older and imported chats hold it."""
         if message.role != "assistant" or message.reasoning:
             return message
         text = message.content.lstrip()
@@ -203,14 +201,14 @@ class Tokenizer:
         return message
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of what an assistant said, with no marks in it."""
+        """token_ids of an assistant's text, without marks."""
         return [token for token in self._encoded(self._inert(text)) if token < self.rows]
 
     def check(self, prompt: Sequence[int]) -> None:
-        """Pass where the model has a row for each token of a prompt.
+        """Check that the model has an embedding for each token of a prompt.
 
         Raises:
-            EngineError: "model": it has none for a token, which the message names.
+            EngineError: "model": it lacks one; the message names the token.
         """
         lacking = next((token for token in prompt if token >= self.rows), None)
         if lacking is not None:
@@ -222,7 +220,7 @@ class Tokenizer:
             )
 
     def _encoded(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        text = text.encode("utf-8", "replace").decode("utf-8")  # half a surrogate pair is no text for the library
+        text = text.encode("utf-8", "replace").decode("utf-8")  # the library rejects half a surrogate pair
         with working(self.file, "cannot split a text into tokens"):
             return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
@@ -235,13 +233,11 @@ class Tokenizer:
             return str(self.backend.decode(list(tokens)))
 
     def text_of(self, token: int) -> str:
-        """The text that `token` adds in the middle of a text: bytes of an incomplete character show as U+FFFD, special
-        tokens by their names."""
+        """The text of `token` inside a text: incomplete characters show as U+FFFD, special tokens by name."""
         return self.text_after([token], skip_special_tokens=False)
 
     def text_after(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """The text that `tokens` add in the middle of a text: alone they would lose what some decoders take off the
-        start of one."""
+        """The text of `tokens` inside a text: some decoders strip the start of a text."""
         key = (tuple(tokens), skip_special_tokens)
         if key in self._texts:
             return self._texts[key]
@@ -253,12 +249,12 @@ class Tokenizer:
         return text
 
     def _inert(self, text: str) -> str:
-        """`text` of a message with nothing in it that would be read as a mark.
+        """`text` of a message without marks.
 
-        A zero-width space goes into marks; those of one character become U+FFFD.
+        A zero-width space splits marks; those of one character become U+FFFD.
         """
         if self.backend.normalizer is not None:
-            # Marks are also looked for in the normalised text, as of full-width letters.
+            # The normalised text may have marks, for instance of full-width letters.
             with working(self.file, "cannot split a text into tokens"):
                 normal = str(self.backend.normalizer.normalize_str(text))
             if any(marker in normal and marker not in text for marker in self.markers):
@@ -270,15 +266,14 @@ class Tokenizer:
 
 
 class TextStream:
-    """Decodes tokens as they come, holding back bytes that are not yet whole characters."""
+    """An incremental decoder that holds back incomplete characters."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._held: list[int] = []
 
     def push(self, token: int) -> str:
-        """The text that `token` completes; empty while a character is incomplete. Bytes that cannot become one show as
-        U+FFFD."""
+        """The text that `token` completes; empty while a character is incomplete; invalid bytes show as U+FFFD."""
         self._held.append(token)
         text = self._tokenizer.text_after(self._held)
         if text.endswith("\ufffd") and len(self._held) < MOST_HELD:
@@ -294,12 +289,12 @@ class TextStream:
 
 
 def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:
-    """Whether all ids mean the same to both; padding, and tokens that a model has no row for, mean nothing."""
+    """True where both have the same ids; padding, and tokens without an embedding, do not count."""
     return one.backend.get_vocab() == other.backend.get_vocab() or one.vocabulary == other.vocabulary
 
 
 def _marks(token: AddedToken, template: str) -> bool:
-    """Whether an added token that is not special is a mark of the template, and no word, indent or row of dashes."""
+    """True where an added, not special token is a mark of the template, not a word, indent or row of dashes."""
     text = str(token.content)
     outside = text[:1] + text[-1:]
     shaped = not any(c.isalnum() or c.isspace() for c in outside) and any(c.isalnum() for c in text)

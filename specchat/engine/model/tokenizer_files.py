@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer with the tokens that its other files add, as transformers puts them together."""
+"""A checkpoint's tokenizer with the tokens that its other files add, as transformers assembles them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ from specchat.engine.model.template import SETTINGS, TemplateSource, template_so
 MAP = "special_tokens_map.json"
 ADDED = "added_tokens.json"
 NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-"""Special tokens that have a name, by which templates write them."""
+"""Names of special tokens, which templates use as variables."""
 
 
 class _Added(Foreign):
@@ -70,20 +70,20 @@ class _Names(Foreign):
 
 
 class _Settings(_Names):
-    """What is read of tokenizer_config.json, the chat template left out."""
+    """tokenizer_config.json without its chat template."""
 
     added_tokens_decoder: dict[str, _Added] | None = Field(None, description="an object of tokens by their numbers")
 
 
 class _Older(Foreign):
-    """added_tokens.json, which numbers the tokens that it adds."""
+    """added_tokens.json: added tokens with their ids."""
 
     tokens: dict[str, int] = Field(description="a number for each token")
 
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """A tokenizer as a checkpoint's files give it; `special` holds the texts of `NAMED` tokens."""
+    """A tokenizer by a checkpoint's files; `special`: the texts of `NAMED` tokens."""
 
     backend: Library
     file: Path
@@ -102,7 +102,7 @@ def read_files(folder: Path) -> TokenizerFiles:
         raise ModelError(f"{file} is missing: specchat needs the checkpoint's tokenizer.json.")
     with working(file, "cannot be read as a tokenizer"):
         backend = Library.from_file(str(file))
-        # Settings for training batches, which some files hold: they would cut prompts.
+        # Settings of training batches in some files, which would cut prompts.
         backend.no_truncation()
         backend.no_padding()
     config = _optional(folder / SETTINGS)
@@ -119,10 +119,10 @@ def read_files(folder: Path) -> TokenizerFiles:
 
 @contextmanager
 def working(file: Path, otherwise: str) -> Iterator[None]:
-    """Calls of the tokenizers library, which raises bare Exceptions, and where it panics something that is none.
+    """Turn errors of the tokenizers library into ModelErrors; its panics are no Exceptions.
 
     Raises:
-        ModelError: `file` and `otherwise` in words, with the library's own.
+        ModelError: `file`, `otherwise` and the library's message.
     """
     try:
         yield
@@ -139,7 +139,7 @@ def _optional(file: Path) -> dict[str, Any]:
 
 
 def _declared(folder: Path, settings: _Settings, special: set[str]) -> list[AddedToken]:
-    """Tokens that tokenizer_config.json, or older ones' added_tokens.json, say were added, by their ids."""
+    """Added tokens of tokenizer_config.json, or of older added_tokens.json, by their ids."""
     if settings.added_tokens_decoder is not None:
         numbered = sorted((int(number), place) for place, number in enumerate(settings.added_tokens_decoder))
         tokens = list(settings.added_tokens_decoder.values())
@@ -150,7 +150,7 @@ def _declared(folder: Path, settings: _Settings, special: set[str]) -> list[Adde
 
 
 def _add(backend: Library, declared: list[AddedToken], special: list[str]) -> None:
-    """Add tokens that the tokenizer lacks, or has with other flags; then special ones that are still missing."""
+    """Add tokens that the tokenizer lacks, or has with other flags; then missing special ones."""
     known = {repr(token) for token in backend.get_added_tokens_decoder().values()}
     added = [token for token in declared if repr(token) not in known]
     for token in added:

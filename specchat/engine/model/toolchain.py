@@ -1,6 +1,6 @@
-"""What Triton builds its driver module with before the first launch: a C compiler, Python's headers, ldconfig.
+"""Tools that Triton builds its driver module with: a C compiler, Python's headers, ldconfig.
 
-The doctor asks too, so torch and Triton stay out of here.
+The doctor imports this, so torch and Triton are not imported here.
 """
 
 import os
@@ -11,32 +11,32 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 DRIVER = Path("/proc/driver/nvidia/version")
-"""Of Linux; also there in a container, which may lack nvidia-smi."""
+"""The driver's version on Linux, also visible in a container without nvidia-smi."""
 LDCONFIG = Path("/sbin/ldconfig")
-"""Triton asks it where the driver's library is."""
+"""Triton finds the driver's library with it."""
 
 
 def compiler(environ: Mapping[str, str] = os.environ, which: Callable[[str], str | None] = shutil.which) -> str | None:
-    """The C compiler that Triton takes: what CC names, else gcc, else clang; None where it is not there."""
+    """The C compiler that Triton takes: what CC names, else gcc, else clang; None where it is missing."""
     named = environ.get("CC")
     return which(named) if named is not None else which("gcc") or which("clang")
 
 
 def header() -> Path:
-    """Where Python.h of this Python belongs."""
+    """Expected path of Python.h of this Python."""
     scheme = sysconfig.get_default_scheme()
-    # Debian's own scheme names a folder that its headers are not in; Triton knows that too.
+    # Debian's own scheme names a folder without its headers; Triton replaces it likewise.
     paths = sysconfig.get_paths("posix_prefix" if scheme == "posix_local" else scheme)
     return Path(paths["include"]) / "Python.h"
 
 
-def lacking(
+def unsupported(
     environ: Mapping[str, str] = os.environ,
     which: Callable[[str], str | None] = shutil.which,
     python_h: Path | None = None,
     ldconfig: Path = LDCONFIG,
 ) -> str:
-    """What is missing and how to get it, in words; empty when all is there."""
+    """Missing tool and how to get it, in words; empty when nothing is missing."""
     python_h = python_h or header()
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if compiler(environ, which) is None:

@@ -1,4 +1,4 @@
-"""Pickled weights (`.bin`, `.pt`) written anew as safetensors. Nothing in them is run: torch reads tensors only."""
+"""Conversion of pickled weights (`.bin`, `.pt`) to safetensors. No code in them runs: torch reads tensors only."""
 
 import os
 from pathlib import Path
@@ -17,15 +17,15 @@ from specchat.engine.model.files import found, read_json
 
 MEDUSA = "medusa_lm_head"
 USUAL = ("pytorch_model.bin", f"{MEDUSA}.pt")
-"""The names that weights have where a folder holds other pickled files beside them."""
+"""Usual names of weights, among other pickled files of a folder."""
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 REPEATED = 2
-"""Tensors may share what a file stores, and are written apart: so many times its size is the most that is written."""
+"""Limit of the written size, as a multiple of the file's: tensors that share storage are written apart."""
 
 
 def pickled_file(place: Path) -> Path:
-    """The pickled weights that `place` is, or that a folder holds.
+    """The file of pickled weights at `place`, a file or a folder.
 
     Raises:
         ModelError: there are none, or several.
@@ -54,7 +54,7 @@ def tensors_of(file: Path) -> dict[str, Tensor]:
             held = torch.load(file, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
-    except Exception as error:  # what a stranger's bytes make of an unpickler is any error at all
+    except Exception as error:  # untrusted bytes may raise any error in an unpickler
         reason = str(error).strip().split("\n")[0].split(". ")[0][:200] or type(error).__name__
         raise ModelError(
             f"{file} holds more than tensors, which could run code, or is damaged, and is not read ({reason}). "
@@ -79,12 +79,12 @@ def _plain(name: object, value: object) -> bool:
 
 
 def rewrite(file: Path, folder: Path) -> Path:
-    """Write the tensors of `file` as safetensors into `folder`, with the config.json beside it; gives the file made.
+    """Write the tensors of `file` as safetensors into `folder`, with the config.json beside it; return the new file.
 
-    Medusa's own name stays; otherwise it is model.safetensors. Nothing is left behind where that fails.
+    Medusa's file keeps its name; any other becomes model.safetensors. A failure leaves no file behind.
 
     Raises:
-        ModelError: as `tensors_of`, config.json is missing or damaged, or the file to be made is there already.
+        ModelError: see `tensors_of`; or config.json is missing or damaged, or the new file exists.
         OSError: it cannot be written.
     """
     written = folder / (f"{file.stem}.safetensors" if file.stem == MEDUSA else "model.safetensors")

@@ -1,22 +1,22 @@
-"""How a model's rows fill the vectors of the compiled pass; here without numba, so that plans can do without."""
+"""Vector sizes of the compiled pass, apart from numba, which plans do without."""
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Recipe
 
 LANES = 16
-"""float32 numbers of a vector."""
+"""float32 values of a vector."""
 FEW = 8
-"""The least panels, vectors of outputs, that every processor can take at a time."""
+"""Fewest panels, vectors of outputs, that every processor handles at a time."""
 QUERIES = 4
-"""Queries that look at keys together."""
+"""Queries that attend to a key together."""
 SMALL = 4_000_000
-"""Products of a pass that threads would wait for each other in rather than share."""
+"""Products of a pass up to which one thread is faster than several."""
 BRIEF = 30_000_000
-"""Weights of a model whose passes take no longer than several threads gain by and Python loses between two of them."""
+"""Weights of a model up to which one compiled call is faster than several threads with Python between passes."""
 
 
 def unsupported(recipe: Recipe) -> str:
-    """Why the compiled pass does not take a model, in words; empty where it does."""
+    """Reason why the compiled pass does not support a model; empty where it does."""
     sizes = {"hidden states": {recipe.hidden}}
     sizes["attention heads"] = {layer.mixer.head_dim for layer in recipe.layers}
     sizes["MLPs"] = {layer.feed.width for layer in recipe.layers}
@@ -29,25 +29,25 @@ def unsupported(recipe: Recipe) -> str:
 
 
 def fits(config: ModelConfig) -> bool:
-    """Whether the compiled pass takes a model."""
+    """True where the compiled pass supports a model."""
     return not unsupported(config.recipe)
 
 
 def panels_for(outputs: int) -> int:
-    """Vectors that hold so many outputs, or weights for them."""
+    """Panels that hold `outputs` values."""
     return max(FEW, -(-outputs // LANES))
 
 
 def attention_room(slots: int, size: int) -> int:
-    """float32 numbers that attention takes for itself, over a cache of so many slots and heads of `size`."""
+    """float32 values of attention's workspace, for `slots` positions of the cache and heads of `size`."""
     return (1 + 2 * QUERIES) * size + QUERIES * (slots + LANES)
 
 
 def workers(config: ModelConfig, most: int, rows: int = 1) -> int:
-    """The most threads that are of use to a pass of a model of this shape over so many rows, where there are `most`."""
+    """Useful threads, of `most`, for a pass of a model over `rows` rows."""
     return most if rows * config.parameters() > SMALL else 1
 
 
 def brief(config: ModelConfig) -> bool:
-    """Whether one thread drafts a chain by a model of this shape in one call, however many there are."""
+    """True where one thread drafts a chain in one call, even if there are more."""
     return config.parameters() <= BRIEF

@@ -20,7 +20,7 @@ DENSE = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class Files(Protocol):
-    """What a checkpoint consists of, as `Checkpoint` has it."""
+    """The parts of a `Checkpoint` that are read here."""
 
     @property
     def folder(self) -> Path: ...
@@ -33,10 +33,10 @@ class Files(Protocol):
 
 
 class Weights:
-    """Reads tensors by name; a context manager that holds the files open (memory-mapped) meanwhile."""
+    """A reader of tensors by name; a context manager that keeps the files memory-mapped."""
 
     def __init__(self, checkpoint: Files, device: torch.device = HOST) -> None:
-        """Open the safetensors files; `get` and `integers` put what they read on `device`.
+        """Open the safetensors files; `get` and `integers` return tensors on `device`.
 
         Raises:
             ModelError: a file is damaged or cut short.
@@ -103,14 +103,14 @@ class Weights:
 
     @property
     def quant(self) -> Quant | None:
-        """How bitsandbytes quantised the checkpoint; what it left dense is to stay so. None: it did not."""
+        """Quantisation by bitsandbytes, whose dense matrices remain dense; None: not quantised."""
         return self._quant
 
     def linear(self, name: str, outputs: int, inputs: int) -> Weight:
         """Matrix `name` (without ".weight") as it is stored: dense in its own dtype, or quantised by bitsandbytes.
 
         Raises:
-            ModelError: the matrix is missing, of another shape, damaged, or quantised in a way that is not known.
+            ModelError: the matrix is missing, of another shape, damaged, or quantised in an unknown way.
         """
         tensor = self._read(f"{name}.weight")
         kind = kind_of(name, self, tensor.dtype)
@@ -137,9 +137,9 @@ class Weights:
         return self._finite(name, tensor)
 
     def _finite(self, name: str, tensor: Tensor) -> Tensor:
-        """`tensor` itself, in which NaN or infinity would spread to every token."""
+        """`tensor` itself, checked for NaN and infinity, which would spread to every token."""
         if tensor.numel() and tensor.is_floating_point():
-            # The one pass over memory that both show in: a minimum of anything and NaN is NaN.
+            # One pass over memory finds both: a minimum with NaN is NaN.
             least, most = torch.aminmax(tensor)
             if not (least.isfinite() and most.isfinite()):
                 raise ModelError(
@@ -163,6 +163,6 @@ class Weights:
         return tensor
 
     def _part(self, name: str) -> Tensor:
-        """A part of a quantised matrix; its packed bytes may pass for any dtype."""
+        """Read a part of a quantised matrix; packed bytes may have any dtype."""
         tensor = self._read(name)
         return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)

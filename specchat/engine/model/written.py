@@ -1,4 +1,4 @@
-"""The keys of config.json that say how weights are kept in the files."""
+"""Keys of config.json on dtype and quantisation of the stored weights."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from specchat.engine.foreign import Foreign, Switch
 
 
 class Quantised(Foreign):
-    """How bitsandbytes or another method quantised a checkpoint."""
+    """Quantisation of a checkpoint, by bitsandbytes or another method."""
 
     quant_method: str = "bitsandbytes"
     load_in_8bit: Switch = False
@@ -21,7 +21,7 @@ _named = BeforeValidator(lambda value: {"quant_method": value} if isinstance(val
 
 
 class Written(Foreign):
-    """How weights are kept in the files, by config.json; the dtype has an old name and a new one."""
+    """Storage of the weights by config.json; the dtype has an old name and a new one."""
 
     dtype: str | None = None
     torch_dtype: str | None = None

@@ -1,1 +1,1 @@
-"""A recipe in plain torch, row by row: slow, read like a paper, and what trains and tests compare with."""
+"""The reference: a recipe in plain torch, row by row, for training and comparison."""

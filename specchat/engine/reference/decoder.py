@@ -1,4 +1,4 @@
-"""A model run by the reference: each row alone, so that a token's logits are the same whatever is verified with it."""
+"""The reference decoder: each row alone, so a token's logits do not depend on the other rows."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.rope import tables
-from specchat.engine.model.runs import STASH_ROWS, Runs, chain
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm
-from specchat.engine.reference.tensors import Kept
+from specchat.engine.reference.tensors import CheckpointTensors
 
 
 class Row(NamedTuple):
-    """A row of a pass: its position, the tree's nodes right before it that the cache lacks, and which node it is."""
+    """A row of a pass: its position, its ancestors that the cache lacks, and its node of the tree, if any."""
 
     position: int
-    before: list[int]
+    ancestors: list[int]
     node: int | None
 
 
@@ -30,7 +30,7 @@ class ReferenceDecoder(CachedDecoder):
     exactness = "each token computed alone"
 
     def __init__(self, checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> None:
-        """Read the weights; `context` caps the cache, in tokens; layers that are stored dense are kept as `quant`.
+        """Read the weights; `context` limits the cache, in tokens; dense layers are quantised as `quant`.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -38,27 +38,27 @@ class ReferenceDecoder(CachedDecoder):
         self.config = c = checkpoint.config
         self.context = min(c.longest, context or c.context)
         self._recipe = c.recipe
-        self._tensors = Kept(checkpoint, quant)
+        self._tensors = CheckpointTensors(checkpoint, quant)
         self._drafts = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
-        """Keys and values of a tree's nodes in each layer, float32 [kv_heads, STASH_ROWS, head_dim]."""
+        """Keys and values of a tree's nodes in each layer, float32 [kv_heads, MAX_TREE_NODES, head_dim]."""
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        # A target may choose a padding token that a draft has no row for.
+        # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
         return embedded(self._recipe, torch.tensor(known), self._tensors)
 
     @torch.inference_mode()
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Runs | None = None, skip: Skip = NOTHING
+        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         rows = list(_rows(len(x), start, runs))
         if max(row.position for row in rows) >= self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
         if runs is not None:
-            self._make_nodes(runs.stashed + len(x))
+            self._make_nodes(runs.scratch_row + len(x))
         states = alone(x)
         for index in range(first, last):
             of = self._recipe.layers[index]
@@ -70,14 +70,15 @@ class ReferenceDecoder(CachedDecoder):
         return torch.cat(states)
 
     def _context(self, index: int, row: Row) -> Context:
-        """The context of a row in layer `index`: the cache, to which the row's own entry is added."""
+        """The context of a row in layer `index`: the cache with the row's own KV entry."""
         of, end = self._recipe.layers[index].mixer, row.position + 1
         cache = self.cache.keys[index], self.cache.values[index]
 
         def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
             for kind, (kept, entry) in enumerate(zip(cache, own, strict=True)):
-                if row.before:
-                    kept[:, row.position - len(row.before) : row.position] = self._nodes[index][kind][:, row.before]
+                if row.ancestors:
+                    before = slice(row.position - len(row.ancestors), row.position)
+                    kept[:, before] = self._nodes[index][kind][:, row.ancestors]
                 kept[:, row.position : end] = entry
                 if row.node is not None:
                     self._nodes[index][kind][:, row.node : row.node + 1] = entry
@@ -91,10 +92,10 @@ class ReferenceDecoder(CachedDecoder):
         return Context((cos, sin), entries)
 
     def _make_nodes(self, count: int) -> None:
-        if count > STASH_ROWS:
-            raise ValueError(f"a tree of {count} nodes has more than {STASH_ROWS}")
+        if count > MAX_TREE_NODES:
+            raise ValueError(f"a tree of {count} nodes has more than {MAX_TREE_NODES}")
         if not self._nodes:
-            shapes = [(of.mixer.kv_heads, STASH_ROWS, of.mixer.head_dim) for of in self._recipe.layers]
+            shapes = [(of.mixer.kv_heads, MAX_TREE_NODES, of.mixer.head_dim) for of in self._recipe.layers]
             self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
@@ -117,29 +118,29 @@ class ReferenceDecoder(CachedDecoder):
 
     @property
     def threads(self) -> int:
-        """The most that work on it."""
+        """Limit of the threads."""
         return torch.get_num_threads()
 
     def memory(self) -> int:
-        tapped = 0 if self.taps is None else self.taps.memory()
-        return self._tensors.memory() + self.cache.memory() + tapped
+        recorded = 0 if self.aux_states is None else self.aux_states.memory()
+        return self._tensors.memory() + self.cache.memory() + recorded
 
 
-def _rows(count: int, start: int, runs: Runs | None) -> Iterator[Row]:
+def _rows(count: int, start: int, runs: Layout | None) -> Iterator[Row]:
     """The rows of a pass from position `start` on."""
     of, index = runs or chain(count), 0
-    for depth, length, before in zip(of.depths, of.lengths, of.before, strict=True):
+    for depth, length, ancestors in zip(of.depths, of.lengths, of.ancestors, strict=True):
         for i in range(length):
-            yield Row(start + depth + i, [] if i else before, None if runs is None else runs.stashed + index)
+            yield Row(start + depth + i, [] if i else ancestors, None if runs is None else runs.scratch_row + index)
             index += 1
 
 
 def alone(x: Tensor) -> list[Tensor]:
-    """Rows float32 [1, values] in memory of their own: how a library sums may depend on where its operands lie."""
+    """Rows float32 [1, values] copied: a library's order of sums may depend on the alignment of its operands."""
     return [row.clone() for row in x.split(1)]
 
 
 @torch.inference_mode()
 def by_row(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """What `function` makes of each row of x [rows, values]."""
+    """Apply `function` to each row of x [rows, values] alone."""
     return torch.cat([function(row) for row in alone(x)])

@@ -1,6 +1,6 @@
 """The layers of a recipe in plain torch: float32, differentiable, any leading dimensions.
 
-How many rows go through together is the caller's choice; `decoder.py` runs each alone.
+The caller chooses how many rows run together; `decoder.py` runs each alone.
 """
 
 from collections.abc import Callable
@@ -37,15 +37,15 @@ class ModelTensors(Tensors, Protocol):
 
 
 class Context(NamedTuple):
-    """Where the rows of a pass are, and what they attend to.
+    """Positions of the rows of a pass, and the KV entries that they attend to.
 
     Attributes:
         rotation: cosine and signed sine float32 [rows, width] at the rows' positions (`rope.tables`); None where
             attention has no rope.
-        entries: from the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all positions
-            that are attended, float32 [..., kv_heads, positions, head_dim].
-        seen: bool [rows, positions], which of these a row attends to; None: all.
-        attend: from queries and what `entries` returned to the mixed values, as `attended`.
+        entries: maps the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all attended
+            positions, float32 [..., kv_heads, positions, head_dim].
+        seen: bool [rows, positions], True where a row attends; None: all.
+        attend: maps queries and what `entries` returned to the mixed values, as `attended`.
     """
 
     rotation: tuple[Tensor, Tensor] | None
@@ -73,7 +73,7 @@ def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
 
 
 def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
-    """Root mean square norm of each `of.size` values of x [..., values]; x itself where there is none."""
+    """Root mean square norm of each `of.size` values of x [..., values]; x itself without a norm."""
     if of is None:
         return x
     sized = x.unflatten(-1, (-1, of.size))
@@ -81,7 +81,7 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
 
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
-    """Attention of rows float32 [..., rows, inputs] over the entries of `context`: float32 [..., rows, hidden]."""
+    """Attention of rows float32 [..., rows, inputs] over the KV entries of `context`: float32 [..., rows, hidden]."""
     sizes = [heads * of.head_dim for heads in (of.heads, of.kv_heads, of.kv_heads)]
     query, key, value = tensors.product(x, of.qkv).split(sizes, -1)
     query, key = norm(of.query_norm, query, tensors), norm(of.key_norm, key, tensors)
@@ -116,7 +116,7 @@ def keys_and_values(
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys float32 [..., rows, head_dim], the first `width` values of each turned."""
+    """Queries or keys float32 [..., rows, head_dim], with the first `width` values of each rotated."""
     width = cos.shape[-1]
     if width < x.shape[-1]:
         return torch.cat([turned(x[..., :width], cos, sin), x[..., width:]], -1)
@@ -148,7 +148,7 @@ def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
 
 
 def whole(of: Attention, rows: int, device: torch.device) -> Context:
-    """The context of whole texts of so many rows: each attends to those up to itself, within the window."""
+    """The context of whole texts of `rows` rows: causal attention within the window."""
     rotation = None
     if of.rope is not None:
         cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))

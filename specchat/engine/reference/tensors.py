@@ -1,4 +1,4 @@
-"""The tensors of a recipe: dense ones by name, or those of a checkpoint in the bytes that it has them in."""
+"""The tensors of a recipe: dense ones by name, or those of a checkpoint in its storage format."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,11 +16,11 @@ from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix
 
 SLAB = 1 << 20
-"""Weights that are made float32 at a time: 4 MiB, which a processor's cache holds."""
+"""Weights dequantised at a time: 4 MiB in float32, which fit a processor's cache."""
 
 
 class Dense:
-    """Float32 tensors by their names in a checkpoint: a module's parameters, say."""
+    """Float32 tensors by their names in a checkpoint, for instance a module's parameters."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
@@ -39,11 +39,11 @@ class Dense:
         return torch.cat(found, -1)
 
 
-class Kept:
-    """The tensors of a checkpoint, as it stores them: matrices are made float32 a slab at a time, as they are used."""
+class CheckpointTensors:
+    """The tensors of a checkpoint in its storage format; matrices are dequantised a slab at a time when used."""
 
     def __init__(self, checkpoint: Checkpoint, quant: Quant | None = None) -> None:
-        """Read them; layers that the checkpoint does not quantise are stored as `quant`.
+        """Read the tensors; dense layers are quantised as `quant`.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -52,7 +52,7 @@ class Kept:
         self._vectors: dict[str, Tensor] = {}
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
         self.head = recipe.head
-        """The matrix that gives logits, of the rows that it has."""
+        """The matrix of the logits, with the rows of a draft vocabulary only, if there is one."""
         with Weights(checkpoint) as weights:
             for matrix in recipe.matrices:
                 weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
@@ -91,7 +91,7 @@ class Kept:
 
 
 def owned(weight: Weight) -> Weight:
-    """The matrix in memory of its own rather than the file's; nested scales, which are few, are read once."""
+    """Copy a matrix from the file's memory, with nested scales dequantised."""
     match weight:
         case FourBit(packed, _, code, block, _):
             return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block)
@@ -102,7 +102,7 @@ def owned(weight: Weight) -> Weight:
 
 
 def parts(weight: Weight) -> tuple[Tensor, ...]:
-    """The tensors that a matrix consists of."""
+    """The tensors of a matrix."""
     match weight:
         case FourBit(packed, scales, _, _, _):
             return packed, scales
@@ -113,7 +113,7 @@ def parts(weight: Weight) -> tuple[Tensor, ...]:
 
 
 def slabs(weight: Weight) -> Iterator[Tensor]:
-    """The matrix as float32, some of its outputs at a time."""
+    """The matrix in float32, some of its outputs at a time."""
     outputs, inputs = weight.shape
     if isinstance(weight, Tensor) and weight.dtype == torch.float32:
         yield weight

@@ -1,1 +1,1 @@
-"""A loaded pair, ready to write replies: on the host's processor, or on a GPU."""
+"""Runners: loaded pairs that write replies, on the CPU or a GPU."""

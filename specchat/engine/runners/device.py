@@ -1,4 +1,4 @@
-"""A pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
+"""The runner of a pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
 
 import logging
 from collections.abc import Callable
@@ -38,9 +38,9 @@ def device_runner(
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
 ) -> Runner:
-    """The Triton decoder; `vocab` tokens may be chosen, a draft may also run on the host; `captured` as in `Graphs`.
+    """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
 
-    The heads that were `found` run beside the target, in plain torch that the host asks for.
+    The heads in `found` run on the target's device in plain torch, which the host launches.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
     if isinstance(draft, DeviceDecoder):
@@ -69,8 +69,8 @@ def device_runner(
         draft_ahead="draft" in cached,
         heads=heads,
     )
-    lacks = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
-    drafters, statuses = drafters_for(parts, Facts(lacks, found.facts, layers))
+    unsupported = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
+    drafters, statuses = drafters_for(parts, Facts(unsupported, found.facts, layers))
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":
@@ -108,7 +108,7 @@ def compile_ahead(
     device: torch.device,
     notify: Callable[[str], None],
 ) -> None:
-    """Compile all kernels of a pair at a time; without, each would be compiled at its first launch."""
+    """Compile all kernels of a pair in parallel, before their first launches."""
     notify("kernels")
     try:
         with as_with(processors(device)), current(device):
@@ -118,7 +118,7 @@ def compile_ahead(
 
 
 def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, vocab: int) -> None:
-    """Launch in main memory what a pair of these launches when it is prepared."""
+    """Launch in main memory the kernels that preparing such a pair launches."""
     stand_in = blank(draft) if isinstance(draft, DeviceDecoder) else draft
     runner = device_runner(blank(target), stand_in, vocab, HOST, graphs=Rehearsed)
     assert isinstance(runner.executor, DeviceExecutor)

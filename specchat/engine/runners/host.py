@@ -1,4 +1,4 @@
-"""A pair on the host's processor, or one that is asked from there."""
+"""The runner of a pair on the CPU, or of one that the host runs step by step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,32 +29,32 @@ from specchat.engine.threads import spare
 NO_HEADS = FoundHeads()
 
 
-class OwnModel(HostModel, Protocol):
-    """A model that our own decoder runs on the processor."""
+class NativeModel(HostModel, Protocol):
+    """A model of a native decoder on the CPU."""
 
     @property
     def config(self) -> ModelConfig:
-        """Its shapes."""
+        """The model's configuration."""
         ...
 
     @property
     def threads(self) -> int:
-        """The most that work on it."""
+        """Limit of the threads."""
         ...
 
     @property
     def exactness(self) -> str:
-        """Why rows come out alike whatever goes with them, in words."""
+        """Reason why a row does not depend on the other rows, in words."""
         ...
 
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """A target as the runner describes it (`Runner`).
+    """Properties of a target for its runner.
 
-    `layers` are those that may be left out; `threads` are those of the processor that it computes with; `trees` says
-    whether it verifies trees; `lacks` tells why features are missing; `guard` makes choices again that may be off;
-    `head_layers` is what its output head weighs in layers; `exit_layer` the number of its layers that draft.
+    `layers` may be skipped; `threads`: of the CPU; `trees`: True where it verifies trees; `unsupported`: reasons by
+    unsupported feature; `guard` repeats choices that rounding may change; `head_layers`: weights of its head, in
+    layers; `exit_layer`: number of layers that draft.
     """
 
     layers: int
@@ -64,14 +64,14 @@ class TargetInfo:
     threads: int
     place: Place = "cpu"
     trees: bool = True
-    lacks: Mapping[Feature, str] = field(default_factory=dict)
+    unsupported: Mapping[Feature, str] = field(default_factory=dict)
     guard: Guard | None = None
     head_layers: float = 0.0
     exit_layer: int | None = None
 
 
-def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> OwnModel:
-    """A checkpoint that our own decoder runs: compiled where that can be, by the reference otherwise.
+def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> NativeModel:
+    """Load a checkpoint for a native decoder: the compiled one where it is supported, else the reference.
 
     Raises:
         ModelError: weights missing, damaged or of other shapes.
@@ -84,9 +84,9 @@ def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant 
 
 
 def host_runner(
-    target: OwnModel, draft: HostModel | None, exit_layer: int | None = None, found: FoundHeads = NO_HEADS
+    target: NativeModel, draft: HostModel | None, exit_layer: int | None = None, found: FoundHeads = NO_HEADS
 ) -> Runner:
-    """A target of our own on the processor, and the drafters that go with it."""
+    """Make the runner of a native target on the CPU, with its drafters."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     c = target.config
@@ -97,7 +97,7 @@ def host_runner(
 
 
 def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, found: FoundHeads = NO_HEADS) -> Runner:
-    """Models that the host runs step by step, and the drafters that go with them; `found` for a target of our own."""
+    """Make a runner of models that the host runs step by step; `found`: heads of a native target."""
     cached: dict[Role, CachedModel[HostModel]] = {}
     heads: Mapping[str, CachedModel[HostModel]] = {}
     if isinstance(target, CachedDecoder):
@@ -119,7 +119,7 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         head_layers=info.head_layers,
         exit_layer=info.exit_layer,
     )
-    facts = Facts({**missing_features(draft), **info.lacks}, found.facts, info.layers, info.exit_layer)
+    facts = Facts({**missing_features(draft), **info.unsupported}, found.facts, info.layers, info.exit_layer)
     drafters, statuses = drafters_for(parts, facts)
     return Runner(
         target=cached["target"],

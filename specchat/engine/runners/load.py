@@ -1,4 +1,4 @@
-"""From checkpoints to a runner, each model on the device that was decided for it."""
+"""From checkpoints to a runner, by a plan of the devices."""
 
 from collections.abc import Callable
 
@@ -26,10 +26,9 @@ def load_runner(
     vocabulary_map: VocabularyMap | None,
     heads: FoundHeads = NO_HEADS,
 ) -> Runner:
-    """Load the models as `plan` says; `about_draft` is called between the two.
+    """Load the models by `plan`; `about_draft` is called before the draft.
 
-    `heads` are read to where the target is. With a `vocabulary_map`, for a draft on the host whose tokens are not the
-    target's.
+    `heads` are loaded to the target's device. A `vocabulary_map` is for a draft on the host with another tokenizer.
 
     Raises:
         EngineError: weights that cannot be used, or a draft on the GPU for a target on the CPU.
@@ -71,7 +70,7 @@ def _on_gpu(
     vocabulary_map: VocabularyMap | None,
     heads: FoundHeads,
 ) -> Runner:
-    # Only here: Triton and the kernels take a while to import, and are not there on every system.
+    # Imported here: Triton and the kernels are slow to import, and missing on some systems.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import load
     from specchat.engine.runners.device import device_runner

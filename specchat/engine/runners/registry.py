@@ -1,4 +1,4 @@
-"""Makes the drafters of a loaded pair, and says in words why it lacks the others."""
+"""The drafters of a loaded pair, with reasons for unsupported strategies."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from specchat.engine.strategy import Facts
 
 
 def drafters_for(parts: Parts, facts: Facts) -> tuple[dict[str, Drafter], tuple[StrategyStatus, ...]]:
-    """Drafters by strategy, and the status of every strategy; those that delegate are made of the others."""
+    """Drafters by strategy, and the status of every strategy; those that delegate are made from the others."""
     parts = replace(parts, strategies=STRATEGIES, made={})
     reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
     for one in sorted(STRATEGIES.values(), key=lambda one: one.group == "auto"):

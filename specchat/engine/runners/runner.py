@@ -1,4 +1,4 @@
-"""A loaded pair as the session sees it, wherever it runs."""
+"""A loaded pair, with the same interface on every device."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -19,16 +19,16 @@ class Runner:
     """A target with its drafters.
 
     Attributes:
-        earlier: the replies before that some drafters copy from.
-        fences: which tokens fence code off; the session, which has the tokenizer, sets them.
+        earlier: earlier replies, from which some drafters copy.
+        fences: tokens of code fences; the session sets them, since it has the tokenizer.
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
-        spare: cores that are free while the target reads a prompt.
+        spare: free cores while the target reads a prompt.
         device: in words.
         gpu: as in `PairInfo`.
-        exactness: how equality with plain decoding is ensured here, in words.
+        exactness: reason why the text equals that of plain decoding, in words.
         memory: bytes held on the device: weights, cache, buffers.
-        prepare: does before the first reply what would delay it, and tells each part in words.
+        prepare: does in advance the work that would delay the first reply, and reports each part in words.
     """
 
     target: CachedModel[Model]
@@ -50,12 +50,12 @@ class Runner:
 
     @property
     def context(self) -> int:
-        """Tokens that a chat and its reply may have."""
+        """Limit of a chat with its reply, in tokens."""
         return self.target.model.context
 
     @property
     def draft_context(self) -> int | None:
-        """Tokens that the draft holds, where the target holds more."""
+        """Limit of the draft, in tokens, if it is lower."""
         held = self.draft.model.context if self.draft is not None else self.context
         return held if held < self.context else None
 
@@ -70,8 +70,8 @@ class Runner:
     def reply(
         self, sampling: Sampling, prompt: list[int], eos: Collection[int], slip: Callable[[], bool] = lambda: False
     ) -> Decoding:
-        """Start a reply to `prompt`, all of which but its last token is in the target's cache.
+        """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
-        `slip` is as in `Decoding`.
+        `slip`: see `Decoding`.
         """
         return Decoding(self.executor, self.target, sampling, prompt, eos, slip)

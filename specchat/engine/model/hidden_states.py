@@ -1,0 +1,45 @@
+"""Auxiliary hidden states: those between layers, kept for the drafters that read them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+
+
+class AuxHiddenStates:
+    """Hidden states after some of the layers, by position, valid where the cache's KV entries are.
+
+    So tokens that are reused or rolled back have their hidden states too.
+    """
+
+    def __init__(self, layers: Sequence[int], hidden: int, context: int) -> None:
+        """`layers`: numbers of layers passed. Each of `context` positions has room for `hidden` values a layer."""
+        self.layers = tuple(sorted(set(layers)))
+        self.positions = torch.zeros(len(self.layers), context, hidden)
+        self.tree_scratch = torch.zeros(len(self.layers), MAX_TREE_NODES, hidden)
+        """Hidden states of a tree's nodes, by scratch row."""
+
+    def at(self, layer: int, first: int, last: int) -> Tensor:
+        """Hidden states float32 [last - first, hidden] at positions first, ..., last - 1; later passes change them."""
+        return self.positions[self.layers.index(layer), first:last]
+
+    def put(self, layer: int, x: Tensor, start: int, runs: Layout | None) -> None:
+        """Keep rows float32 [rows, hidden] of a pass from position `start` on; `keep` chooses among a tree's rows."""
+        index = self.layers.index(layer)
+        if runs is None:
+            self.positions[index, start : start + len(x)] = x
+            return
+        self.tree_scratch[index, runs.scratch_row : runs.scratch_row + len(x)] = x
+        if not runs.scratch_row and not runs.depths[0]:
+            # No accepted path names the root.
+            self.positions[index, start] = x[0]
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        """Copy the hidden states of `rows`, a path of a tree, to the positions from `start` on."""
+        self.positions[:, start : start + len(rows)] = self.tree_scratch[:, list(rows)]
+
+    def memory(self) -> int:
+        """Bytes held."""
+        return 4 * (self.positions.numel() + self.tree_scratch.numel())
