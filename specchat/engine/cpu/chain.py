@@ -121,8 +121,8 @@ def draft_chain(
     temperature: np.float32,
     seed: np.uint64,
     calibration: Any,
-    chance: float,
-    least: float,
+    prefix_acceptance: float,
+    min_acceptance: float,
     ends: Any,
     scores: Any,
     tokens: Any,
@@ -140,7 +140,7 @@ def draft_chain(
         span: int64 [1, 4], the rows as one span; `ancestors` is empty.
         x: float32 [>= rows + `nested`, hidden]; for a head the features of the rows, which stand one position before
             their tokens.
-        entries: `passes.PASS_ADDRESSES`, of `layers` and of `head`, whose logits have 1 + `nested` rows.
+        addresses: `passes.PASS_ADDRESSES`, of `layers` and of `head`, whose logits have 1 + `nested` rows.
         inputs: float32 [>= rows, 2 hidden], the inputs of a head's attention; no rows for a model.
         norms: float32 [2, hidden], a head's norms of tokens and of features.
         made: float32 [capacity, hidden], filled with the features that a head made.
@@ -148,8 +148,8 @@ def draft_chain(
         temperature: 0 takes the largest score.
         calibration: float64 [3, bins]: upper bounds of probability (none for the last bin), acceptance rate of tokens
             in the bin, and acceptance rate of the tokens after them; see `decoding/length_policy.py`.
-        chance: probability that every earlier draft token is accepted. The draft ends when this, times the next
-            token's rate, falls below `least`.
+        prefix_acceptance: probability that every earlier draft token is accepted. The draft ends when this,
+            times the next token's rate, falls below `min_acceptance`.
         ends: int64 [any], tokens after which the draft ends.
         scores: float32 [vocab], scratch.
         tokens, confidence: int64 and float64 [>= limit], filled with the draft.
@@ -189,8 +189,8 @@ def draft_chain(
             while bin_index < calibration.shape[1] - 1 and calibration[0, bin_index] < confidence[n]:
                 bin_index += 1
             n += 1
-            chance *= calibration[1, bin_index]
-            ended = chance * calibration[2, bin_index] < least
+            prefix_acceptance *= calibration[1, bin_index]
+            ended = prefix_acceptance * calibration[2, bin_index] < min_acceptance
             for last in ends:
                 ended = ended or token == last
             if ended:
@@ -230,14 +230,9 @@ class Chains:
         head_args: tuple[Any, ...],
         feature_args: tuple[Any, ...] = NO_FEATURES,
     ) -> None:
-        """Keep the arguments that every chain has.
+        """Keep the arguments that all chains share; see `draft_chain`.
 
-        Args:
-            entries: `passes.PASS_ADDRESSES`.
-            embed: packed embeddings of `vocab` tokens, which are multiplied by `embed_scale`.
-            token_ids: int64, by position.
-            layer_args, head_args: arguments of the passes after their rows.
-            feature_args: arguments of `draft_chain` for a head.
+        `layer_args` and `head_args` are those of the passes after their rows, `feature_args` those for a head.
         """
         self._last, self._token_ids, self._feature_args = vocab - 1, token_ids, feature_args
         self._addresses = addresses

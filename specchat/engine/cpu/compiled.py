@@ -84,7 +84,7 @@ def unavailable(module: str = PASSES) -> str:
         _end_sharing()
         importlib.import_module(module)
     except Exception:
-        without_cached("what was compiled before cannot be used")
+        discard_cache("what was compiled before cannot be used")
         try:
             importlib.import_module(module)
         except Exception as error:
@@ -113,7 +113,7 @@ def telling(notify: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def without_cached(why: str) -> None:
+def discard_cache(why: str) -> None:
     """Compile from here on without the cached files: in an empty folder, or without a cache."""
     logging.getLogger(__name__).warning(why, exc_info=True)
     now = Path(_kept_in())
@@ -143,7 +143,7 @@ def use_folder() -> None:
     if _writable(own):
         _keep_in(str(own))
     else:
-        without_cached("the cache folder cannot be written")
+        discard_cache("the cache folder cannot be written")
 
 
 def _writable(folder: Path) -> bool:

@@ -56,7 +56,7 @@ def kernels(form: int) -> NDArray[np.int64]:
     try:
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     except Exception:  # any error of damaged cache files or a full disk
-        compiled.without_cached("what was compiled before cannot be used")
+        compiled.discard_cache("what was compiled before cannot be used")
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     addresses = [function.address for function in _made[-1]]
     found = np.full(KERNELS, addresses[-1], np.int64)
