@@ -12,8 +12,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
-from specchat.engine.cpu.descriptors import Descriptors
-from specchat.engine.cpu.layout import PassSpans, laid_out
+from specchat.engine.cpu.descriptors import Descriptors, PassSpans, pass_spans
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
@@ -148,7 +147,7 @@ class CpuDecoder(CachedDecoder):
     ) -> Tensor:
         """Run `through`; `kept_states` are those of `_keep_states`; compute the rows' logits with `scoring`."""
         rows = len(x)
-        layout = self._chain_layout(rows) if runs is None else laid_out(runs)
+        layout = self._chain_layout(rows) if runs is None else pass_spans(runs)
         if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
@@ -299,7 +298,7 @@ class CpuDecoder(CachedDecoder):
     def _chain_layout(self, rows: int) -> PassSpans:
         """Layout of consecutive rows, cached: every step needs it."""
         if rows not in self._layouts:
-            self._layouts[rows] = laid_out(chain(rows))
+            self._layouts[rows] = pass_spans(chain(rows))
         return self._layouts[rows]
 
     def _parts(self, first: int, last: int, skip: Skip) -> NDArray[np.bool_]:

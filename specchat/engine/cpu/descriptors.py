@@ -1,14 +1,17 @@
-"""Description of each layer for the compiled pass: a row of integers and a row of floats.
+"""Layers and rows described to the compiled pass: two rows of numbers a layer, and spans of rows.
 
 So one signature serves all models, and layers may differ in shape, position embeddings and norms.
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Layer, Norm
 
 Floats = NDArray[np.float32]
@@ -73,3 +76,20 @@ class Descriptors:
         """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""
         for row, layer_scratch in zip(self.integers, scratch, strict=True):
             row[TREE_SCRATCH], row[VALUES_OFFSET] = layer_scratch.ctypes.data, layer_scratch[0].size
+
+
+class PassSpans(NamedTuple):
+    """Arguments `spans` and `ancestors` of `passes.layers`; the rows end `reach` positions after the start."""
+
+    spans: NDArray[np.int64]
+    ancestors: NDArray[np.int64]
+    reach: int
+
+
+def pass_spans(layout: Layout) -> PassSpans:
+    """Convert a layout."""
+    ends = list(accumulate(map(len, layout.ancestors), initial=0))
+    spans = zip(layout.depths, layout.lengths, ends, ends[1:], strict=False)
+    ancestors = [row for rows in layout.ancestors for row in rows]
+    reach = max(depth + length for depth, length in zip(layout.depths, layout.lengths, strict=True))
+    return PassSpans(np.array(list(spans), np.int64), np.array(ancestors, np.int64), reach)

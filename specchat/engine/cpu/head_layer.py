@@ -10,8 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from specchat.engine.cpu import passes
-from specchat.engine.cpu.descriptors import Descriptors
-from specchat.engine.cpu.layout import laid_out
+from specchat.engine.cpu.descriptors import Descriptors, pass_spans
 from specchat.engine.cpu.packed import Packed
 from specchat.engine.cpu.passes import GATE_UP
 from specchat.engine.cpu.products import PANELS, kernels_of
@@ -58,7 +57,7 @@ class CompiledLayer:
         self._scores = np.zeros((1, attention_room(capacity, size)), np.float32)
         self._no_states = np.full(2, -1), np.zeros((0, 0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
         self._counters = np.zeros(6 * LINE, np.int64)
-        self._layouts = [laid_out(chain(max(1, rows))) for rows in range(TILE + 1)]
+        self._layouts = [pass_spans(chain(max(1, rows))) for rows in range(TILE + 1)]
 
     def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor:
         """Run the layer over 1 to TILE rows float32 [rows, inputs] from position `start` on; attend to all before.

@@ -139,7 +139,7 @@ def layers(
         x: float32 [>= rows, hidden].
         start: position of the first row.
         spans: int64 [spans, 4]: positions after `start`, rows, first and last index into `ancestors`; see
-            `model/runs.py`.
+            `model/tree_layout.py`.
         ancestors: int64, rows of the tree scratch whose KV entries are put right before a span.
         scratch_row: first row of the tree scratch to fill; -1 without trees.
         integers, floats: of `descriptors.Descriptors`.
@@ -152,7 +152,7 @@ def layers(
         kept: int64 [layers + 1]: index into `states` and `tree_states` at which x is kept after so many layers; -1 for
             none.
         states, tree_states: float32 [kept layers, positions or rows of the tree scratch, hidden], as in
-            `model/taps.py`.
+            `model/hidden_states.py`.
         counters: int64 [LINE * (1 + 5 layers)], zeros.
     """
     hidden, deep, own_row, wide_row = x.shape[1], len(integers), own.shape[3], wide.shape[1]
