@@ -81,8 +81,8 @@ class Model:
     def __init__(self, folder: Path, quant: Quant | None = None) -> None:
         self._decoder = CpuDecoder(Checkpoint.open(folder), 256, quant)
         self.layers, self.vocab = self._decoder.config.layers, self._decoder.config.vocab
-        self.taps = [0, self.layers // 2, self.layers]
-        self._decoder.record_states(self.taps)
+        self.recorded = [0, self.layers // 2, self.layers]
+        self._decoder.record_states(self.recorded)
 
     def rows(self, tokens: list[int], start: int) -> Tensor:
         """Logits of a pass."""
@@ -125,7 +125,7 @@ def bits(model: Model) -> Bits:
     found["tree"] = digest(model.tree(ids[at : at + 1 + len(PARENTS)], at))
     at += 1 + len(PATH)
     found["after the tree"], at = digest(model.rows(ids[at : at + 1], at)), at + 1
-    found |= {f"states after {layer}": digest(model.states(layer, at)) for layer in model.hidden_states}
+    found |= {f"states after {layer}": digest(model.states(layer, at)) for layer in model.recorded}
     found["entries"] = digest(*model.entries(at))
     found["skipping"] = digest(model.skipping(ids[at], at))
     found["early"] = digest(model.early(ids[at], at))
