@@ -140,7 +140,7 @@ def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     }
     assert reasons == {"this pair has no such heads; [pair.heads] in models.toml names them"}
     assert session.info.warning == ""
-    assert session.runner.target.model.hidden_states is None  # type: ignore[attr-defined]
+    assert session.runner.target.model.aux_states is None  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("head", HEADS)
