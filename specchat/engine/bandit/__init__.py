@@ -1,1 +1,1 @@
-"""`auto` as a bandit: strategies are arms, expected throughput is estimated, arms that are not taken are explored."""
+"""`auto` as a bandit: strategies are arms with an expected throughput; the others are explored now and then."""

@@ -1,4 +1,4 @@
-"""State of `auto` as values: the choice of a step and what belongs to a reply; and how long choosing is left out."""
+"""State of `auto` for a step and for a reply, and the number of steps without choosing."""
 
 from dataclasses import dataclass, field, replace
 
@@ -6,38 +6,37 @@ from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.stepped import Stepped
 
 WEIGHING, UNASKED = 0.01, 7
-"""Share of the time that choosing an arm may take, and steps at which a chosen one goes on without that, at most; it
-does where nothing could be copied."""
+"""Largest share of the time spent choosing, and most steps at which an arm goes on without it."""
 RESTING, RESTS = 0.02, 64
-"""Share of plain's time that choosing may take where nothing is drafted, and steps that go by without it, at most."""
+"""Largest share of plain decoding's time spent choosing if nothing is drafted, and most steps without it."""
 BARREN, SELDOM = 4, 4
-"""Looks in vain after which they become half as frequent, and times that they get rarer by that, at most."""
+"""Choices in vain after which they become half as frequent, and the most times they get rarer."""
 
 
 def rest_steps(barren: int, share: float) -> int:
-    """Steps to rest after so many looks in vain, where choosing takes such a `share` of a plain step."""
+    """Steps to rest after `barren` choices in vain; choosing takes this `share` of a plain step."""
     seldom = min(1 << (barren // BARREN), SELDOM)
     return min(int(seldom * share / RESTING), RESTS)
 
 
 def unasked_steps(weighing_ms: float, plain: float) -> int:
-    """Steps at which an arm goes on unasked, where choosing takes so long and `plain` is tokens a millisecond."""
+    """Steps at which an arm goes on without choosing; `plain` is plain decoding's tokens per millisecond."""
     return min(max(0, int(weighing_ms * plain / WEIGHING)), UNASKED)
 
 
 @dataclass
 class Reply:
-    """What belongs to one reply.
+    """State of one reply.
 
     Attributes:
-        end: where the text ended after the last step.
-        written: its tokens.
-        longest: the most tokens that a draft of it may have.
-        goes_on: steps at which the arm goes on unasked.
-        chosen_for: length of the text and limit of a step for which `prepare` chose.
-        rejected: whether less than half of the last draft was accepted.
-        resting: steps that are left of a rest.
-        rested: those that went by since the last look.
+        end: length of the text after the last step.
+        written: tokens of the reply.
+        longest: largest draft limit so far.
+        goes_on: steps left at which the arm goes on without choosing.
+        chosen_for: text length and limit that `prepare` chose for.
+        rejected: less than half of the last draft was accepted.
+        resting: steps left of a rest.
+        rested: steps of the rest that have passed.
     """
 
     end: int = 0
@@ -52,16 +51,16 @@ class Reply:
 
 @dataclass
 class Choice:
-    """The arm of a step, and what was known as it was chosen.
+    """The arm of a step, and the state it was chosen in.
 
     Attributes:
-        arm: the strategy that drafts, at most `limit` tokens.
-        throughput: tokens a millisecond that are expected.
+        arm: the strategy that drafts, up to `limit` tokens.
+        throughput: expected tokens per millisecond.
         kind: the kind of text.
-        copy: what can be copied, by the strategy `copier`.
-        explores: whether the arm is explored.
-        watched: whether a copy may end its draft.
-        reads: whether its model had to read something first.
+        copy: the proposal of the strategy `copier`.
+        explores: the arm is explored.
+        watched: a copy may end its draft.
+        reads: its model has text to read first.
     """
 
     arm: str = "plain"
@@ -76,7 +75,7 @@ class Choice:
 
 
 def until(stepped: Stepped, drafted: int) -> Stepped:
-    """The step as if its draft had ended there."""
+    """Return the step as if its draft ended after `drafted` tokens."""
     return replace(
         stepped,
         drafts=stepped.drafts[:drafted],

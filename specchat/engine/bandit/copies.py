@@ -1,8 +1,7 @@
-"""Copies as arms: how many of their tokens are accepted, and where a copy may end a model's draft.
+"""Copies as arms: acceptance of copied tokens, and copies that end a model's draft.
 
-A text often repeats what it was not yet at the start of: each token that a model drafts may be the one with which the
-end of the text occurred before. From there a copy costs no pass of the model. It takes the model's place where the
-tokens that it is expected to bring, at what its rows cost, are more than those of a model that goes on.
+A token drafted by a model may complete a match with an earlier part of the text. From there a copy costs no pass of the
+model. It replaces the model if its expected tokens, less the cost of verifying them, exceed those of drafting on.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,29 +12,29 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 FIRST = (0.4, 0.4, 0.7, 0.9, 0.95)
 LATER = (0.8, 0.8, 0.85, 0.95, 0.97)
-"""Acceptance rates assumed by kind of text: of the first token of a copy, and of each that follows an accepted one."""
+"""Assumed acceptance rates by kind of text: of the first token of a copy, and of one after an accepted token."""
 SHORTEST = 4
-"""Tokens that must be alike for a copy after a model's: a model knows better what follows fewer."""
+"""Shortest match for a copy after a model's tokens: after a shorter one the model drafts better."""
 
 After = Callable[[Sequence[int], Sequence[int], int], Copy]
-"""Up to so many tokens that may follow a text and what was drafted after it: the `after` of copiers that can tell."""
+"""The `after` of copiers: given text, drafted tokens and a limit, copies tokens that may follow."""
 
 
 class Copies:
-    """Acceptance of copies: of first tokens, and of tokens after one that was accepted."""
+    """Acceptance rates of copied tokens: of the first, and of those after an accepted one."""
 
     def __init__(self, first: float, later: float) -> None:
-        """Both rates as assumed."""
+        """Start from these assumed rates."""
         self._first = Average(Average(first, KEPT_LONG))
         self._later = Average(Average(later, KEPT_LONG))
 
     def forget(self) -> None:
-        """Know of no text in particular."""
+        """Forget counts of this chat; wider averages are kept."""
         self._first.forget()
         self._later.forget()
 
     def judged(self, outcome: Sequence[bool | None]) -> None:
-        """Count one more copy, by whether its tokens were right, None where that is not known."""
+        """Count one more copy: per token, True if it was right, None if unknown."""
         if not outcome or outcome[0] is None:
             return
         self._first.add(float(outcome[0]))
@@ -47,9 +46,9 @@ class Copies:
                 self._later.add(right / tested, weight=tested)
 
     def best(self, longest: int, verify_ms: Sequence[float], other_ms: float) -> tuple[float, int]:
-        """The highest expected throughput of lengths from 1 to `longest`, in tokens a millisecond, and its length.
+        """Return the highest expected throughput of lengths 1 to `longest`, in tokens per millisecond, and its length.
 
-        `verify_ms` are the milliseconds of verifying 0, 1, ... rows.
+        `verify_ms` are the milliseconds of verifying 0, 1, ... tokens.
         """
         accepted, later = self._first.value, self._later.value
         tokens, most, best = 1.0, 0.0, 1
@@ -62,10 +61,11 @@ class Copies:
         return most, best
 
     def gain(self, longest: int, chance: float, rate: float, verify_ms: Sequence[float]) -> tuple[float, int]:
-        """The most tokens that a length from 1 to `longest` brings after tokens accepted with `chance`, and it.
+        """Return the highest net gain in tokens of lengths 1 to `longest`, and its length.
 
-        Those that the time of its rows would bring at `rate` tokens a millisecond are taken off; `verify_ms` are the
-        milliseconds of verifying without the copy, with one token of it, ...
+        All tokens before the copy are accepted with probability `chance`. The gain is net of the tokens that the
+        verifying time would bring at `rate` tokens per millisecond. `verify_ms` are the milliseconds of verifying
+        without the copy, with one token of it, ...
         """
         accepted, later = chance * self._first.value, self._later.value
         tokens, most, best = 0.0, float("-inf"), 1
@@ -79,14 +79,14 @@ class Copies:
 
 
 def copies_by_kind() -> list[Copies]:
-    """Acceptance of copies by kind of text."""
+    """Create the acceptance rates of copies by kind of text."""
     return [Copies(*assumed) for assumed in zip(FIRST + FIRST[:NEW], LATER + LATER[:NEW], strict=True)]
 
 
 def model_gain(
     longest: int, chance: float, goes_on: float, rate: float, draft_ms: float, verify_ms: Sequence[float]
 ) -> float:
-    """Tokens that a model which goes on brings at best, less those that its time would bring otherwise."""
+    """Return the highest net gain in tokens if the model drafts on, as in `Copies.gain`."""
     tokens, most = 0.0, 0.0
     for length in range(1, longest + 1):
         chance *= goes_on
@@ -96,14 +96,14 @@ def model_gain(
 
 
 class CopyOn:
-    """Watches one draft of a model at a time."""
+    """Observer of one model draft at a time, which a copy may end."""
 
     def __init__(self, after: After, copies: Callable[[int], Copies]) -> None:
-        """`copies` knows the acceptance of copies after a model's tokens, by how many tokens were alike."""
+        """Create an observer; `copies` maps a match length to the acceptance of copies after a model's tokens."""
         self._copies_after, self._copies = after, copies
         self._found, self._after = Copy(), 0
         self.taken = False
-        """Whether the last draft ends with a copy."""
+        """True if the last draft ends with a copy."""
 
     def start(
         self,
@@ -114,23 +114,23 @@ class CopyOn:
         verify_ms: Sequence[float],
         draft_ms: float,
     ) -> None:
-        """A model drafts after `text`, up to `limit` tokens with what is copied.
+        """Begin a model's draft after `text`, of up to `limit` tokens with the copied ones.
 
         Args:
-            rate: tokens a millisecond that steps bring: what time is worth.
-            goes_on: tells the probability that a further token of the model is accepted.
-            verify_ms: milliseconds of verifying 0, 1, ... rows.
-            draft_ms: milliseconds of a token of the model.
+            rate: tokens per millisecond of steps.
+            goes_on: returns the probability that a further token of the model is accepted.
+            verify_ms: milliseconds of verifying 0, 1, ... tokens.
+            draft_ms: milliseconds per drafted token.
         """
         self._text, self._limit = text, limit
         self._rate, self._goes_on, self._verify_ms, self._draft_ms = rate, goes_on, verify_ms, draft_ms
         self._found, self._after, self.taken = Copy(), 0, False
 
     def copy(self, drafted: Sequence[int], all_accepted: Callable[[], float]) -> Sequence[int]:
-        """Tokens to copy after these of the model, none where the model may go on.
+        """Return tokens to copy after those `drafted` by the model, none if the model is to draft on.
 
-        `all_accepted` tells the probability that all of these are. The first copy that was found is judged, whether it
-        was taken or not.
+        `all_accepted` returns the probability that all of these are accepted. The copy taken is judged later, else the
+        first one found.
         """
         made = len(drafted)
         if made >= self._limit:
@@ -148,6 +148,6 @@ class CopyOn:
         return found.tokens[:length]
 
     def judge(self, new: Sequence[int]) -> None:
-        """The text went on with `new`; where a token of the model was rejected these end before the copy."""
+        """Count the copy against `new`, the tokens added; they end before it if a model's token was rejected."""
         if self._found.tokens:
             self._copies(self._found.matched).judged(self._found.outcome(new[self._after :]))

@@ -1,9 +1,9 @@
-"""The drafter of `auto`: at each step it takes the arm with the highest expected throughput, or explores another one.
+"""The drafter of `auto`: each step takes the arm with the highest expected throughput, or explores another one.
 
-Copiers are asked one after the other, until one has found what follows a long match; the longest counts. That is
-weighed against a draft by a model, and whether it would have been right is seen also where it was not taken. A model's
-draft must be made to be known: where it does not pay it is explored now and then (`exploration.py`). An arm that drafts
-goes on unasked for a few steps where nothing could be copied, and where nothing pays nothing is weighed for a while.
+Copiers propose in turn until one finds a long match; the longest match is compared with a model's draft. A copy's
+acceptance is counted even if it is not taken. A model's acceptance is known only from drafts, so a losing arm is
+explored now and then (`exploration.py`). To save time, a chosen model drafts for a few steps without a new choice, and
+if no arm pays, a few plain steps follow without one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,17 +23,17 @@ from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.parts import Parts
 
 REVIEW, STALE = 8, 32
-"""Steps after which costs are looked at anew, and after which all estimates are worked out anew."""
+"""Steps between two reviews of costs, and between two refreshes of all estimates."""
 REFRESHED = 8
-"""Drafts of an arm after which its estimate is worked out anew."""
+"""Drafts of an arm between two refreshes of its estimate."""
 LONG = 8
-"""After so many tokens alike no other copy is looked for."""
+"""Match length in tokens at which no further copier is tried."""
 COPIED_AFTER = ("draft", "target")
-"""The models that a copy may go on after: heads would lack the states of what is copied."""
+"""Models after which a copy may follow: heads would lack hidden states of copied tokens."""
 
 
 class AutoDrafter(Drafter):
-    """Lets other drafters propose, which `begin` and `forget` by themselves."""
+    """Bandit over other drafters. It does not call their `begin` and `forget`."""
 
     name = "auto"
 
@@ -46,8 +46,11 @@ class AutoDrafter(Drafter):
         costs: StepCosts,
         fences: Fences,
     ) -> None:
-        """`copiers` are asked in this order, `after` the copier of that name while one of the `models` drafts a chain;
-        `trees` are by the model of that name; `costs` are measured at each step, and `fences` tell code from prose."""
+        """Create the bandit; `copiers` are tried in this order, and `fences` distinguish code from prose.
+
+        `after` is a copier's name and function, which may end a chain by one of `models`. `trees` go by the name of the
+        chain with the same model.
+        """
         self._fences, self._copiers, self._costs = fences, copiers, costs
         self._arms = {drafter.name: Arm(drafter) for drafter in models}
         self._arms |= {tree.name: Arm(tree, self._arms[name]) for name, tree in trees.items()}
@@ -55,20 +58,20 @@ class AutoDrafter(Drafter):
         self._exploration = Exploration(self._arms, self._estimates, costs)
         self._copies = {copier.name: copies_by_kind() for copier in copiers}
         self._added = copies_by_kind()
-        """The same of copies after a model's tokens."""
+        """Acceptance of copies after a model's tokens, by kind of text."""
         self._copy_on: CopyOn | None = None
         self._follow: Follow | None = None
         if after is not None:
             self._copy_on = CopyOn(after[1], lambda matched: self._added[kind(matched, fences.code)])
             self._follow = Follow(after[0], self.name, self._copy_on.copy)
         self._seen = self._refreshed = 0
-        """Costs that were measured when they were looked at last, and when all estimates were worked out anew."""
+        """Steps measured by the last review of costs, and by the last refresh of all estimates."""
         self._weighing, self._noting = Mean(), Mean()
-        """Milliseconds of choosing an arm, and of taking in what came of it."""
+        """Milliseconds of choosing an arm, and of observing its outcome."""
         self._barren = 0
-        """Looks in a row that found nothing to draft."""
+        """Choices in a row that found nothing to draft."""
         self.tries = False
-        """Whether arms of which nothing is known are explored all the time: a pair is loaded."""
+        """True while a pair is loaded: unknown arms are explored at every step."""
         self._reply = Reply()
         self.forget()
         self.begin([])
@@ -78,11 +81,11 @@ class AutoDrafter(Drafter):
         return all(arm.drafter.ahead for arm in self._arms.values())
 
     def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
-        """Choose the arm of the first step of a reply to `prompt`, up to `limit` tokens: no token waits for it yet.
+        """Choose the arm of a reply's first step, before any token waits for it.
 
         Returns:
-            whether the model of that name is to read the prompt now: `beside` the target where no other arm is expected
-            to be faster, and otherwise only where it drafts that step.
+            True if the model `name` should read the prompt now: because it drafts that step or, if it can read
+            `beside` the target, because no other arm is expected to be faster.
         """
         self._look_again()
         worth = beside and self._estimates.worth_reading(name, kind(0), prompt)
@@ -92,18 +95,18 @@ class AutoDrafter(Drafter):
         return worth or (arm is not None and arm.reads.name == name)
 
     def learnt(self) -> dict[str, tuple[int, Sums, Sums]]:
-        """By strategy that runs a model: what is known of it beyond one reply, as `Arm.learnt`."""
+        """Return `Arm.learnt` by strategy."""
         return {name: arm.learnt() for name, arm in self._arms.items()}
 
     def take(self, learnt: Mapping[str, tuple[int, Sums, Sums]]) -> None:
-        """Go on with what `learnt` gave; what is not there is new."""
+        """Restore values returned by `learnt`; strategies not in them start anew."""
         for name, known in learnt.items():
             if (arm := self._arms.get(name)) is not None:
                 arm.take(*known)
         self._estimates.refresh_all()
 
     def think(self) -> None:
-        """Between replies: work out what the next one would wait for."""
+        """Rank arms between replies, so that the next reply need not wait for it."""
         self._look_again()
         self._estimates.ranked(kind(0))
 
@@ -113,7 +116,7 @@ class AutoDrafter(Drafter):
         self._reply = Reply(end=len(prompt))
 
     def forget(self) -> None:
-        """Step costs and what drafts bring in general are kept: they belong to machine and pair, not to a text."""
+        """Forget this chat. Step costs and wide averages are kept: they belong to machine and pair."""
         for arm in self._arms.values():
             arm.forget()
         for copies in (*self._copies.values(), self._added):
@@ -123,9 +126,9 @@ class AutoDrafter(Drafter):
         self._estimates.forget()
         self._reply, self._choice = Reply(), Choice()
         self._step = 0
-        """Steps of this chat."""
+        """Number of steps in this chat."""
         self._looked = self._pressing = False
-        """Whether costs were looked at since the last step, and whether an arm is to be explored again at once."""
+        """True if costs were reviewed since the last choice; True if an arm is due to be explored again at once."""
 
     def propose(self, text: Sequence[int], limit: int) -> Proposal:
         reply = self._reply
@@ -159,7 +162,7 @@ class AutoDrafter(Drafter):
         return PLAIN
 
     def _catch_up(self, text: Sequence[int]) -> None:
-        """Take in what was written meanwhile."""
+        """Take in tokens added to the text since the last call."""
         reply = self._reply
         new = text[reply.end :]
         self._fences.add(new)
@@ -169,7 +172,7 @@ class AutoDrafter(Drafter):
 
     @property
     def thinking_ms(self) -> float:
-        """Milliseconds of a step that choosing takes, and taking in what came of it."""
+        """Milliseconds a step spends choosing and observing."""
         return self._weighing.value + self._noting.value
 
     def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
@@ -192,7 +195,7 @@ class AutoDrafter(Drafter):
         self._explore(text, limit, looked)
 
     def _ask(self, text: Sequence[int], limit: int) -> None:
-        """Find the copy after the longest match, one copier after the other."""
+        """Find the copy with the longest match, one copier after another."""
         choice = self._choice
         for copier in self._copiers:
             copy = copier.propose(text, limit)
@@ -202,7 +205,7 @@ class AutoDrafter(Drafter):
                 break
 
     def _draft(self, text: Sequence[int]) -> Proposal:
-        """Let the model of the arm draft, and copy where that pays more than its next token."""
+        """Propose a draft by the arm's model, which a copy may end if it pays more."""
         choice, arm = self._choice, self._arms[self._choice.arm]
         choice.reads = arm.reads.behind(text) > 0
         proposal = arm.drafter.propose(text, choice.limit)
@@ -220,7 +223,7 @@ class AutoDrafter(Drafter):
         return proposal._replace(follow=self._follow)
 
     def _explore(self, text: Sequence[int], limit: int, looked: bool) -> None:
-        """Let an arm draft in place of the best one where it is due to be explored."""
+        """Replace the best arm by one that is due to be explored, if any."""
         if not (looked or self._pressing or self.tries):
             return
         choice, exploration = self._choice, self._exploration
@@ -254,7 +257,7 @@ class AutoDrafter(Drafter):
         if choice.reads:
             self._estimates.read()
         if choice.explores or arm.drafts % REFRESHED == 0:
-            # A chain and its tree are drafted by the same model, which has read for both.
+            # A chain and its tree share a model and its cache.
             self._estimates.refresh(one for one in self._arms.values() if arm in (one, one.chain) or one is arm.chain)
         whole = 0 < stepped.accepted == stepped.drafted
         short = choice.explores and choice.limit < longest and not arm.again and arm.chain is None
@@ -264,14 +267,14 @@ class AutoDrafter(Drafter):
             arm.is_another(choice.kind)
         if choice.explores or self._pressing:
             self._pressing = self._exploration.pressing
-        # Of a draft that was accepted whole and might have gone on it is not known how much more would have been.
+        # A draft cut short and accepted whole does not show how many more tokens would be accepted.
         if not (whole and stepped.drafted == choice.limit < longest):
             self._estimates.judged(choice.kind)
             arm.judged(choice.kind, stepped.accepted, None if short else stepped.drafted, choice.explores)
             arm.barren *= not self.tries
 
     def _look_again(self) -> None:
-        """Look at costs where enough was measured since."""
+        """Review costs if enough steps were measured since the last time."""
         if self._costs.measured - self._seen < REVIEW:
             return
         self._seen, self._looked = self._costs.measured, True
@@ -282,7 +285,7 @@ class AutoDrafter(Drafter):
 
 
 def make(parts: Parts) -> AutoDrafter:
-    """The drafter over those that a pair has."""
+    """Create the bandit over the drafters of a pair."""
     arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
     copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
     alone = (name for name in parts.made if parts.strategies[name].arm == "alone")

@@ -1,7 +1,6 @@
-"""Which arm has the highest expected throughput, by what steps cost and what its drafts brought.
+"""Expected throughput of arms, from step costs and acceptance.
 
-An arm's estimate is worked out anew after so many of its drafts, or steps of any kind; until then it holds. A reply
-that begins with a prompt which a model has not read pays for that reading, too.
+Estimates are cached until refreshed. If a model has not read the prompt, its estimate includes the time of reading.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,83 +11,83 @@ from specchat.engine.bandit.averages import Average, expected_throughput
 from specchat.engine.decoding.costs import StepCosts
 
 MARGIN = 1.08
-"""An arm is taken for so much more than plain's throughput, and left for less than plain's; a copy takes its place for
-so much more than its own: of two the one that is overrated is taken too often."""
+"""Ratio by which an arm must beat plain decoding, and a copy an arm, to replace it. The margin counters a bandit's bias
+to overrated arms. A chosen arm is left once its ratio is below 1."""
 KNOWN, MARGIN_KNOWN = 32, 1.03
-"""Drafts by which an arm is well known, and the margin then."""
+"""Drafts after which an arm is well known, and its margin from then on."""
 LENGTH = 64.0
-"""Tokens of a reply, before any was written."""
+"""Assumed tokens of a reply, before any is written."""
 
 
 def with_reading(times: float, left: float, reading: float) -> float:
-    """`times` plain's throughput less a reading that lasts as long as so many plain tokens.
+    """Throughput `times` plain decoding's, less the time of a reading.
 
-    It is paid out of the tokens that are `left` to write.
+    `reading` is in plain tokens, and is spread over the tokens `left` to write.
     """
     return left * times / (left + reading * times)
 
 
 class Estimates:
-    """Expected throughput of arms by name: a tree beside the chain that the same model drafts."""
+    """Expected throughput of arms by name; chain and tree of a model are two arms."""
 
     def __init__(self, arms: Mapping[str, Arm], costs: StepCosts) -> None:
         self._arms, self._costs = arms, costs
         self._length = Average(Average(LENGTH))
-        """Tokens of replies, in this chat and in others."""
+        """Mean tokens of a reply, in this chat over all chats."""
         self._first: dict[int, list[tuple[float, str]]] = {}
-        """The `_ranks` of kinds of text in which no draft of this text was judged."""
+        """`_ranks` of kinds of text in which no draft was judged in this chat."""
         self.forget()
         self.look()
 
     def forget(self) -> None:
-        """Know of no text in particular."""
+        """Forget this chat."""
         self._length.forget()
         self._chosen: dict[int, tuple[str, float]] = {}
-        """What `most` found, by kind of text, until any arm is refreshed."""
+        """Cached result of `_most` by kind of text, until any arm is refreshed."""
         self._taken: dict[int, str] = {}
-        """The arm that was taken when that was found out last, by kind of text."""
+        """Last chosen arm by kind of text."""
         self._ranks: dict[int, list[tuple[float, str]]] = {}
-        """Times plain's of all arms, the most first, by kind of text, until any is refreshed."""
+        """Arms with their throughput as a ratio to plain's, best first, by kind of text, until any is refreshed."""
         self._judged: set[int] = set()
-        """Kinds of text in which a draft was judged."""
+        """Kinds of text in which a draft was judged in this chat."""
 
     def begin(self, written: int) -> None:
-        """A reply begins with another prompt to read; the one before it had so many tokens, 0 where there was none."""
+        """Begin a reply; the one before had `written` tokens, 0 if there was none."""
         if written:
             self._length.add(written)
         self._chosen.clear()
 
     def judged(self, of: int) -> None:
-        """A draft was judged in a text of kind `of`."""
+        """Note that a draft was judged in a text of kind `of`."""
         self._judged.add(of)
 
     def read(self) -> None:
-        """A model has read what it had to."""
+        """Drop cached choices after a model caught up with the text."""
         self._chosen.clear()
 
     def look(self) -> None:
-        """Take what steps cost now."""
+        """Update step costs."""
         self.verify_ms = self._costs.verify_ms()
-        """Milliseconds of verifying 0, 1, ... rows."""
+        """Milliseconds of verifying 0, 1, ... tokens."""
         self.plain = 1 / (self.verify_ms[1] + self._costs.other_ms)
-        """Tokens a millisecond of plain decoding."""
+        """Tokens per millisecond of plain decoding."""
 
     def refresh(self, arms: Iterable[Arm]) -> None:
-        """Work out these arms' estimates anew in this text."""
+        """Drop cached estimates of these arms, and all choices of this chat."""
         self._chosen.clear()
         self._ranks.clear()
         for arm in arms:
             arm.refresh()
 
     def refresh_all(self) -> None:
-        """Work out all estimates anew in any text."""
+        """Drop all cached estimates."""
         self.refresh(self._arms.values())
         self._first.clear()
 
     def most(self, of: int, text: Sequence[int], reads: str = "") -> tuple[str, float]:
-        """The arm with the highest expected throughput in a `text` of kind `of`, and tokens a millisecond.
+        """Return the arm with the highest expected throughput in a `text` of kind `of`, and tokens per millisecond.
 
-        "" is plain decoding. The model named `reads` is about to read the text: that costs no more.
+        "" is plain decoding. The model named `reads` reads the text anyway, at no extra cost.
         """
         if of not in self._chosen:
             self._chosen[of] = self._most(of, text, reads)
@@ -96,8 +95,7 @@ class Estimates:
         return name, times * self.plain
 
     def worth_reading(self, name: str, of: int, prompt: Sequence[int]) -> bool:
-        """Whether no other arm has a higher estimate in a reply that begins with `prompt`, which it may read beside the
-        target."""
+        """Return True if no other arm has a higher estimate for a reply to `prompt`, reading included."""
         times = {
             one: self._with_reading(self._arms[one], estimated, prompt)
             for estimated, one in self.ranked(of)
@@ -106,7 +104,7 @@ class Estimates:
         return name in times and times[name] >= max(1.0, *times.values())
 
     def estimate(self, name: str, of: int) -> Estimate:
-        """An arm's estimate in a text of kind `of`, of which it has read all."""
+        """Return an arm's estimate for texts of kind `of`, without reading."""
 
         def times(accepted: float, drafted: float) -> float:
             draft_ms, other_ms = self._costs.drafting(name, drafted), self._costs.other_ms
@@ -115,7 +113,7 @@ class Estimates:
         return self._arms[name].estimate(of, times)
 
     def _most(self, of: int, text: Sequence[int], reads: str) -> tuple[str, float]:
-        """What `most` gives, by times plain's."""
+        """Return the arm as `most` does, and its throughput as a ratio to plain's."""
         chosen, most, before = "", 1.0, self._taken.get(of)
         for times, name in self.ranked(of):
             if times <= most:
@@ -130,7 +128,7 @@ class Estimates:
         return chosen, most
 
     def ranked(self, of: int) -> list[tuple[float, str]]:
-        """Times plain's of arms that have read a text of kind `of`, the most first."""
+        """Return arms with their throughput as a ratio to plain's, best first, without reading."""
         known = self._ranks if of in self._judged else self._first
         if of not in known:
             known[of] = sorted(

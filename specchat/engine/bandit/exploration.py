@@ -1,7 +1,7 @@
-"""Exploration: an arm that is not taken drafts now and then, as its drafts must be seen to be known.
+"""Exploration: an arm that is not taken drafts now and then, so that its acceptance is known.
 
-A chain explores with one token, and a whole draft follows where that was accepted. A tree explores whole, where it
-could pay. This is so seldom that it costs little of the time.
+A chain explores with one token; a whole draft follows if it is accepted. A tree explores with a whole draft if it could
+pay. The time spent is bounded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,46 +13,46 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 EXPLORED = 1
-"""Tokens of a short exploration."""
+"""Draft tokens of a short exploration."""
 SHARE = 0.018
-"""Share of the time that exploring all arms may lose."""
+"""Largest share of the time lost to exploring, over all arms."""
 SOONEST, LATEST = 8, 64
-"""Steps between two explorations of an arm."""
+"""Fewest and most steps between two explorations of an arm."""
 BARREN, SELDOM = 4, 4.0
-"""Explorations in vain after which they get rarer by as much again, and times as rare that they get at most."""
+"""Explorations in vain that add one more `LATEST` to the wait, and its largest multiple."""
 CLOSE = 0.9
-"""Times plain from which on a whole draft explores: it may pay, and loses little."""
+"""Ratio to plain above which an arm explores with a whole draft: it may pay, and loses little."""
 ENOUGH = 32
-"""Drafts by which an arm is known well enough when a pair is loaded."""
+"""Drafts after which an arm is known well enough while a pair is loaded."""
 TREE_GAIN = 1.25
-"""Times the accepted tokens of a chain that a tree of the same model has at most."""
+"""Largest ratio of accepted tokens of a tree to those of a chain by the same model."""
 NEVER = float("inf")
 
 
 def patience(lost_ms: float, plain: float, barren: int) -> float:
-    """Steps between two explorations that lose so many milliseconds each, after some in vain."""
+    """Steps between two explorations that lose `lost_ms` each, after `barren` ones in vain."""
     latest = LATEST * min(1 + barren / BARREN, SELDOM)
     return min(max(SOONEST, lost_ms * plain / SHARE * latest / LATEST), latest)
 
 
 class Exploration:
-    """Of all arms."""
+    """Schedule of the explorations of all arms."""
 
     def __init__(self, arms: Mapping[str, Arm], estimates: Estimates, costs: StepCosts) -> None:
         self._arms, self._estimates, self._costs = arms, estimates, costs
         self._sharing = max(1, sum(arm.chain is None for arm in arms.values()))
-        """Times an exploration of one waits as long as if it were the only one."""
+        """Number of chains: each waits that many times longer, as they share the time for exploring."""
 
     @property
     def pressing(self) -> bool:
-        """Whether an arm is to be explored again at once."""
+        """True if an arm is due to be explored again at once."""
         return any(arm.again for arm in self._arms.values())
 
     def due(self, text: Sequence[int], best: Choice, step: int, limit: int, looked: bool) -> tuple[str, int] | None:
-        """The arm to explore in place of the `best` one at this step, and of `limit` tokens the most that it drafts.
+        """Return the arm to explore in place of the `best` one at this step, and its draft limit up to `limit`.
 
-        Those that waited for long are looked at where costs were `looked` at, the one that waited longest first; one
-        whose last exploration asks for another, at each step.
+        An arm after an accepted short exploration is considered at every step, others only if costs were `looked` at.
+        The one that waited longest comes first.
         """
         plain = self._estimates.plain
         for name, arm in sorted(self._arms.items(), key=lambda item: item[1].last):
@@ -76,13 +76,13 @@ class Exploration:
         return None
 
     def unknown(self, limit: int) -> tuple[str, int] | None:
-        """The arm that is known by fewest drafts, if by too few, which drafts up to `limit` tokens."""
+        """Return the arm with the fewest drafts, if too few and it could pay, and its draft limit."""
         chains = [(arm.known, name) for name, arm in self._arms.items() if arm.chain is None]
         known, name = min(chains, default=(ENOUGH, ""))
         return (name, limit) if known < ENOUGH and self._could_pay(name, limit) else None
 
     def _could_pay(self, name: str, limit: int) -> bool:
-        """Whether an arm would be taken if all that it drafts were accepted."""
+        """Return True if the arm would be taken were all its tokens accepted."""
         longest = min(limit, MAX_DRAFT_LENGTH)
         most = max(
             (1 + n) / (self._costs.drafting(name, n) + self._estimates.verify_ms[1 + n] + self._costs.other_ms)
@@ -91,16 +91,16 @@ class Exploration:
         return most > self._estimates.plain * MARGIN
 
     def _lost_by_chain(self, arm: Arm, whole: bool, best: Choice, limit: int) -> float:
-        """Milliseconds that exploring a chain loses by what is known of it; a short one brings nothing."""
+        """Milliseconds expected to be lost by exploring a chain; a short exploration counts as rejected."""
         accepted, drafted = arm.lengths(best.kind) if whole else (0.0, EXPLORED)
         row = min(int(drafted), limit, MAX_DRAFT_LENGTH)
         ms = self._costs.drafting(arm.drafter.name, drafted) + self._estimates.verify_ms[1 + row] + self._costs.other_ms
         return ms - (1 + accepted) / best.throughput
 
     def _lost_by_tree(self, tree: Arm, chain: Arm, best: Choice, limit: int) -> float:
-        """Milliseconds that exploring a tree loses by what is known of it, as much as of the chain before that.
+        """Milliseconds expected to be lost by exploring a tree, NEVER if it cannot pay even at best.
 
-        NEVER where it could not pay even if as much of it were accepted as of a tree can be.
+        At most as many tokens as of the chain count as accepted.
         """
         accepted, drafted = chain.lengths(best.kind)
         draft_ms = drafted * self._costs.draft(chain.drafter.name)
