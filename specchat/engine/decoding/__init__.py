@@ -1,1 +1,1 @@
-"""The heart: propose, extend, judge, keep."""
+"""The speculative step: proposing, drafting, verifying, accepting."""

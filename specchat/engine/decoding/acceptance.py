@@ -1,13 +1,12 @@
-"""Acceptance: which drafted tokens are kept.
+"""Acceptance tests of drafts: coupled, ratio, block.
 
-The target walks the tree of drafted tokens from the pending one: its choice at a node is looked for among the tokens
-that were drafted after it, and where it is there the walk goes on at that node (SpecInfer, Miao et al. 2024).
+The target walks the draft tree from the pending token. If its choice at a node is among the drafted children, that
+child is accepted and the walk goes on there (SpecInfer, Miao et al. 2024).
 
-coupled: the target draws its own sample with keyed noise, the draft has no say in it (Daliri, Musco, Suresh 2024).
-ratio: a drafted token is accepted with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023); several
-candidates for one place are tried in turn, each against what the ones before left of p.
-block: a drawn chain is judged as a whole (block.py). Tokens that were not drawn are judged as by ratio: with q = 1 the
-two tests have one distribution.
+coupled: the target draws its own sample with keyed noise, independent of the draft (Daliri, Musco, Suresh 2024).
+ratio: a drafted token is accepted with probability min(1, p/q) (Leviathan et al. 2023, Chen et al. 2023). Siblings are
+tried in turn, each against the residual of p after the ones before.
+block: a drawn chain is judged as a whole (block.py). Tokens not drawn have q = 1: ratio is equivalent and judges them.
 """
 
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from specchat.engine.options import Acceptance
 
 @dataclass(frozen=True)
 class Verdict:
-    """The nodes of `path` are accepted, `token` follows; `tested` counts positions up to the first rejected one."""
+    """Outcome: accepted nodes `path`, the `token` after them, and positions `tested` up to the first rejected one."""
 
     path: tuple[int, ...]
     tested: int
@@ -38,9 +37,9 @@ def judge(
     """Judge a draft by the target's logits.
 
     Args:
-        logits: float32 [len(draft.tokens) + 1, vocab], row i given the text up to node i.
+        logits: float32 [len(draft.tokens) + 1, vocab], row i after node i.
         position: absolute position of the token after the pending one.
-        history: counts the committed tokens; returned as it was.
+        history: counts the committed tokens; unchanged on return.
     """
     if acceptance == "block" and draft.q and not sampler.greedy:
         length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
@@ -48,7 +47,7 @@ def judge(
     by_ratio = acceptance != "coupled" and not sampler.greedy
     choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
     if choices is not None and not draft.parents:
-        # A chain, whose choices are all known: no walk is needed.
+        # A chain with all choices known needs no walk.
         kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
         return Verdict(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
     children, node = draft.children(), 0
@@ -76,9 +75,10 @@ def judge(
 def _ratio(
     row: Tensor, draft: Draft, candidates: Sequence[int], position: int, sampler: Sampler, history: History
 ) -> int:
-    """The first candidate that passes: with probability min(1, p/q) of what is left of p; otherwise a sample of that.
+    """Return the first accepted candidate, or a sample from the residual of p.
 
-    A rejection leaves max(p - q, 0) without the candidate, so that no round brings back what one before rejected.
+    A candidate passes with probability min(1, p/q), p being the residual so far. A rejection leaves max(p - q, 0)
+    without the candidate, so that no later round returns it.
     """
     p = sampler.probabilities(sampler.scores(row, history))
     seed = sampler.sampling.seed
@@ -90,7 +90,7 @@ def _ratio(
         else:
             q = torch.zeros_like(p)
             q[drafted] = 1.0
-        # u < p/q as u*q < p: a token outside q's support (q = 0) cannot have been drawn and is rejected below.
+        # u < p/q written as u*q < p: a token with q = 0 cannot have been drawn and is rejected below.
         u = noise.uniform(seed, position, noise.ACCEPT, index)
         if q[drafted] > 0 and u * (q[drafted] * mass) < left[drafted]:
             return drafted

@@ -1,10 +1,10 @@
 """Block verification: a drawn chain is judged as a whole (Sun et al. 2024).
 
-With x_1 .. x_n drawn from q_1 .. q_n and P_0 = 1, P_i = min(P_(i-1) p_i(x_i) / q_i(x_i), 1), the first i tokens pass
+Let x_1 .. x_n be drawn from q_1 .. q_n, P_0 = 1, and P_i = min(P_(i-1) p_i(x_i) / q_i(x_i), 1). The first i tokens pass
 with probability h_i = R_i / (R_i + 1 - P_i), R_i being the sum of max(P_i p_(i+1) - q_(i+1), 0), and h_n = P_n. The
-longest prefix that passes is accepted; after it comes a sample of norm(max(P_i p_(i+1) - q_(i+1), 0)), or of p_(n+1)
-after all n. The distribution is the target's, and no fewer tokens are accepted on average than with one test a token.
-n may depend on the tokens drawn so far.
+longest prefix that passes is accepted. The token after it is a sample of norm(max(P_i p_(i+1) - q_(i+1), 0)), or of
+p_(n+1) after all n. The distribution is the target's, and on average at least as many tokens are accepted as with one
+test per token. n may depend on the tokens drawn so far.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,16 @@ def judge_block(
 ) -> tuple[int, int]:
     """Judge a chain of at least one token, with a sampler that is not greedy.
 
-    The uniforms have the places in the block in their key: a rejected token was looked at all the same, so
-    that what judged it must not judge another one at its position.
+    The key of a uniform includes the index in the block, so that none judges two tokens at one position.
 
     Args:
-        logits: float32 [len(tokens) + 1, vocab], row i given the text up to `tokens[i - 1]`.
-        q: float64 [vocab] each, the distributions that the tokens were drawn from.
+        logits: float32 [len(tokens) + 1, vocab], row i after `tokens[i - 1]`.
+        q: float64 [vocab] each, the distributions the tokens were drawn from.
         position: absolute position of the first token.
-        history: counts the committed tokens; returned as it was.
+        history: counts the committed tokens; unchanged on return.
 
     Returns:
-        how many of the tokens are accepted, and the token after them.
+        number of accepted tokens, and the token after them.
     """
     seed = sampler.sampling.seed
     p_of: list[Tensor] = []
@@ -60,7 +59,7 @@ def judge_block(
 
 
 def chance(length: int, reached: Sequence[float], p_of: Sequence[Tensor], q: Sequence[Tensor]) -> tuple[float, float]:
-    """h of the first `length` > 0 tokens as a fraction, `reached` being P_0, P_1, ... and `p_of` p_1, p_2, ..."""
+    """Return numerator and denominator of h for `length` > 0; `reached` are P_0, ... and `p_of` are p_1, ..."""
     left = 1.0 - reached[length]
     if left <= 0 or length == len(q):
         return reached[length], 1.0

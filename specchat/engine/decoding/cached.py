@@ -1,4 +1,4 @@
-"""A model with its cache, and which text the cache holds. Drafters import it, so torch stays out of here."""
+"""A model with its KV cache and the tokens it holds. Free of torch, as drafters import it."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar, runtime_checkable
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """A decoder on the host or on a device. Entries of its cache from the place written on count for nothing."""
+    """A decoder on the host or on a device. Each write invalidates KV entries at later positions."""
 
     @property
     def context(self) -> int:
-        """Tokens that the cache has room for."""
+        """Capacity of the cache in tokens."""
         ...
 
     @property
     def block(self) -> int:
-        """Most tokens of one `write`."""
+        """Largest number of tokens in one `write`."""
         ...
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on."""
+        """Write the KV entries of `tokens` to the cache from position `start` on."""
         ...
 
     def next_logits(self, token: int, start: int) -> "Tensor":
-        """Logits float32 [vocab], on the host, after `token` at slot `start`."""
+        """Return logits float32 [vocab], on the host, after `token` at position `start`."""
         ...
 
     def guesses(self, tokens: Sequence[int], start: int, skip: "Skip") -> list[int]:
-        """The likeliest token after each of `tokens` at slots start .. without `skip`; the cache stays as it is."""
+        """Return the likeliest token after each of `tokens`, without sub-layers in `skip`; the cache is unchanged."""
         ...
 
     def parameters(self) -> int:
@@ -48,7 +48,7 @@ class Model(Protocol):
 
 
 class HostModel(Model, Protocol):
-    """A model that runs on the host, or is asked from there."""
+    """A model that runs on the host, or is called from there."""
 
     @property
     def vocab(self) -> int:
@@ -56,29 +56,29 @@ class HostModel(Model, Protocol):
         ...
 
     def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., runs: "Layout | None" = ...) -> "Tensor":
-        """Put the entries of `tokens` into the cache from slot `start` on; what `logits` takes, a row for each.
+        """Write the KV entries of `tokens` to the cache from position `start` on, and return a row for `logits` each.
 
-        With `runs` the tokens are nodes of a tree: `keep` then puts one path of it into the cache.
+        With `runs` the tokens are nodes of a tree; `keep` then writes one of its paths to the cache.
         """
         ...
 
     def logits(self, hidden: "Tensor") -> "Tensor":
-        """Logits float32 [rows, vocab] of rows that `forward` made; they may be overwritten by the next pass."""
+        """Return logits float32 [rows, vocab] of rows from `forward`; the next pass may overwrite them."""
         ...
 
     def keep(self, rows: Sequence[int], start: int) -> None:
-        """Put the entries of these rows of a tree, a path of it, into the cache from slot `start` on."""
+        """Write the KV entries of a path, given by its rows of a tree, to the cache from position `start` on."""
         ...
 
 
 @runtime_checkable
 class InOneGo(Protocol):
-    """A model that may draft a chain without being asked for each token."""
+    """A model that may draft a chain in one call."""
 
     def drafted(
         self, tokens: Sequence[int], start: int, chain: "ChainParameters", skip: "Skip"
     ) -> list[tuple[int, float]]:
-        """As `CachedDecoder.drafted`."""
+        """Draft a chain in one call, as `CachedDecoder.drafted` does."""
         ...
 
 
@@ -86,26 +86,26 @@ M = TypeVar("M", bound=Model, covariant=True)
 
 
 class CachedModel(Generic[M]):
-    """`tokens` are those that the cache holds."""
+    """A model with the `tokens` that its cache holds."""
 
     def __init__(self, model: M) -> None:
         self.model = model
         self.tokens: list[int] = []
 
     def begin(self, prompt: Sequence[int]) -> int:
-        """Bring the cache to all of `prompt` but its last token; returns how many tokens were there already."""
+        """Fill the cache with all of `prompt` but its last token; return the number of tokens reused."""
         reused = self.rewind(prompt)
         while self.fill(prompt):
             pass
         return reused
 
     def rewind(self, prompt: Sequence[int]) -> int:
-        """Keep what the cache shares with `prompt`; returns how many tokens that is."""
+        """Roll back to the prefix shared with `prompt`; return its length."""
         self.keep(shared_prefix(self.tokens, prompt[:-1]))
         return len(self.tokens)
 
     def fill(self, prompt: Sequence[int]) -> bool:
-        """After `rewind`: append one block of `prompt`; False when all but its last token are there."""
+        """Append one block of `prompt`, after `rewind`; return False once all but its last token are cached."""
         block = list(prompt[len(self.tokens) : len(prompt) - 1][: self.model.block])
         if block:
             self.model.write(block, len(self.tokens))
@@ -117,11 +117,11 @@ class CachedModel(Generic[M]):
         del self.tokens[length:]
 
     def hold(self, text: Sequence[int], length: int) -> None:
-        """The cache holds the first `length` tokens of `text`: those held so far and what a step wrote after them."""
+        """Set `tokens` to the first `length` tokens of `text`, whose KV entries a step has written."""
         self.keep(length)
         self.tokens += text[len(self.tokens) : length]
 
     def next_logits(self, text: Sequence[int]) -> "Tensor":
-        """Logits float32 [vocab], on the host, after `text`, all of which but its last token the cache then holds."""
+        """Return logits float32 [vocab], on the host, after `text`; caches all of it but its last token."""
         self.begin(text)
         return self.model.next_logits(text[-1], len(text) - 1)

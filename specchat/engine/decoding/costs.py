@@ -1,8 +1,8 @@
-"""Costs of the parts of a step, measured at each step: the texts change, the machine and the pair stay.
+"""Costs of the parts of a step, measured at each step.
 
-v(M) is the time of verifying M rows, D that of a strategy for a drafted token, o that of the rest of a step. Older
-measurements weigh less, and one slow step or a jump of the clock moves little. The load of the machine is measured
-apart: all costs are kept as without load, so that those of long ago compare with those of now.
+v(M) is the time of verifying M tokens, D that of a strategy per drafted token, o that of the rest of a step. Older
+measurements weigh less, and one slow step or a jump of the clock changes little. The load of the machine is measured
+apart: costs are stored without load, so that old and new ones compare.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,33 +15,33 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 STEADY = 32
-"""Verify passes after which their costs are worked out anew where all of them were of rows that are known well."""
+"""Verify passes of well-known sizes after which the table of costs is computed anew."""
 SLOPE = 0.05
-"""What a row more adds to verifying one, assumed while only one count of rows was seen."""
+"""Assumed cost of one more token, as a share of verifying one, until a second size is measured."""
 SEVERAL, AT_ONCE = 4, 1.5
-"""A draft of so many tokens is made at once where it takes less than so many times one of a single token."""
+"""One pass makes a whole draft if a draft of `SEVERAL` tokens takes less than `AT_ONCE` times one of one token."""
 ALL_NEW = 1_000
-"""Steps that are counted where costs are forgotten, or others taken: no figure from before holds."""
+"""Steps added to `measured` when costs are reset or replaced, so that users review them."""
 SHARE, MOST = 0.3, 2.0
-"""Share of a step's departure from its expected time that counts at once, and times that as which it counts at most."""
+"""Weight of a step in the load factor, and largest ratio to its expected time that counts."""
 LARGE, LEAST = 1e9, 1e-6
 """Bounds of weights."""
 
 
 class LoadFactor:
-    """How slow the machine is beside what it was, 1 at first: one that is busy, hot or short of power slows all steps.
+    """Slowdown of the machine against its first state, which is 1. A busy, hot or throttled machine slows all steps.
 
-    So one kind of step tells of all others, also of those that are not taken at the time. Measurements are divided by
-    `value`, and known costs multiplied by it.
+    Each kind of step thus updates the costs of all others. Measurements are divided by `value`, and stored costs are
+    multiplied by it.
     """
 
     def __init__(self) -> None:
         self.value = 1.0
 
     def seen(self, ms: float, known: float) -> float:
-        """A step took `ms` that is `known` to take so much without load; returns the time to learn from.
+        """Update the load from a step that took `ms` and takes `known` without load; return its load-corrected time.
 
-        All estimators use load-corrected times, and little at once, or they drift apart.
+        All estimators use load-corrected times with small weights, or they drift apart.
         """
         ms = min(max(ms / self.value, known / MOST), known * MOST)
         self.value *= (ms / known) ** SHARE
@@ -49,20 +49,20 @@ class LoadFactor:
 
 
 class VerifyCosts:
-    """v(M): milliseconds of verifying M rows, measured where they came up and read off a line between."""
+    """v(M): milliseconds of verifying M tokens, interpolated between measured sizes."""
 
     def __init__(self) -> None:
         self._means: dict[int, SteadyMean] = {}
         self._weights: dict[int, float] = {}
         self._newest = 1.0
-        """Weight of the last pass: the newer weigh more, which is the older weighing less."""
+        """Weight of the last pass; it grows, so that older passes weigh less."""
         self._table: list[float] = []
-        """The result of `table`, while it holds."""
+        """Cached result of `table`."""
         self._steady = 0
-        """Passes since then."""
+        """Passes since the table was computed."""
 
     def add(self, rows: int, ms: float) -> None:
-        """Count a verify pass of so many rows."""
+        """Count a verify pass of `rows` tokens."""
         self._newest /= KEPT
         if self._newest > LARGE:
             self._weights = {seen: weight / self._newest for seen, weight in self._weights.items()}
@@ -76,20 +76,20 @@ class VerifyCosts:
             self._table = []
 
     def expect(self, costs: Mapping[int, float]) -> None:
-        """Take these milliseconds, by rows, as the costs so far."""
+        """Set costs in milliseconds by number of tokens."""
         for rows, ms in costs.items():
             self._means[rows] = SteadyMean(ms)
             self._weights[rows] = self._newest
         self._table = []
 
     def scale(self, one_row: float, more: float) -> None:
-        """Take all that was seen for so many times as long."""
+        """Scale costs: of one token by `one_row`, of more tokens by `more`."""
         for rows, mean in self._means.items():
             mean.value *= one_row if rows == 1 else more
         self._table = []
 
     def known(self, rows: int) -> float:
-        """Milliseconds for so many rows, by passes of so many or of fewer and of more; 0 where unknown."""
+        """Milliseconds of verifying `rows` tokens, measured or interpolated between measured sizes; 0 if unknown."""
         if rows in self._means and self._means[rows].count >= SEEN:
             return self._means[rows].value
         seen = {of: mean.value for of, mean in self._means.items() if mean.count >= SEEN}
@@ -101,13 +101,13 @@ class VerifyCosts:
         return seen[fewer] + part * (seen[more] - seen[fewer])
 
     def table(self) -> list[float]:
-        """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 tokens, never decreasing."""
         if not self._table:
             self._table, self._steady = self._line(), 0
         return self._table
 
     def _line(self) -> list[float]:
-        """Measured costs, with straight lines between and beyond."""
+        """Measured costs, interpolated and extrapolated linearly."""
         known = self._monotone() or [(1, 1.0)]
         (first, low), (last, high) = known[0], known[-1]
         slope = (high - low) / (last - first) if last > first else SLOPE * low / (1 + SLOPE * (first - 1))
@@ -122,7 +122,7 @@ class VerifyCosts:
         return table
 
     def _monotone(self) -> list[tuple[int, float]]:
-        """Measured costs by rows; where more rows took less time both take their mean, the newer counting more."""
+        """Measured costs by size, made monotone: sizes out of order share a mean in which newer ones weigh more."""
         pools: list[tuple[float, float, list[int]]] = []
         for rows, mean in sorted(self._means.items()):
             ms, weight, pooled = mean.value, max(self._weights[rows] / self._newest, LEAST), [rows]
@@ -147,10 +147,10 @@ class StepCosts:
     """Costs of steps in milliseconds."""
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
-        """`clock` tells seconds, on a processor without those that the thread waited: `waiting.py`."""
+        """Create empty costs; `clock` returns seconds, on a CPU without those the thread waited (`waiting.py`)."""
         self.clock = clock
         self.measured = 0
-        """Steps that were measured: users of these costs look at them anew after some."""
+        """Measured steps, by which users decide to review costs."""
         self.forget()
 
     def forget(self) -> None:
@@ -158,18 +158,18 @@ class StepCosts:
         self.measured += ALL_NEW
         self.load = LoadFactor()
         self.usual = Usual()
-        """Of the last step."""
+        """Usual times of the last step."""
         self._verifies, self._begun_verifies = VerifyCosts(), VerifyCosts()
-        """Of passes through all layers, and of those that drafting had begun."""
+        """Costs of passes through all layers, and of passes whose first layers drafting ran."""
         self._drafts: dict[str, Mean] = {}
-        """Of a drafted token, by strategy."""
+        """Milliseconds per drafted token, by strategy."""
         self._lines: dict[str, Line] = {}
-        """Of drafts by their lengths."""
+        """Milliseconds of drafts by length, by strategy."""
         self._other = Mean()
         self.begin()
 
     def expect(self, verifies: Mapping[int, float], drafts: Mapping[str, Mapping[int, float]]) -> None:
-        """Take these milliseconds as expected costs: of verifying by rows, of a strategy's drafts by length."""
+        """Set expected costs in milliseconds: of verifying by number of tokens, of a strategy's drafts by length."""
         self.measured += ALL_NEW
         self._verifies.expect(verifies)
         for strategy, by_length in drafts.items():
@@ -182,7 +182,7 @@ class StepCosts:
                     line.add(tokens, ms)
 
     def settle(self, one_row: float, more: float) -> None:
-        """Take the load of now for none: bare steps take so many times as long in replies."""
+        """Define the current load as 1, and scale costs of bare steps to those in replies."""
         self._verifies.scale(one_row, more)
         self._begun_verifies.scale(one_row, more)
         for mean in (*self._drafts.values(), self._other):
@@ -192,12 +192,12 @@ class StepCosts:
         self.load = LoadFactor()
 
     def begin(self) -> None:
-        """A reply begins: the time before it belongs to no step."""
+        """Begin a reply: the time before it belongs to no step."""
         self._since: float | None = None
         self._last = ""
 
     def add(self, strategy: str, stepped: Stepped) -> None:
-        """Count one more step, whose draft is of `strategy`."""
+        """Count one more step, drafted by `strategy`."""
         self.measured += 1
         now, rows = self.clock(), 1 + stepped.drafted
         verify_ms = stepped.verify_ms / self.load.value
@@ -214,7 +214,7 @@ class StepCosts:
         self._since = now
         if stepped.drafted:
             mean, ms = self._drafts.setdefault(strategy, Mean()), stepped.draft_ms / stepped.drafted / slow
-            # After a prompt, or another strategy, a model read that, too: its time is the most that it may be.
+            # After a prompt or another strategy the time includes reading: it only bounds the cost from above.
             if strategy == self._last or (self._last and not mean.count) or ms < mean.value:
                 line = self._lines.setdefault(strategy, Line())
                 of_it = line.of(stepped.drafted, mean.value)
@@ -224,36 +224,36 @@ class StepCosts:
         self._last = strategy
 
     def _usual_draft(self, strategy: str, drafted: int, ms: float) -> float:
-        """Milliseconds without load of a draft that took `ms`: where a model read something for it, all of that."""
+        """Usual milliseconds of a draft; its own `ms` if it includes reading or too few drafts are known."""
         mean = self._drafts.get(strategy)
         if not drafted or mean is None or mean.count < SEEN or strategy != self._last:
             return ms
         return self._lines.get(strategy, Line()).of(drafted, mean.value)
 
     def verify_ms(self) -> list[float]:
-        """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 rows; never less for more rows."""
+        """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 tokens, never decreasing."""
         return [ms * self.load.value for ms in self._verifies.table()]
 
     def draft(self, strategy: str) -> float:
-        """Milliseconds of a drafted token; 0 while none was seen."""
+        """Milliseconds per drafted token; 0 if unknown."""
         return self._drafts[strategy].value * self.load.value if strategy in self._drafts else 0.0
 
     def drafting(self, strategy: str, tokens: float) -> float:
-        """Milliseconds of a draft of so many tokens; 0 while none was seen."""
+        """Milliseconds of a draft of `tokens` tokens; 0 if unknown."""
         if strategy not in self._drafts:
             return 0.0
         return self._lines.get(strategy, Line()).of(tokens, self._drafts[strategy].value) * self.load.value
 
     def at_once(self, strategy: str) -> bool:
-        """Whether a draft of several tokens takes hardly more than one of a single token."""
+        """Return True if a draft of several tokens takes hardly longer than one of a single token."""
         return 0 < self.drafting(strategy, SEVERAL) < AT_ONCE * self.drafting(strategy, 1)
 
     def further(self, strategy: str) -> float:
-        """Milliseconds that one more drafted token adds to a draft; 0 while none was seen."""
+        """Milliseconds that one more token adds to a draft; 0 if unknown."""
         slow = self.load.value
         return self._lines.get(strategy, Line()).further(self.draft(strategy) / slow) * slow
 
     @property
     def other_ms(self) -> float:
-        """Milliseconds of a step besides drafting and verifying."""
+        """Milliseconds of a step outside drafting and verifying."""
         return self._other.value * self.load.value

@@ -1,4 +1,4 @@
-"""Proposals: values that say how a step drafts, and what returns them. Nothing here knows what runs them, or torch."""
+"""Proposals, values that define how a step drafts, and interfaces of drafters. Free of torch and executors."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from specchat.engine.model.decoder import Skip
 
 Role = str
-"""A model of a pair: "target", "draft", or a family of trained heads."""
+"""A model of a pair: "target", "draft", or a strategy with trained heads."""
 
 WIDTH = 4
-"""Nodes that a level of a tree goes on from, and tokens that may follow each."""
+"""Expanded nodes per level of a tree, and candidate children of each."""
 
 
 @dataclass
 class Draft:
     """Drafted tokens: node i + 1 is `tokens[i]`, node 0 the pending token.
 
-    `parents[i]` is the node that `tokens[i]` follows; they are in depth-first order, and empty for a chain. `q` are the
-    distributions float64 [vocab] that the tokens of a chain were drawn from, empty when the draft is deterministic or
-    another test judges it; `confidence` is the probability of each token, empty where none is known.
+    `parents[i]` is the parent node of `tokens[i]`, in depth-first order, empty for a chain. `q` are the distributions
+    float64 [vocab] the tokens of a chain were drawn from, empty if the draft is deterministic or acceptance does not
+    need them. `confidence` is the probability of each token, empty if unknown.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Draft:
     confidence: list[float] = field(default_factory=list)
 
     def depths(self) -> list[int]:
-        """Nodes before each node, the pending token, node 0, first."""
+        """Depth of each node, starting with node 0."""
         if not self.parents:
             return list(range(len(self.tokens) + 1))
         depths = [0]
@@ -44,14 +44,14 @@ class Draft:
         return depths
 
     def children(self) -> list[list[int]]:
-        """The nodes that follow each node, in the order they were drafted."""
+        """Children of each node, in the order they were drafted."""
         children: list[list[int]] = [[] for _ in range(len(self.tokens) + 1)]
         for i in range(len(self.tokens)):
             children[self.parents[i] if self.parents else i].append(i + 1)
         return children
 
     def outcome(self, new: Sequence[int]) -> list[bool | None]:
-        """Whether each token is in a text that went on with `new`; None beyond these."""
+        """Return per token True if it agrees with the continuation `new`, None if `new` is too short to know."""
         depths, found = [0], [True]
         outcome: list[bool | None] = []
         for node, token in enumerate(self.tokens):
@@ -67,10 +67,10 @@ class Draft:
 
 @dataclass
 class Copy(Draft):
-    """A draft that needs no model: a chain or a tree of known tokens, none for a plain step.
+    """A draft that needs no model: a chain or a tree of known tokens, empty for a plain step.
 
-    `matched` counts the last tokens of the text that occurred before; `score` sums the probabilities of the paths to
-    all tokens. With `likeliest` the step reports the target's likeliest token after each node (`Stepped.likeliest`).
+    `matched` is the length of the match at the end of the text. `score` is the sum over nodes of their path
+    probabilities. With `likeliest` the step reports the target's likeliest token after each node (`Stepped.likeliest`).
     """
 
     strategy: str = ""
@@ -79,7 +79,7 @@ class Copy(Draft):
     likeliest: bool = False
 
     def first(self, limit: int) -> "Copy":
-        """Its first `limit` nodes."""
+        """Return the first `limit` nodes."""
         if limit >= len(self.tokens):
             return self
         cut = replace(self, tokens=self.tokens[:limit], parents=self.parents[:limit])
@@ -87,20 +87,20 @@ class Copy(Draft):
         return cut
 
     def first_path(self) -> "Copy":
-        """The chain of the likeliest tokens, which come first among siblings."""
+        """Return the chain of first siblings, which are the likeliest."""
         length = next((i for i, parent in enumerate(self.parents) if parent != i), len(self.parents))
         return replace(self.first(length), parents=[])
 
 
 PLAIN = Copy(strategy="plain")
-"""Nothing is drafted."""
+"""Proposal of a plain step."""
 
 
 class Follow(NamedTuple):
-    """A copy that may end a chain: `copy` is asked after each drafted token.
+    """A copy that may end a chain: `copy` is called after each drafted token.
 
-    It is given the drafted tokens and a function that tells the probability that all of them are accepted. `strategy`
-    copies, and `joint` is the strategy of a step that does.
+    Its arguments are the drafted tokens and a function for the probability that all of them are accepted. `strategy`
+    copies; `joint` is the strategy of the joint draft.
     """
 
     strategy: str
@@ -109,10 +109,10 @@ class Follow(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A model drafts token after token, up to `limit`, until a further one is unlikely to pay (`length_policy.py`).
+    """A chain drafted by a model, up to `limit` tokens or until one more is unlikely to pay (`length_policy.py`).
 
-    With `skip` the target leaves out sub-layers. With `layers` only so many of its first ones run, which verification
-    goes on from; in one step that number is one.
+    With `skip` the target leaves out sub-layers. With `layers` only its first `layers` layers run, and the verify pass
+    starts from their hidden states; a step uses one such number.
     """
 
     strategy: str
@@ -124,14 +124,14 @@ class Chain(NamedTuple):
 
 
 class Block(Chain):
-    """A chain whose first pass makes all tokens: a further one costs only a row of the verify pass."""
+    """A chain drafted in one pass: one more token costs only verification."""
 
 
 class Tree(NamedTuple):
-    """A model drafts a tree level by level (EAGLE-2, Li et al. 2024): the best `limit` nodes of all found are drafted.
+    """A tree drafted by a model level by level: the best `limit` nodes found (EAGLE-2, Li et al. 2024).
 
-    The value of a node is the product of the shares along its path. The WIDTH best nodes of a level are gone on from,
-    through at most `levels`. Nodes of a value below `least` are left out.
+    The value of a node is the product of the shares along its path. The WIDTH best nodes of a level are expanded, for
+    at most `levels` levels. Nodes with a value below `least` are left out.
     """
 
     strategy: str
@@ -142,7 +142,7 @@ class Tree(NamedTuple):
 
 
 class Then(NamedTuple):
-    """Copied tokens, after which a chain goes on up to `chain.limit` tokens in all."""
+    """Copied tokens and a chain after them, `chain.limit` tokens in all."""
 
     strategy: str
     copy: Copy
@@ -153,33 +153,33 @@ Proposal = Copy | Chain | Tree | Then
 
 
 class Drafter(Protocol):
-    """The proposing half of a strategy, which need not do more. Tokens are those of the whole text, prompt included."""
+    """Interface of strategies: only `propose` is required. `text` is all token ids, prompt included."""
 
     name: str
 
     @property
     def ahead(self) -> bool:
-        """Whether proposing takes no time, so that the next step may start before the text of the last is looked at."""
+        """True if proposing takes no time, so that the next step may start before the last one's text is processed."""
         return False
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
-        """Begin a reply to `prompt`, which a token of `ends` ends: forget what belongs to another text."""
+        """Begin a reply to `prompt`, which a token of `ends` ends; drop state of other texts."""
         return
 
     def forget(self) -> None:
-        """Reset to the state right after loading: nothing in a cache, nothing learnt from earlier replies."""
+        """Reset to the state right after loading."""
         return
 
     @abstractmethod
     def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        """Propose up to `limit` tokens that may follow `text`, whose last token is in no cache yet."""
+        """Propose up to `limit` tokens after `text`, whose last token is not cached yet."""
 
     def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        """Learn how the last proposal was judged: `text` is the text now, its last token pending."""
+        """Learn from the outcome of the last proposal; the last token of `text` is pending."""
         return
 
     def warm(self, prompt: Sequence[int]) -> None:
-        """Run once what steps run now and then beside drafting, for a device to capture; `prompt` is in the cache."""
+        """Run once all occasional work of steps, for a device to capture; `prompt` is cached."""
         return
 
 
@@ -187,12 +187,12 @@ class ModelDrafter(Drafter, Protocol):
     """A strategy that runs a model."""
 
     def behind(self, text: Sequence[int]) -> float:
-        """Milliseconds that the model needs to read what it lacks of `text`, as far as reading was timed."""
+        """Milliseconds the model needs to read uncached tokens of `text`; 0 if reading was never timed."""
         return 0.0
 
 
 class Copier(Drafter, Protocol):
-    """A strategy that copies. It reads a text when asked, not by steps, and that takes no time."""
+    """A strategy that copies. It reads the text only in `propose`, which takes no time."""
 
     @property
     def ahead(self) -> bool:
@@ -200,4 +200,4 @@ class Copier(Drafter, Protocol):
 
     @abstractmethod
     def propose(self, text: Sequence[int], limit: int) -> Copy:
-        """Up to `limit` tokens that may follow `text`; none where its end did not occur before."""
+        """Propose up to `limit` tokens after `text`; none if its end did not occur before."""

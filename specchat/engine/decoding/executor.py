@@ -1,4 +1,4 @@
-"""Interface of what runs a step: the host's processor eagerly, a GPU by captured graphs."""
+"""Interface of executors of a step: the host's CPU eagerly, a GPU by captured graphs."""
 
 from collections.abc import Collection
 from typing import Protocol
@@ -11,37 +11,37 @@ from specchat.engine.options import Acceptance, Sampling
 
 
 class Executor(Protocol):
-    """Runs a pair's models, draws from their logits and judges drafts, all with one set of options and one noise.
+    """Runner of a pair's models: drafts, samples and verifies, all with one set of options and one noise.
 
-    It owns the loops over what is proposed: a chain token by token or in one go, a block, a tree level by level.
+    It owns the drafting loops: a chain token by token or in one call, a block, a tree level by level.
     """
 
     ahead: bool
-    """Whether a step runs while the host does something else: then the next one is started early."""
+    """True if steps run asynchronously to the host, so that the next one is started early."""
     joins: bool
-    """Whether one step may hold drafts of two strategies: a chain after a copy, or a copy after a chain."""
+    """True if one step may hold drafts of two strategies: a chain after a copy, or a copy after a chain."""
     costs: StepCosts
     policies: LengthPolicies
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
-        """A reply to `prompt` starts; nothing is added after a token of `eos`."""
+        """Begin a reply to `prompt`; nothing is added after a token of `eos`."""
         ...
 
     def start(self, acceptance: Acceptance) -> None:
-        """A step starts, whose draft is judged so; proposing is part of its time."""
+        """Start a step with this acceptance test; proposing is part of its time."""
         ...
 
     def verify(self, proposal: Proposal) -> None:
-        """Draft as proposed, and let the target verify the pending token and the drafted ones."""
+        """Draft as proposed, and verify the pending token and the draft."""
         ...
 
     def verdict(self, follow: bool = False) -> Stepped:
-        """Wait for the outcome; the tokens added are now part of the executor's text.
+        """Wait for the outcome; the executor's text now includes the added tokens.
 
-        With `follow` a step that drafts nothing is wanted next; an executor that is `ahead` starts it first.
+        With `follow` a plain step comes next; an executor that is `ahead` starts it first.
         """
         ...
 
     def place(self, text: list[int]) -> None:
-        """Drop tokens that a step added and that are not wanted: `text` is what there is."""
+        """Set the executor's text back to `text`, dropping unwanted tokens of a step."""
         ...

@@ -1,4 +1,4 @@
-"""A tree of drafted tokens while it is grown, and its best part (EAGLE-2, Li et al. 2024)."""
+"""Growth of a draft tree, and selection of its best nodes (EAGLE-2, Li et al. 2024)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from specchat.engine.decoding.draft import WIDTH, Draft
 from specchat.engine.model.tree_layout import Layout, Levels
 
 ROOT = -1
-"""The pending token, which every path starts from."""
+"""The pending token, start of every path."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A token that may follow the node `parent`, its probability, and the value of the path up to it."""
+    """A candidate child of node `parent`, with its probability and the value of its path."""
 
     token: int
     parent: int
@@ -21,19 +21,19 @@ class Candidate:
 
 
 class Growth:
-    """Nodes in the order they were found; `frontier` are those that the next level goes on from."""
+    """A growing tree: nodes in the order they were found, and the `frontier` to expand next."""
 
     def __init__(self, least: float) -> None:
-        """Nodes of a value below `least` are not taken up."""
+        """Create an empty tree, which leaves out nodes with a value below `least`."""
         self.frontier = [ROOT]
         self._least = least
         self._nodes: list[Candidate] = []
         self._levels = Levels()
         self._rows: dict[int, int] = {}
-        """The row of the stash of each node that a model ran over."""
+        """Row in the tree KV scratch of each node that a model ran over."""
 
     def path(self, node: int) -> list[int]:
-        """The nodes from the first level to `node`."""
+        """Return the nodes from the first level to `node`."""
         path: list[int] = []
         while node != ROOT:
             path.append(node)
@@ -41,17 +41,17 @@ class Growth:
         return path[::-1]
 
     def tokens(self, nodes: Sequence[int]) -> list[int]:
-        """The tokens of nodes."""
+        """Return the tokens of `nodes`."""
         return [self._nodes[node].token for node in nodes]
 
     def runs(self) -> Layout:
-        """The pass over the frontier, which is not the root."""
+        """Layout of the pass over the frontier, which must not be the root."""
         runs = self._levels.runs([[self._rows[node] for node in self.path(node)[:-1]] for node in self.frontier])
         self._rows |= {node: row for row, node in enumerate(self.frontier, runs.scratch_row)}
         return runs
 
     def rows(self, path: Sequence[int]) -> list[int]:
-        """The rows of the stash of a path's nodes, up to the first one that no model ran over."""
+        """Return rows in the tree KV scratch of a path's nodes, up to the first node that no model ran over."""
         rows: list[int] = []
         for node in path:
             if node not in self._rows:
@@ -60,23 +60,23 @@ class Growth:
         return rows
 
     def add(self, parent: int, tokens: Sequence[int], probabilities: Sequence[float], shares: Sequence[float]) -> None:
-        """Take up what may follow a node of the frontier."""
+        """Add candidate children of `parent`, a node of the frontier."""
         value = 1.0 if parent == ROOT else self._nodes[parent].value
         for token, probability, share in zip(tokens, probabilities, shares, strict=True):
             if value * share >= self._least:
                 self._nodes.append(Candidate(token, parent, probability, value * share))
 
     def advance(self, first: int) -> None:
-        """Go on from the best WIDTH nodes from `first` on."""
+        """Set the frontier to the best WIDTH nodes from number `first` on."""
         self.frontier = sorted(range(first, len(self._nodes)), key=self._worth)[:WIDTH]
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def best(self, limit: int) -> tuple[Draft, list[int]]:
-        """The best `limit` nodes in depth-first order, the best of siblings first; and which each node is here.
+        """Return the best `limit` nodes as a draft in depth-first order, best siblings first, and their numbers here.
 
-        A parent is worth as much as its child at least and was found before it: so it is among them.
+        A parent has at least its child's value and was found earlier, so it is always included.
         """
         children: dict[int, list[int]] = {}
         for node in sorted(range(len(self._nodes)), key=self._worth)[:limit]:

@@ -1,12 +1,12 @@
-"""The margin guards: where rows of a pass depend on how many there are, close choices are made again.
+"""Margin guards: repeat close choices if the logits of a token depend on the number of tokens in a pass.
 
-For kernels that are not ours: `gguf/proof.py` and `hf/proof.py` measure how far rows are apart, `margin.py` tells which
-choices are as close.
+They serve kernels of other projects. `gguf/proof.py` and `hf/proof.py` measure how far logits are apart, and
+`margin.py` finds choices that are as close.
 
-`Guard` is for rows that are never alike: one row alone makes a close choice. It decides as plain decoding would but
-for what the entries of the cache differ by, so that it is a check, not a proof. `RoughGuard` is for rows that are alike
-in passes of several, where one row alone is only faster: plain decoding is checked as well, and what one row put into
-the cache is read again before a close choice, so that all strategies decide as passes of several rows do.
+`Guard` is for logits that differ between all pass sizes: a pass of one token repeats a close choice. It decides as
+plain decoding up to differences in KV entries, so it is a check, not a proof. `RoughGuard` is for logits that differ
+only in passes of one token, which are faster. It guards plain decoding as well, and rewrites KV entries of single-token
+passes before a close choice, so that all strategies decide as passes of several tokens do.
 """
 
 from collections.abc import Sequence
@@ -22,23 +22,23 @@ from specchat.engine.options import Sampling
 
 
 class Rough(HostModel, Protocol):
-    """A model whose rows are alike but for those that go alone."""
+    """A model whose logits depend on the pass size only in passes of one token."""
 
     @property
     def rough(self) -> bool:
-        """Whether the logits made last may be off by what one row alone is rounded otherwise."""
+        """True if the last logits may have the rounding of passes of one token."""
         ...
 
     def exact(self, tokens: Sequence[int], start: int) -> Tensor:
-        """Logits float32 [len(tokens), vocab] with nothing rough before or in them."""
+        """Return logits float32 [len(tokens), vocab] free of that rounding, KV entries before them included."""
         ...
 
 
 class Guard:
-    """Makes close choices of a chain again, by one row alone."""
+    """Guard that repeats close choices of a chain by passes of one token."""
 
     def __init__(self, model: HostModel, error: float) -> None:
-        """`error` is what a logit may be off by."""
+        """Create a guard; `error` is the largest error of a logit."""
         self._model = model
         self._error = error
         self._margin = Margin(Sampler(Sampling()), error)
@@ -46,12 +46,12 @@ class Guard:
     def settle(
         self, logits: Tensor, fed: Sequence[int], start: int, sampler: Sampler, history: History
     ) -> tuple[Tensor, int]:
-        """The logits to judge a chain by, and how many choices were made again.
+        """Return the logits to judge a chain by, and the number of repeated choices.
 
         Args:
-            logits: float32 [len(fed), vocab] that the model gave for `fed`, the pending token and the drafted ones.
-            start: the slot of the pending token.
-            history: counts the tokens before; returned as it was.
+            logits: float32 [len(fed), vocab] of `fed`, the pending token and the draft.
+            start: position of the pending token.
+            history: counts the tokens before; unchanged on return.
         """
         kept: list[int] = []
         again = 0
@@ -80,11 +80,11 @@ class Guard:
         return logits, again
 
     def _doubtful(self, fed: Sequence[int]) -> bool:
-        """Whether a choice after `fed` may be off."""
+        """Return True if a choice after `fed` may be wrong."""
         return len(fed) > 1
 
     def _again(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
-        """Row `node` made by one row alone, and those after it anew, for their entries went with it."""
+        """Recompute row `node` by a pass of one token, and later rows, whose KV entries that pass invalidates."""
         rows = [logits[:node].clone(), self._model.logits(self._model.forward([fed[node]], start + node)).clone()]
         if rest := fed[node + 1 :]:
             rows.append(self._model.logits(self._model.forward(rest, start + node + 1)))
@@ -92,7 +92,7 @@ class Guard:
 
 
 class RoughGuard(Guard):
-    """Makes close choices that one row alone had a part in again, by passes of several."""
+    """Guard that repeats close choices affected by passes of one token, by passes of several."""
 
     def __init__(self, model: Rough, error: float) -> None:
         super().__init__(model, error)
@@ -102,5 +102,5 @@ class RoughGuard(Guard):
         return self._exact.rough
 
     def _again(self, logits: Tensor, fed: Sequence[int], node: int, start: int) -> Tensor:
-        """All rows anew."""
+        """Recompute all rows."""
         return self._exact.exact(fed, start)

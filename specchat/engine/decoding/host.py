@@ -1,4 +1,4 @@
-"""A step on the host's processor: every part runs at once, in plain torch and numpy."""
+"""Executor of steps on the host's CPU: every part runs eagerly, in torch and numpy."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -19,14 +19,14 @@ from specchat.engine.options import Acceptance, Sampling
 
 
 class HostExecutor:
-    """Drafts, verifies and judges on the host."""
+    """Executor on the host."""
 
     ahead, joins = False, True
 
     def __init__(
         self, models: Mapping[Role, CachedModel[HostModel]], guard: Guard | None = None, trees: bool = True
     ) -> None:
-        """`guard` where rows of the target depend on how many there are; `trees` where it takes them."""
+        """Create an executor; `guard` is for a target with size-dependent logits, `trees` if it supports trees."""
         self._target = models["target"].model
         self._guard, self._trees = guard, trees
         self.costs = StepCosts(Waiting().clock)
@@ -56,13 +56,13 @@ class HostExecutor:
         self.loops.place(text)
 
     def _judged(self, made: Made, likeliest: bool, drafted: float) -> Stepped:
-        """Let the target verify a draft that was made by the time `drafted`, and add what is accepted to the text."""
+        """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
         position, runs = len(loops.text), depth_first(draft.parents)
         branched = len(runs.lengths) > 1
         fed = [loops.text[-1], *draft.tokens]
         logits, again = self._scores(fed, runs if branched else None, made), 0
-        # Without a draft each test makes the same choice.
+        # Without a draft all acceptance tests make the same choice.
         if self._guard is not None and (loops.timed or not draft.tokens):
             logits, again = self._guard.settle(logits, fed, position - 1, loops.sampler, loops.history)
         rows = logits.numpy().argmax(-1).tolist() if likeliest else ()
@@ -92,7 +92,7 @@ class HostExecutor:
         )
 
     def _scores(self, fed: Sequence[int], runs: Layout | None, made: Made) -> Tensor:
-        """Logits float32 [len(fed), vocab] after the pending token and the drafted ones."""
+        """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
         start, begun, target = len(self.loops.text) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):
             return target.logits(target.forward(fed, start, runs=runs))

@@ -1,4 +1,4 @@
-"""The loops that draft on the host: copies, chains token by token or in one go, blocks, trees."""
+"""Drafting loops on the host: copies, chains token by token or in one call, blocks, trees."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,16 +18,16 @@ from specchat.engine.model.decoder import NOTHING, CachedDecoder
 from specchat.engine.options import Acceptance, Sampling
 
 PickElsewhere = Callable[[Tensor, int], tuple[int, float]]
-"""Picks from logits float32 [1, vocab] on a device what follows a node of a chain: the token and its probability."""
+"""Picks a token and its probability from logits float32 [1, vocab] on a device, given the node's number."""
 
 
 @dataclass
 class Made:
-    """A draft as a loop makes it.
+    """A draft made by a loop.
 
-    `sources` are the strategies that drafted it, the second from token `switch` on. `copied` counts the tokens that a
-    chain went on after, `early` holds the hidden states float32 [1, hidden] of nodes 0, 1, ... after the target's first
-    `layers`, where these drafted.
+    `sources` are the strategies that drafted it, the second one from token `switch` on. `copied` counts copied tokens
+    before a chain. `early` are hidden states float32 [1, hidden] of nodes 0, 1, ... after the target's first `layers`
+    layers, if these drafted.
     """
 
     strategy: str
@@ -38,17 +38,17 @@ class Made:
     early: list[Tensor] = field(default_factory=list)
     layers: int = 0
     keep: Callable[[Sequence[int], int], None] | None = None
-    """Puts the accepted nodes of a tree into the cache of the model that drafted it, from a slot on."""
+    """Writes KV entries of accepted tree nodes to the cache of the drafting model, from a position on."""
 
     def confidence(self) -> tuple[float | None, ...]:
-        """The probability of each token, None for those that were copied beside a model's."""
+        """Return the probability of each token, None for those copied beside a model's; empty if unknown."""
         sure = self.draft.confidence
         after = len(self.draft.tokens) - self.copied - len(sure) if sure else 0
         return (*[None] * self.copied, *sure, *[None] * after)
 
 
 class HostLoops:
-    """Drafts by models on the host, for a target there or elsewhere."""
+    """Drafting by models on the host, for a target there or on a device."""
 
     def __init__(
         self,
@@ -57,17 +57,17 @@ class HostLoops:
         policies: LengthPolicies,
         pick: PickElsewhere | None = None,
     ) -> None:
-        """`vocab` is the target's: a draft's logits are cut or padded to it where only padding differs.
+        """Create loops for a target with `vocab` columns of logits; draft logits are cut or padded to them.
 
-        With `pick` the models' logits are on a device: a token then comes from there, and not all its scores.
+        With `pick` the models' logits are on a device, which then picks the token.
         """
         self._models, self._vocab, self._policies, self._pick = models, vocab, policies, pick
-        # Asked once: whether a class has what a protocol names takes longer to find out than a token to draft.
+        # Tested once: an isinstance test of a protocol takes longer than drafting a token.
         self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, InOneGo)}
         self.begin(Sampling(), [])
 
     def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
-        """A reply to `prompt` starts, which a token of `eos` ends: nothing is drafted after one."""
+        """Begin a reply to `prompt`; nothing is drafted after a token of `eos`."""
         self.ends, self._end_tokens = frozenset(eos), np.array(sorted(eos), np.int64)
         self.sampler = Sampler(sampling)
         self.text = list(prompt)
@@ -75,10 +75,10 @@ class HostLoops:
         self.start("coupled")
 
     def start(self, acceptance: Acceptance) -> None:
-        """A step starts; `q` is kept where the ratio or the block test asks for it."""
+        """Start a step; `q` is kept if the acceptance test needs it."""
         self.acceptance = acceptance
         self.timed = acceptance == "coupled" or self.sampler.greedy
-        """Whether drafts may depend on how long things take: the text is the same whatever is drafted."""
+        """True if drafts may depend on measured times, as the text does not depend on the draft."""
         self.made = Made("", ())
         self._policies.start()
 
@@ -107,11 +107,11 @@ class HostLoops:
         try:
             while len(draft.tokens) < chain.limit:
                 in_one_go = self._one(chain, made, policy)
-                # On what it drafted, not on what it would draft next: the ratio test stays exact.
+                # By drafted tokens only, not by the next one: the ratio test remains exact.
                 ends = in_one_go or policy.ends_after(draft.confidence)
                 if draft.tokens[-1] in self.ends:
                     break
-                # Of a chain that was drafted in one go a copy would save nothing but at its end.
+                # After a chain drafted in one call a copy can only follow its end.
                 if follow is not None and (
                     added := follow.copy(draft.tokens, lambda: policy.chance_after(draft.confidence))
                 ):
@@ -126,7 +126,7 @@ class HostLoops:
                 self.history.pop(token)
 
     def _add(self, draft: Draft, copied: Sequence[int]) -> None:
-        """Draft what was copied: it has no probability, and is sure where `q` is asked for."""
+        """Add copied tokens; their `q` is one-hot."""
         for token in copied:
             draft.tokens.append(token)
             self.history.push(token)
@@ -134,7 +134,7 @@ class HostLoops:
                 draft.q.append(one_hot(tensor(token), self._vocab).double())
 
     def _one(self, chain: Chain, made: Made, policy: LengthPolicy | None) -> bool:
-        """Draft a token more, or with a `policy` as many as the model can in one go; whether it did that."""
+        """Draft one more token, or several in one call with a `policy`; return True for the latter."""
         draft, node, model = made.draft, len(made.draft.tokens), self._models[chain.model].model
         if chain.layers:
             hidden = self._first_layers(model, chain.layers, made)
@@ -151,7 +151,7 @@ class HostLoops:
             hidden = model.forward(fed, start, chain.skip or NOTHING)
         token, probability = self._picked(model, hidden, node, draft)
         if isinstance(chain, Block):
-            # Some heads know how likely their tokens are to be accepted.
+            # Some heads estimate the acceptance of their tokens.
             told = getattr(model, "chance", None)
             probability = probability if told is None else told
         draft.tokens.append(token)
@@ -160,7 +160,7 @@ class HostLoops:
         return False
 
     def _first_layers(self, target: HostModel, layers: int, made: Made) -> Tensor:
-        """Hidden states float32 [1, hidden] after the target's first layers, which are kept for the verify pass."""
+        """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
         fed = target.embedded(made.draft.tokens[-1:] or self.text[-1:])
         hidden = target.onward(fed, 0, layers, len(self.text) - 1 + len(made.early))
@@ -171,7 +171,7 @@ class HostLoops:
     def _in_one_go(
         self, chain: Chain, policy: LengthPolicy | None, fed: Sequence[int], start: int, node: int
     ) -> list[tuple[int, float]]:
-        """The tokens after `fed` that a chain goes on with, as far as a model drafts several without being asked."""
+        """Draft tokens after `fed` in one call; returns none if the model or the options do not allow it."""
         model, sampler = self._chainers.get(chain.model), self.sampler
         if policy is None or model is None or self.acceptance != "coupled" or not sampler.temperature_alone:
             return []
@@ -184,8 +184,8 @@ class HostLoops:
         return model.drafted(fed, start, given, chain.skip or NOTHING)
 
     def _picked(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
-        """The token after a node of a chain and its probability, by the target's options and noise."""
-        # Other tests need drafts that owe nothing to the noise that the device judges with.
+        """Pick the token after a node of a chain by the target's options and noise; return its probability as well."""
+        # Other acceptance tests need drafts independent of the noise that the device judges with.
         if self._pick is not None and self.timed:
             return self._pick(model.logits(hidden[-1:]), node)
         scores = self.sampler.scores(self._logits(model, hidden, 1)[0], self.history)
@@ -212,10 +212,10 @@ class HostLoops:
         made.keep = lambda path, start: model.keep(growth.rows([order[node - 1] for node in path]), start)
 
     def _branch(self, logits: Tensor, growth: Growth, level: int) -> None:
-        """Find WIDTH tokens that may follow each node of the frontier, and their shares.
+        """Add WIDTH candidate children of each node of the frontier.
 
-        They are those with the largest scores plus the noise of their position, which the target draws with under
-        `coupled` acceptance; without that noise under another. A share is the softmax of this sum.
+        They have the largest scores. Under `coupled` acceptance the noise that the target draws with is added first. A
+        share is the softmax of this sum.
         """
         scores = stack([self._scores_after(growth, *of) for of in zip(growth.frontier, logits, strict=True)])
         noisy = self.acceptance == "coupled"
@@ -227,7 +227,7 @@ class HostLoops:
             growth.add(parent, *rows)
 
     def _scores_after(self, growth: Growth, node: int, logits: Tensor) -> Tensor:
-        """Processed scores float32 [vocab] after a node and those before it."""
+        """Return processed scores float32 [vocab] after `node`, whose path counts for penalties."""
         before = growth.tokens(growth.path(node))
         for token in before:
             self.history.push(token)
@@ -237,13 +237,13 @@ class HostLoops:
         return scores
 
     def _logits(self, model: HostModel, hidden: Tensor, rows: int) -> Tensor:
-        """Logits float32 [rows, vocab], on the host, of the last rows of a pass."""
+        """Return logits float32 [rows, vocab] of the last rows of a pass, on the host."""
         logits = model.logits(hidden[-rows:]).cpu()
         missing = self._vocab - logits.shape[1]
         return pad(logits, (0, missing), value=float("-inf")) if missing else logits
 
     def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
-        """A step added `tokens` to the text, the first ones being the nodes of `path`."""
+        """Add `tokens` of a step to the text; the first ones are the nodes of `path`."""
         if self.made.keep is not None and path:
             self.made.keep(path, len(self.text))
         self.text += tokens

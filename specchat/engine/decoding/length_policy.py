@@ -1,10 +1,10 @@
 """Draft-length policy: a chain ends before a token that is unlikely to pay.
 
-A further token is accepted with the probability that all before it are and it is too; it costs a pass of the draft and
-a row of the verify pass. It pays where that probability times the tokens a millisecond that steps bring exceeds the
-milliseconds it costs. As the probability only falls along a chain, the first token that does not pay ends it.
+A further token is accepted only if all tokens before it are. It costs a pass of the draft model and one more token to
+verify. It pays if its acceptance probability exceeds this cost times the tokens per millisecond of steps. The
+probability only falls along a chain, so the first token that does not pay ends it.
 
-The model's own probabilities are calibrated: each bin counts how many of its drafted tokens were accepted.
+The model's probabilities are calibrated: each bin counts how many of its drafted tokens were accepted.
 """
 
 from bisect import bisect_left
@@ -19,22 +19,22 @@ from specchat.engine.decoding.stepped import Stepped
 SURE = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 """Upper bounds of the calibration bins, by the model's probability; the last bin has none."""
 ASSUMED = (0.15, 0.4, 0.55, 0.65, 0.75, 0.85, 0.925, 0.965, 0.985, 0.99, 0.995)
-"""Acceptance rate of each bin before any token of it was judged."""
+"""Assumed acceptance rate of each bin."""
 PRIOR = 4.0
-"""Tokens that an assumed rate weighs as much as."""
+"""Weight of an assumed rate, in tokens."""
 KEPT, KEPT_STEP = 0.99, 0.97
-"""Weight of older counts after one more token, or step."""
+"""Decay of counts per token, and per step."""
 REVIEW = 8
-"""Steps between two looks at costs."""
+"""Steps between two reviews of costs."""
 ROWS = 8
-"""Drafted tokens over which the cost of one more row is taken."""
+"""Drafted tokens over which the cost of verifying one more is averaged."""
 UNSURE = 0.7
-"""Least probability of acceptance while nothing was measured; and least probability of a token where the text depends
-on the draft, and so must not depend on time."""
+"""Least acceptance probability until costs are measured. Also the least probability of a token if the text depends on
+the draft, so that the draft must not depend on time."""
 
 
 class CalibrationBins:
-    """Acceptance rates of tokens, by the model's probability."""
+    """Acceptance rates of tokens by the draft model's probability."""
 
     def __init__(self) -> None:
         self._hits = [PRIOR * share for share in ASSUMED]
@@ -49,10 +49,10 @@ class CalibrationBins:
 
 
 class LengthPolicy:
-    """Of one strategy. Costs and calibration belong to the pair and are kept from text to text."""
+    """Draft-length policy of one strategy. Costs and calibration are kept between texts."""
 
     def __init__(self, strategy: str, costs: StepCosts, at_once: bool = False) -> None:
-        """`at_once`: one pass makes all tokens of a draft, a further one costs only a row of the verify pass."""
+        """Create a policy; with `at_once` one pass drafts all tokens, so one more costs only verification."""
         self._strategy = strategy
         self._costs = costs
         self._at_once = at_once
@@ -63,17 +63,17 @@ class LengthPolicy:
 
     @property
     def chance(self) -> float:
-        """Probability that all tokens of the draft are accepted; 1 where its end does not depend on that."""
+        """Probability that all tokens of the draft are accepted; 1 if the policy does not track it."""
         return self._chance
 
     def begin(self, timed: bool, off: bool = False) -> "LengthPolicy":
-        """A draft begins; not `timed` where it must be the same whenever it is made. It ends nowhere if `off`."""
+        """Begin a draft; it may depend on measured times only if `timed`, and the policy never ends it if `off`."""
         self._chance, self._seen = 1.0, 0
         self._timed, self._off = timed, off
         return self
 
     def ends(self, probability: float) -> bool:
-        """Whether the draft ends with the token that got this probability."""
+        """Return True if the draft ends with a token of this probability."""
         if self._off:
             return False
         if not self._timed:
@@ -83,7 +83,7 @@ class LengthPolicy:
         return self._chance * self._follow.values[place] < self._least
 
     def ends_after(self, confidence: Sequence[float]) -> bool:
-        """Whether the draft ends with the last of its tokens, which got these probabilities."""
+        """Return True if the draft ends with its last token; `confidence` has the probability of each token."""
         ends = False
         for probability in confidence[self._seen :]:
             ends = self.ends(probability)
@@ -91,17 +91,17 @@ class LengthPolicy:
         return ends
 
     def chance_after(self, confidence: Sequence[float]) -> float:
-        """Probability that all tokens are accepted, which got these probabilities."""
+        """Return the probability that all tokens with this `confidence` are accepted."""
         self.ends_after(confidence)
         return self._chance
 
     def known(self) -> tuple[NDArray[np.float64], float]:
-        """`calibration` and `min_acceptance` of `ChainParameters`, by which `ends` decides."""
+        """Return `calibration` and `min_acceptance` of `ChainParameters`, by which `ends` decides."""
         shares = np.array(((*SURE, np.inf), self._stay.values, self._follow.values))
         return shares, -1.0 if self._off else self._least
 
     def observe(self, stepped: Stepped) -> None:
-        """The draft was judged so."""
+        """Update calibration and threshold from a step's outcome."""
         before = -1
         for place, probability in enumerate(stepped.confidence[: stepped.tested]):
             if probability is None:  # copied
@@ -127,31 +127,31 @@ class LengthPolicy:
 
 
 class LengthPolicies:
-    """Those of all strategies."""
+    """Draft-length policies of all strategies."""
 
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
         self.off = False
-        """Whether drafts are as long as they may be, which is for measuring."""
+        """True to draft up to the limit, for measuring."""
         self.forget()
 
     def forget(self) -> None:
-        """Forget all that was measured."""
+        """Forget all measurements."""
         self._policies: dict[str, LengthPolicy] = {}
         self._begun: LengthPolicy | None = None
 
     def start(self) -> None:
-        """A step starts, with nothing drafted yet."""
+        """Start a step, with nothing drafted yet."""
         self._begun = None
 
     def begin(self, strategy: str, timed: bool, at_once: bool = False) -> LengthPolicy:
-        """A draft of `strategy` begins; `timed` as in `LengthPolicy.begin`, `at_once` as in `LengthPolicy`."""
+        """Begin a draft of `strategy`; `timed` as in `LengthPolicy.begin`, `at_once` as in `LengthPolicy`."""
         if strategy not in self._policies:
             self._policies[strategy] = LengthPolicy(strategy, self._costs, at_once)
         self._begun = self._policies[strategy]
         return self._begun.begin(timed, self.off)
 
     def observe(self, stepped: Stepped) -> None:
-        """The step ended so."""
+        """Update the policy of this step's draft, if any."""
         if self._begun is not None:
             self._begun.observe(stepped)

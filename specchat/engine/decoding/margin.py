@@ -1,6 +1,6 @@
-"""Which choices are close: another token would be made were every logit off by a given error.
+"""Detection of close choices, which an error of every logit could change.
 
-The gap between the best and the next, noise included, and what a filter lets through are both looked at.
+Both the gap between the best and the next token, noise included, and the tokens that pass a filter count.
 """
 
 from dataclasses import replace
@@ -13,14 +13,14 @@ from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.options import Sampling
 
 LEAST = 1e-6
-"""Of the probability that the most likely tokens together reach: above 0."""
+"""Lower bound of top-p, above 0."""
 
 
 class Margin:
-    """Of one set of options."""
+    """Detector of close choices under one set of sampling options."""
 
     def __init__(self, sampler: Sampler, error: float) -> None:
-        """`error` is what a logit may be off by."""
+        """Create a detector; `error` is the largest error of a logit."""
         s = sampler.sampling
         factor = max(s.repetition_penalty, 1 / s.repetition_penalty)
         self.sampler = sampler
@@ -31,13 +31,13 @@ class Margin:
             self._looser, self._tighter = Sampler(_moved(s, self._off)), Sampler(_moved(s, -self._off))
 
     def none(self, logits: Tensor) -> bool:
-        """Whether no choice after any row of `logits` float32 [rows, vocab] is close, told at a glance."""
+        """Quick test of `logits` float32 [rows, vocab]: True if surely no choice after any row is close."""
         if not self.sampler.plain_argmax:
             return False
         return all(self.sampler.lead(row, 0)[1] > self._off for row in logits)
 
     def close(self, row: Tensor, place: int, history: History) -> bool:
-        """Whether another token might be chosen after `row` float32 [vocab] at an absolute place."""
+        """Return True if the choice from `row` float32 [vocab] at absolute position `place` is close."""
         if not self._filters:
             return self.sampler.lead(self.sampler.scores(row, history), place)[1] <= self._off
         bare = self._bare.scores(row, history)
@@ -49,12 +49,12 @@ class Margin:
 
 
 def _moved(s: Sampling, more: float) -> Sampling:
-    """Options whose filters let through so much lower scores; negative for higher."""
+    """Return options whose filters admit scores lower by `more`, or higher if negative."""
     top_p = min(1.0, max(LEAST, s.top_p + more)) if s.top_p < 1 else 1.0
     return replace(s, top_p=top_p, min_p=min(1.0, s.min_p * exp(-more)))
 
 
 def _among(bare: Tensor, kept: Tensor, more: float) -> Tensor:
-    """Of scores without filters, float32 [vocab], those that are at most `more` below the least that was kept."""
+    """Mask unfiltered scores `bare` float32 [vocab] more than `more` below the least score in `kept`."""
     floor = min(float(kept[kept > -torch.inf].min()) - more, float(bare.max()))
     return bare.masked_fill(bare < floor, -torch.inf)

@@ -1,4 +1,4 @@
-"""A reply's figures, from its steps and the clock."""
+"""Statistics of a reply, from its steps and the clock."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from specchat.engine.tally import Tally
 
 @dataclass
 class Meter:
-    """What happened since the reply was asked for. All times in milliseconds."""
+    """Statistics since the request of a reply. All times in milliseconds."""
 
     prompt_tokens: int
     reused_tokens: int
@@ -17,17 +17,16 @@ class Meter:
     tally: Tally = field(default_factory=Tally)
 
     def other_ms(self, stepped: Stepped, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
-        """The rest of the step that just ended, and its waits for a processor, both in milliseconds.
+        """Return the rest of the step that just ended, and its waits for a CPU, both in milliseconds.
 
-        Since the first step began `elapsed_ms` have passed, `ran_ms` of them without waits. The tally has all steps but
-        this one, `stepped`.
+        Since the first step began `elapsed_ms` have passed, `ran_ms` of them without waits. The tally lacks this step.
         """
-        # From the start, not from the last step: a device's step may have begun before that one ended.
+        # From the start, not from the last step: on a device a step may begin before the last one ends.
         other_ms = max(0.0, ran_ms - self.tally.ran_ms - stepped.draft_ms - stepped.verify_ms)
         return other_ms, max(0.0, elapsed_ms - ran_ms - self.tally.waited_ms)
 
     def stats(self) -> Stats:
-        """The figures so far."""
+        """Return the statistics so far."""
         return self.tally.stats(
             prompt_tokens=self.prompt_tokens, reused_tokens=self.reused_tokens, ttft_ms=self.ttft_ms
         )

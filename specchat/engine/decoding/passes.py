@@ -1,15 +1,15 @@
-"""What backends whose products are not ours have in common: how long passes are, and how their rows are compared."""
+"""Common parts of backends with kernels of other projects: lengths of passes, and comparison of their logits."""
 
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 BLOCK = 512
-"""Most tokens of one pass."""
+"""Largest number of tokens in a pass."""
 MOST_ROWS = MAX_DRAFT_LENGTH + 1
-"""Most rows whose logits are asked for at once: a pending token and the longest draft."""
+"""Largest number of logits rows in a pass: the pending token and the longest draft."""
 BUDGET_S = 1.5
-"""Seconds after which no other comparison is begun."""
+"""Seconds after which no further comparison begins."""
 SAFETY = 4.0
-"""Times the largest difference that was seen: what counts as close."""
+"""Ratio of the margin of a close choice to the largest difference measured."""
 
 ALIKE = f"row-invariant: passes of 1 to {MOST_ROWS} rows compared bit for bit"
 
@@ -17,10 +17,10 @@ ONE_BY_ONE = "one token after the other: nothing is drafted"
 
 
 def checked(error: float) -> str:
-    """What is said of rows that differ by `error` in a logit at most."""
+    """Return the verdict on rows whose logits differ by at most `error`."""
     return f"checked: choices closer than {error:.1g} in a logit are made again by one row alone"
 
 
 def text(length: int, vocab: int) -> list[int]:
-    """Tokens to compare passes over."""
+    """Return token ids to compare passes with."""
     return [(7919 * (place + 1)) % vocab for place in range(length)]

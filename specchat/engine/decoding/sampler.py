@@ -1,4 +1,4 @@
-"""How the target's next token is chosen: processors in a fixed order, then greedy or Gumbel-max with keyed noise.
+"""Choice of the target's next token: logits processors, then argmax or Gumbel-max with keyed noise.
 
 Order: repetition, presence and frequency penalties, logit bias, temperature, top-k, top-p, min-p. Losslessness is
 relative to the distribution after all of them.
@@ -22,14 +22,14 @@ from specchat.engine.options import Sampling
 
 
 class History:
-    """The tokens that penalties look at: all seen ones, and how often each was generated."""
+    """Tokens that penalties depend on: the set in the prompt, and counts of generated ones."""
 
     def __init__(self, prompt: Iterable[int]) -> None:
         self.prompt = frozenset(prompt)
         self.generated: Counter[int] = Counter()
 
     def push(self, token: int) -> None:
-        """Count a token of the reply (or one drafted, until popped)."""
+        """Count a token of the reply, or a drafted one until popped."""
         self.generated[token] += 1
 
     def pop(self, token: int) -> None:
@@ -40,17 +40,17 @@ class History:
 
 
 class Uncounted(History):
-    """For a sampler without penalties."""
+    """History for a sampler without penalties: it counts nothing."""
 
     def push(self, token: int) -> None:
-        """Nothing looks at it."""
+        """Do nothing."""
 
     def pop(self, token: int) -> None:
-        """Nothing looked at it."""
+        """Do nothing."""
 
 
 class Sampler:
-    """Chooses tokens from single rows of logits; holds no state but its options."""
+    """Stateless sampler of tokens from rows of logits, by fixed options."""
 
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
@@ -63,31 +63,31 @@ class Sampler:
         self.plain_argmax = self.greedy and as_is
         cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
         self.temperature_alone = as_is and (self.greedy or not cut)
-        """Whether scores are logits over the temperature, or as they are where it is greedy."""
+        """True if scores are just logits over the temperature, or just logits when greedy."""
 
     def history(self, prompt: Iterable[int]) -> History:
-        """What its penalties look at in a reply to `prompt`."""
+        """Create the history of a reply to `prompt`."""
         return History(prompt) if self._penalised else Uncounted(())
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
-        """The token at absolute `position`, from raw logits float32 [vocab].
+        """Choose the token at absolute `position` from raw logits float32 [vocab].
 
-        Greedy takes the lowest id among equals. Sampling is argmax(log p + Gumbel(seed, position, token)): a fixed
-        function of the logits, so whoever proposes a token, the choice is the same.
+        Greedy takes the lowest id among equals. Sampling is argmax(log p + Gumbel(seed, position, token)), a fixed
+        function of the logits: the choice does not depend on the draft.
         """
         return self.pick(self.scores(logits, history), position)
 
     def pick(self, scores: Tensor, position: int, stream: int = noise.TOKEN) -> int:
-        """As `choose`, from processed `scores` float32 [vocab]."""
+        """Choose the token at absolute `position` from processed `scores` float32 [vocab]."""
         values = scores.numpy()
         if self.greedy:
             return int(values.argmax())
         return gumbel_argmax(values, self.sampling.seed, position, stream)
 
     def choices(self, logits: Tensor, positions: Sequence[int]) -> list[int] | None:
-        """What `choose` takes of each row of logits float32 [rows, vocab], in one go.
+        """Choose from each row of logits float32 [rows, vocab], as `choose` does, in one call.
 
-        None where that depends on a history, or takes a look at each row.
+        None if choices depend on a history, or rows need separate processing.
         """
         if self.plain_argmax:
             likeliest: list[int] = logits.numpy().argmax(-1).tolist()
@@ -102,19 +102,19 @@ class Sampler:
         return tokens.tolist() if tokens.min() >= 0 else None
 
     def probability(self, scores: Tensor, token: int) -> float:
-        """Of `token` by processed `scores` float32 [vocab]."""
+        """Return the probability of `token` by processed `scores` float32 [vocab]."""
         fast = _fast()
         return fast.probability(scores.numpy(), token) if fast is not None else float(scores.softmax(0)[token])
 
     def perturbed(self, scores: Tensor, position: int) -> Tensor:
-        """Processed `scores` and the noise of their position, float32 [..., vocab]: `pick` takes the largest."""
+        """Return processed `scores` plus the noise of `position`, float32 [..., vocab]; `pick` takes the largest."""
         if self.greedy:
             return scores
         extra = noise.gumbel(self.sampling.seed, position, noise.TOKEN, np.arange(scores.shape[-1]))
         return scores + torch.from_numpy(extra).float()
 
     def lead(self, scores: Tensor, position: int) -> tuple[int, float]:
-        """The token that `pick` takes, and how far the next one is below it, noise included."""
+        """Return the token that `pick` takes, and its lead over the next one, noise included."""
         values = scores.numpy()
         if self.greedy:
             return _lead(values)
@@ -123,13 +123,13 @@ class Sampler:
         return int(tokens[token]), lead
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """The distribution float64 [vocab] that `pick` draws from; one-hot when greedy."""
+        """Return the distribution float64 [vocab] that `pick` draws from; one-hot when greedy."""
         if self.greedy:
             return torch.zeros(scores.shape, dtype=torch.float64).index_fill_(0, scores.argmax(), 1.0)
         return scores.double().softmax(-1)
 
     def scores(self, logits: Tensor, history: History) -> Tensor:
-        """Logits after all processors, float32 [vocab]; excluded tokens are -inf. `logits` is left as it is."""
+        """Return logits after all processors, float32 [vocab]; excluded tokens are -inf. `logits` is unchanged."""
         if self.plain_argmax:
             return logits
         s = self.sampling
@@ -165,7 +165,7 @@ class Sampler:
 
 
 class _Fast(NamedTuple):
-    """`cpu/choice.py`, where it can be compiled."""
+    """Compiled functions of `cpu/choice.py`."""
 
     drawn: Callable[[NDArray[Any], int, int, int], int]
     probability: Callable[[NDArray[np.float32], int], float]
@@ -181,10 +181,10 @@ def _fast() -> _Fast | None:
 
 
 def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
-    """argmax over tokens of scores + noise, scores being log-probabilities up to a constant; -inf is never taken.
+    """Return the argmax of `scores`, log-probabilities up to a constant, plus noise; -inf is never taken.
 
     Raises:
-        ModelError: there is nothing but -inf and NaN.
+        ModelError: all scores are -inf or NaN.
     """
     fast = _fast()
     token = (fast.drawn if fast is not None else _drawn)(scores, seed & noise.WORD, position, stream)
@@ -194,7 +194,7 @@ def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, s
 
 
 def _drawn(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
-    """As `cpu/choice.py` in plain numpy."""
+    """Numpy version of `drawn` in `cpu/choice.py`."""
     tokens = np.flatnonzero(scores > -np.inf)
     if not len(tokens):
         return -1
@@ -203,7 +203,7 @@ def _drawn(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: 
 
 
 def _lead(values: NDArray[np.floating[Any]]) -> tuple[int, float]:
-    """The place of the largest, and how far the next one is below it."""
+    """Return the index of the largest value, and its lead over the next one."""
     place = int(values.argmax())
     before, after = values[:place].max(initial=-np.inf), values[place + 1 :].max(initial=-np.inf)
     return place, float(values[place] - max(before, after))
@@ -214,9 +214,9 @@ def _at_least(scores: Tensor, floor: Tensor) -> Tensor:
 
 
 def _nucleus(scores: Tensor, top_p: float) -> Tensor:
-    """The most probable tokens that together reach `top_p`; the lower id first among equals."""
+    """Keep the most probable tokens that together reach `top_p`; the lower id first among equals."""
     p = scores.double().softmax(-1)
-    # All tokens this improbable together weigh less than 1 - top_p, so none of them is in: no need to sort them.
+    # All tokens below this bound together weigh less than 1 - top_p, so none is kept or needs sorting.
     candidates = (p > (1.0 - top_p) / p.shape[0]).nonzero()[:, 0]
     order = p[candidates].sort(descending=True, stable=True)
     before = order.values.cumsum(0) - order.values

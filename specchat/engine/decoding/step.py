@@ -1,4 +1,4 @@
-"""The speculative step: propose, verify, keep (Leviathan et al. 2023), on whatever device."""
+"""The speculative step: propose, verify, accept (Leviathan et al. 2023), on any device."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from specchat.engine.options import Acceptance, Sampling
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step drafts: at most `limit` tokens."""
+    """Plan of a step: its drafter, limit of draft tokens, and acceptance test."""
 
     drafter: Drafter
     limit: int
@@ -22,8 +22,8 @@ class Plan:
 class Decoding:
     """A reply being written. Between steps the target's cache holds all of `committed` but its last token.
 
-    Where a device works by itself, the next step is started before the text of the last one is looked at: detokenising
-    and drawing overlap with it. A step that then turns out not to be wanted is dropped.
+    An asynchronous device starts the next step before the text of the last one is processed, so that detokenising and
+    drawing overlap with it. Such a step is dropped if it is not wanted after all.
     """
 
     def __init__(
@@ -35,9 +35,9 @@ class Decoding:
         eos: Collection[int],
         slip: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`prompt` but its last token is in the cache of `target`; nothing is added after a token of `eos`.
+        """Begin a reply; the cache of `target` holds `prompt` but its last token. A token of `eos` ends the reply.
 
-        `slip` says whether a step is to draft nothing, whatever the strategy: `yardstick.py`.
+        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`).
         """
         self.committed = list(prompt)
         self._executor = executor
@@ -46,29 +46,28 @@ class Decoding:
         self._under_way: Plan | None = None
         self._slip, self._greedy = slip, sampling.greedy
         self._slipped = False
-        """Whether the step that was started last drafts nothing because of that."""
+        """True if `slip` made the last started step plain."""
         self._drafts = False
-        """Whether the step that was started last may draft."""
+        """True if the last started step may draft."""
         executor.begin(sampling, prompt, self._eos)
         executor.costs.begin()
 
     @property
     def room(self) -> int:
-        """How many more tokens fit the context."""
+        """Number of further tokens that fit the context."""
         return self._target.model.context - len(self.committed)
 
     def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> Stepped:
         """Add at least one token, at most `length` + 1, none after an end-of-text token.
 
-        Where only so many more are `wanted` the draft is shorter, unless a device has the longer one under way: then
-        there may be more than are wanted.
+        The draft is limited to the tokens still `wanted`. A device may have a longer one under way, and may add more.
         """
         plan = Plan(drafter, longest(self._executor, length, self.room, wanted), acceptance)
         if self._under_way != plan:
             self.close()
             self._start(plan)
         early = self._executor.ahead and drafter.ahead
-        # The device knows the token that a plain step goes on from.
+        # The device has the pending token of a plain step.
         follow = early and plan.limit == 0 and not self._drafts and self.room > 1
         stepped = self._executor.verdict(follow)
         self._under_way = plan if follow else None
@@ -82,7 +81,7 @@ class Decoding:
         return stepped
 
     def close(self) -> None:
-        """No more steps are wanted now: drop one that is under way."""
+        """Drop a step that is under way, as no more are wanted now."""
         if self._under_way is not None:
             self._under_way = None
             self._executor.verdict()
@@ -90,7 +89,7 @@ class Decoding:
 
     def _start(self, plan: Plan) -> None:
         self._executor.start(plan.acceptance)
-        # Where the text depends on drafts it must not depend on time.
+        # If the text depends on drafts, these must not depend on time.
         exact = plan.acceptance == "coupled" or self._greedy
         self._slipped = exact and plan.limit > 0 and self._slip()
         proposal = PLAIN if self._slipped else plan.drafter.propose(self.committed, plan.limit)
@@ -100,9 +99,9 @@ class Decoding:
 
 
 def longest(executor: Executor, length: int, room: int, wanted: int | None) -> int:
-    """Tokens that a draft may have where `length` is allowed, `room` is left and at most so many are `wanted`.
+    """Return the draft limit: `length`, less if less `room` is left or fewer tokens are `wanted`.
 
-    Steps of a device are begun before it is known how many still are.
+    An executor that is `ahead` ignores `wanted`: its steps begin before the number is known.
     """
     if wanted is not None and not executor.ahead:
         length = min(length, wanted - 1)

@@ -8,19 +8,19 @@ class Stepped:
     """One verify step: `tokens` were added, the first `accepted` of them drafted.
 
     Attributes:
-        drafts: the proposed tokens in the order of their nodes, the first of which is node 1.
-        confidence: the probability of each, empty where the strategy has none; it is shown, nothing depends on it.
-        tested: positions that were judged.
-        path: the accepted nodes.
-        draft_ms: milliseconds of drafting, without those that the thread waited for a processor.
-        verify_ms: the same of verifying.
-        parents: the nodes that the drafts follow, empty for a chain.
-        strategy: the strategy that drafted.
-        sources: the strategies whose tokens these are: two where a second one drafted those from number `switch` on.
-        again: choices that were made again, being close.
-        likeliest: the token of the target's largest logit after each node, node 0 first, where the proposal asked for
-            it: whatever the sampling, so that it tells nothing of the noise.
-        begun: nodes that drafting had run the target's first layers over: verifying took less then.
+        drafts: drafted tokens in the order of their nodes, from node 1 on.
+        confidence: probability of each, empty if the strategy has none.
+        tested: judged positions.
+        path: accepted nodes.
+        draft_ms: milliseconds of drafting, without waits of the thread for a CPU.
+        verify_ms: milliseconds of verifying, without waits of the thread for a CPU.
+        parents: parent node of each drafted token, empty for a chain.
+        strategy: strategy of the draft.
+        sources: strategies of its tokens: two if a second one drafted from number `switch` on.
+        again: close choices that were repeated.
+        likeliest: token of the target's largest logit after each node, node 0 first, if the proposal wants it; it
+            depends on neither sampling nor noise.
+        begun: nodes for which drafting ran the target's first layers, which shortens verifying.
     """
 
     tokens: tuple[int, ...]

@@ -1,6 +1,6 @@
-"""How long a thread was kept waiting for a processor that other programs had.
+"""Waits of a thread for a CPU used by other programs.
 
-Such waits fall on whatever runs, so they tell nothing of how long one kind of step takes beside another.
+Such waits hit any kind of step, so step costs exclude them.
 """
 
 from os import O_RDONLY, close, pread
@@ -11,13 +11,13 @@ from time import perf_counter
 from weakref import finalize
 
 SCHEDULED = Path("/proc/thread-self/schedstat")
-"""Linux: nanoseconds that the thread ran, those that it waited to run, and how often it ran
+"""Linux: nanoseconds the thread ran, nanoseconds it waited to run, number of runs
 (Documentation/scheduler/sched-stats)."""
 MOST_BYTES = 128
 
 
 class Scheduled:
-    """The system's file about the thread that opens it."""
+    """The schedstat file of the thread that opens it."""
 
     def __init__(self, path: Path) -> None:
         self._file: int | None = None
@@ -28,7 +28,7 @@ class Scheduled:
         finalize(self, close, self._file)
 
     def waited_ms(self) -> float:
-        """Since the thread began; 0 where the system does not tell."""
+        """Return the milliseconds waited since the thread began; 0 if the system does not provide them."""
         if self._file is None:
             return 0.0
         try:
@@ -38,17 +38,17 @@ class Scheduled:
 
 
 class Waiting(local):
-    """Of each thread that asks."""
+    """Clock that excludes waits, with state per thread."""
 
     def __init__(self, path: Path = SCHEDULED) -> None:
         self._scheduled = Scheduled(path)
         self._known_ms = 0.0
 
     def clock(self) -> float:
-        """Seconds, but those that the thread waited."""
+        """Return seconds without those that the thread waited."""
         while True:
             now, waited_ms = perf_counter(), self._scheduled.waited_ms()
-            # Had it waited between the two, the clock would go back.
+            # A wait between the two readings would set the clock back.
             if waited_ms == self._known_ms:
                 return now - waited_ms / 1e3
             self._known_ms = waited_ms

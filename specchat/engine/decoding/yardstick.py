@@ -1,10 +1,10 @@
-"""What plain decoding takes now: measured by plain steps among those that draft.
+"""Current time of a plain step, measured by plain steps among those that draft.
 
-What a plain step takes where the machine is not slow was measured at load and by plain replies. The load factor, which
-every step tells, makes it one of now. Whether plain decoding is slowed alike is told by plain steps alone, so some are
-slipped in among drafts where there are too few. Quick ones come in a row, the first of which do not count: then a
-processor's caches hold what the draft needed. What they tell is kept twice: as of these seconds and this load, and as
-of the pair, for what was measured at load is off by some of it.
+Its time without load is measured when a pair loads, and in plain replies. Every step updates the load factor, which
+scales it to the current time. Load may slow plain steps more or less than drafts: only plain steps show that, so some
+are slipped in among drafts if too few are known. Short ones come in a row whose first ones do not count, as the CPU's
+caches still hold data of the draft. Their result is kept twice: for recent seconds and this load, and for the pair, as
+the time measured at loading has an error.
 """
 
 from collections import defaultdict
@@ -15,42 +15,40 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
 SHARE = 0.01
-"""Share of the time of drafted steps that slipped ones may cost."""
+"""Largest cost of slipped steps, as a share of the time of drafted steps."""
 LEAST_COST = 0.25
-"""A slipped step costs at least so much of itself: where drafting brings nothing it still says little new."""
+"""Least cost of a slipped step, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
 LOAD_S, PART_S = 0.5, 20.0
-"""Seconds after which the load, and how much of it is plain's, weighs a third."""
+"""Time constants of the load, and of the part: seconds until a measurement weighs 1/e."""
 PLAIN_STEPS = 32.0
-"""Plain steps that are enough, and beyond which older ones weigh less."""
+"""Plain steps after which older ones weigh less; half as many are enough."""
 OFF = 0.08
-"""Spread of plain's part of the load before any step told it: what was measured at load is off by as much."""
+"""Prior standard deviation of the part, from the error of the time measured at loading."""
 EVEN, UNEVEN = 0.04, 0.6
-"""Spread of the part from one second to another where there is no load, and what another load adds to it: that share of
-how much greater it is, by its logarithm."""
+"""Standard deviation of the part between seconds without load, and its increase per unit of the log of the load."""
 LASTING = 0.0001
-"""The square of how well the part of all seconds is known at best: what is older counts less."""
+"""Least variance of the lasting part, so that older measurements weigh less."""
 FORGETS = 3.0
-"""Plain steps under another load count less: by how much greater it was, by its logarithm, times this."""
+"""Decay of older plain steps per unit of change of the log of the load."""
 NOISE, NOISES = 0.1, 4.0
-"""Spread of a measurement, which counts as so many of them."""
+"""Prior standard deviation of a measurement, and its weight in measurements."""
 LEAST_ERROR, BEYOND = 0.04, 0.05
-"""Error of the mean of any number of measurements, for the load that they are held against is one for many of them, and
-what load adds to it, as with `UNEVEN`."""
+"""Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
 SOONEST, FIRST_DRAFTS = 3, 8
-"""Drafts of a reply before one is left out, the first time and later: a short reply is not to pay for others."""
+"""Drafts of a reply before a plain step is slipped in, at first and later: short replies have none."""
 SPIKE = 2.0
-"""A plain step counts as at most so many times what was expected."""
+"""Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
-"""Of a clock that jumped."""
+"""Lower bound of the load, in case the clock jumps."""
 SETTLES_MS, COLD, QUICK_MS, COUNTED = 1.2, 2, 6.0, 2
-"""After so long and so many steps a processor's caches are as in plain decoding, busy or not. Plain steps before do not
-count where they take less than the third of these, and so many that do count follow."""
+"""CPU caches settle after `SETTLES_MS` and `COLD` plain steps, which do not count. Only steps below `QUICK_MS` need
+that; `COUNTED` steps follow, which count."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """As in `api.Step`: what a step and its tokens by plain decoding take where the machine is not slow."""
+    """Load-corrected times of a step, and of plain decoding per token; fields as in `api.Step`."""
 
     usual_ms: float
     plain_ms: float
@@ -58,7 +56,7 @@ class Measured:
 
 
 class Window:
-    """A sum of observed and expected milliseconds in which what is older than some seconds counts less."""
+    """Exponentially decaying sums of observed and expected milliseconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -75,16 +73,16 @@ class Window:
 
 
 class Part:
-    """How much slower plain steps are than the load says: 1 before any was seen, and surer with each."""
+    """Ratio of plain steps to their time expected from the load, 1 at first, with its error."""
 
     def __init__(self) -> None:
         self._count = self._sum = self._squares = self._loads = 0.0
         self._lasting, self._sure = 1.0, 1 / (OFF * OFF)
-        """The part of all seconds, and one over the square of its error."""
+        """The lasting part, and its inverse variance."""
 
     @property
     def count(self) -> float:
-        """Plain steps that it is known by, older ones counting less."""
+        """Decayed number of plain steps."""
         return self._count
 
     def fade(self, kept: float) -> None:
@@ -94,7 +92,7 @@ class Part:
         self._loads *= kept
 
     def add(self, times: float, load: float) -> None:
-        """A plain step, under this load, took so many times what the load says."""
+        """Count a plain step under this `load` that took `times` its expected time."""
         other_load = log(load) - self._loads / self._count if self._count else 0.0
         self.fade((1 - 1 / PLAIN_STEPS) * exp(-FORGETS * abs(other_load)))
         self._count += 1
@@ -106,8 +104,10 @@ class Part:
         self._lasting += tells / self._sure * (times - self._lasting)
 
     def known(self, load: float, newest: float) -> tuple[float, float]:
-        """The part under this load, which is that of the `newest` steps soon, and its standard error: what was measured
-        lately and what lasts, each by how sure it is."""
+        """Return the part under this `load`, which is `newest` soon, and its standard error.
+
+        The mean of recent measurements and the lasting part are combined by inverse variance.
+        """
         lasting = 1 / self._sure + EVEN * EVEN + (UNEVEN * max(abs(log(load)), abs(log(newest)))) ** 2
         if not self._count:
             return self._lasting, sqrt(lasting)
@@ -122,59 +122,59 @@ class Part:
 
 
 class Yardstick:
-    """Of one pair. Each step is added to `costs` first."""
+    """Estimator of plain step times of one pair. Each step must be added to `costs` first."""
 
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
         self._loads: defaultdict[str, Window] = defaultdict(lambda: Window(LOAD_S))
-        """By strategy: the expected time of one may be off by more than that of another."""
+        """Windows by strategy, as the error of expected times differs between strategies."""
         self._parts: defaultdict[str, Part] = defaultdict(Part)
         self._strategy = ""
-        """Of the last draft."""
+        """Strategy of the last draft."""
         self._usual = 0.0
         self._credit: float | None = None
-        """Milliseconds that slipped steps may cost by now; None before plain decoding's time was known."""
+        """Milliseconds that slipped steps may cost now; None until plain decoding's time is known."""
         self._gain = 1.0
-        """Times plain that steps of this reply bring, which tells what a slipped one costs."""
+        """Speedup of this reply over plain decoding; it sets the cost of a slipped step."""
         self._since: float | None = None
 
     def begin(self, plain_ms: float) -> None:
-        """A reply begins. Plain decoding takes `plain_ms` a token where the machine is not slow; 0 where unknown."""
+        """Begin a reply; plain decoding takes `plain_ms` per token without load, 0 if unknown."""
         self._usual = plain_ms
         self._cold = max(COLD, ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS))) if 0 < plain_ms < QUICK_MS else 0
-        """Plain steps after a draft that do not count."""
+        """Number of plain steps after a draft that do not count."""
         if self._credit is None and plain_ms:
             self._credit = (2 * self._cold + COUNTED) * plain_ms
         self._ended: float | None = None
-        """When the last step of this reply did."""
+        """End of the last step of this reply, on the clock."""
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
         self._verified = Window(NEVER)
         self._lasted, self._tokens = 0.0, 0
-        """Milliseconds of its steps, and their tokens."""
+        """Milliseconds and tokens of all steps of this reply."""
         self._left = self._settled = 0
-        """Plain steps that are still to be slipped in, and those since the last draft."""
+        """Plain steps still to slip in, and plain steps since the last draft."""
         self._drafts = 0
-        """Steps of this reply that had a draft: a plain reply is of other seconds than the drafts before it."""
+        """Steps of this reply with a draft: in a plain reply no draft measures the load at the same time."""
 
     @property
     def slowed(self) -> float:
-        """How many times as slow as usual the target's passes of this reply were; 1 without any."""
+        """Slowdown of the target's passes in this reply; 1 without any."""
         return self._verified.observed / self._verified.expected if self._verified.expected else 1.0
 
     @property
     def usual_speed(self) -> float:
-        """Tokens per second of this reply, had the machine not been slow; 0 before its first step."""
+        """Load-corrected tokens per second of this reply; 0 before its first step."""
         return 1e3 * self._tokens / self._lasted * self.slowed if self._lasted else 0.0
 
     @property
     def load(self) -> float:
-        """How many times as slow the machine is as usual, in the last seconds."""
+        """Load of the machine in the last seconds, 1 if none."""
         load = self._loads[self._strategy]
         return max(LEAST_LOAD, load.observed / load.expected) if self._recent else self._costs.load.value
 
     @property
     def _recent(self) -> bool:
-        """Whether drafts of the last seconds tell the load: what was seen before a pause counts little."""
+        """True if drafts of the last seconds suffice to measure the load."""
         return self._loads[self._strategy].expected > self._usual > 0
 
     @property
@@ -183,11 +183,11 @@ class Yardstick:
 
     @property
     def plain_ms(self) -> float:
-        """Milliseconds of a plain token now; 0 where they are unknown."""
+        """Milliseconds of a plain token under the current load; 0 if unknown."""
         return self._usual * self.load * self._part.known(self.load, self._costs.load.value)[0]
 
     def due(self) -> bool:
-        """Whether the next step is to draft nothing."""
+        """Return True if the next step should be plain."""
         if self._left:
             self._left -= 1
             return True
@@ -203,7 +203,7 @@ class Yardstick:
         return True
 
     def add(self, strategy: str, stepped: Stepped) -> Measured:
-        """A step, its text included, ended, whose draft was of `strategy`."""
+        """Count a step by `strategy` that just ended, processing of its text included."""
         now = self._costs.clock()
         self._fade(now)
         usual, load = self._costs.usual, self.load
