@@ -1,4 +1,4 @@
-"""Tracking of code in a reply: it stands between fences of three backquotes (CommonMark 0.31, 4.5)."""
+"""Tracking of code in a reply, between fences of three backquotes (CommonMark 0.31, 4.5)."""
 
 from collections.abc import Collection, Mapping
 

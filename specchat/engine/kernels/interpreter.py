@@ -12,8 +12,7 @@ import torch
 
 
 def rows_alone(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a @ b for a [rows, inner] and b [inner, columns], each element summed in `dtype` in the order of
-    `inner`."""
+    """Return a @ b for a [rows, inner] and b [inner, columns], each element summed in `dtype` in order of `inner`."""
     products: np.ndarray = np.multiply(a.T[:, :, None], b[:, None, :], dtype=dtype, order="C")
     summed: np.ndarray = products.sum(0)
     return summed

@@ -196,8 +196,7 @@ def plain(
     WHOLE: tl.constexpr,
     TYPE: tl.constexpr,
 ) -> tl.tensor:
-    """Return int8 or float values as TYPE [BN, BK]: small integers are exact in any float type; zero beyond the
-    matrix."""
+    """Return int8 or float values as TYPE [BN, BK], where small integers are exact; zero beyond the matrix."""
     column = k + tl.arange(0, BK)
     place = n[:, None] * inputs + column[None, :]
     if WHOLE:
