@@ -60,7 +60,7 @@ class CapturedDrafts:
         """Begin to draft; `policy` ends a chain."""
         self._proposal, self._policy, self._done = proposal, policy, 0
         if isinstance(proposal, Tree):
-            assert proposal.levels >= proposal.limit  # trees always have as many levels as nodes
+            assert proposal.levels >= proposal.limit  # here trees have at least as many levels as nodes
             self._trees.start(proposal.limit, proposal.least)
         elif proposal.skip is not None:
             self._flags.set(proposal.skip)

@@ -13,8 +13,7 @@ def current(device: torch.device) -> AbstractContextManager[object]:
 
 
 class Graphs:
-    """CUDA graphs of bodies that launch kernels on fixed buffers of one device and read nothing back. They share
-    memory."""
+    """CUDA graphs of bodies that launch kernels on fixed buffers and read nothing back. They share a memory pool."""
 
     def __init__(self, device: torch.device, state: Sequence[Tensor], captured: bool = True) -> None:
         """`state` are the tensors that a body advances; they are restored after the trial run before a capture.

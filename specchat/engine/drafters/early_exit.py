@@ -53,8 +53,7 @@ class ExitSearch:
             self.best = max(self._right, key=self._speed)
 
     def _speed(self, layers: int) -> float:
-        """Estimated tokens in the time of one plain token, at the best draft length; a verify pass counts as a
-        token."""
+        """Estimated tokens in the time of a plain token, at the best draft length; a verify pass counts as a token."""
         right, cost = self._right[layers].value, (layers + self._head) / (self._layers + self._head)
         tokens, chance, best = 1.0, 1.0, 0.0
         for drafted in range(1, LONGEST_DRAFT + 1):

@@ -39,9 +39,8 @@ class MarkovKeys(Foreign):
 
 
 class DSparkHead(DFlashHead):
-    """DSpark head. Keys: DFlash's; under "markov_head." W1 as "markov_w1.weight" [vocab, rank], W2 as
-    "markov_w2.weight", and with biases G as "gate_proj", J as "joint_proj"; and C with a bias as
-    "confidence_head.proj"."""
+    """DSpark head. Keys: DFlash's; under "markov_head." W1 as "markov_w1.weight" [vocab, rank] and W2 as
+    "markov_w2.weight"; with biases G and J there as "gate_proj" and "joint_proj", and C as "confidence_head.proj"."""
 
     family: ClassVar[Head] = "dspark"
 
