@@ -1,4 +1,4 @@
-"""How quantised weights lie in memory: bitsandbytes' own layouts, so that its checkpoints load as they are."""
+"""Memory layouts of quantised weights: those of bitsandbytes, so that its checkpoints load unchanged."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ class Nested:
     """Double quantisation of the block scales (QLoRA, Dettmers et al. 2023): scale = code[u8] * absmax + offset.
 
     `code` float32 [256]; `absmax` float32 [outputs * blocks a row / 256], over the flattened scales; `offset` float32
-    [outputs], one a row because fused weights each bring their own.
+    [outputs], one a row because each of the fused weights has its own.
     """
 
     code: Tensor
@@ -20,10 +20,10 @@ class Nested:
 
 @dataclass(frozen=True)
 class FourBit:
-    """NF4 or FP4: weight[n, k] = code[nibble] * scale of its block of `block` consecutive inputs.
+    """NF4 or FP4 weights: weight[n, k] = code[nibble] * scale of its block of `block` consecutive inputs.
 
     `packed` uint8 [outputs, inputs / 2], the high nibble being the even input; `code` float32 [16]; `scales` float32
-    [outputs, inputs / block], or uint8 of that shape where `nested` says how to read them. `packed` and `scales` start
+    [outputs, inputs / block], or uint8 of that shape, quantised by `nested`. `packed` and `scales` start
     at multiples of 4 bytes.
     """
 
@@ -41,7 +41,7 @@ class FourBit:
 
 @dataclass(frozen=True)
 class EightBit:
-    """int8 a row: weight[n, k] = values[n, k] * scales[n] (LLM.int8's weights, Dettmers et al. 2022).
+    """Row-wise int8 weights: weight[n, k] = values[n, k] * scales[n] (LLM.int8, Dettmers et al. 2022).
 
     `values` int8 [outputs, inputs]; `scales` float32 [outputs], the row's largest magnitude / 127.
     """
@@ -56,4 +56,4 @@ class EightBit:
 
 
 Weight = Tensor | FourBit | EightBit
-"""A matrix [outputs, inputs] in any of the formats; a plain tensor is dense."""
+"""Matrix [outputs, inputs] in any of the formats; a plain tensor is dense."""

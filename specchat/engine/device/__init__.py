@@ -1,1 +1,1 @@
-"""The step on a GPU: static buffers, lengths on the device, captured graphs, one copy to the host a step."""
+"""GPU step: static buffers, lengths on the device, captured graphs, one copy to the host a step."""

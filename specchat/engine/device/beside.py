@@ -1,8 +1,8 @@
 """Drafts that the host makes for a target on a device: by heads beside it there, or by a model on the host.
 
-A model on the host drafts while the device verifies (PEARL, Liu et al. 2024): it goes on as if all of its draft were
-accepted and the target's own token after it were the one that it would pick itself. If so, the next draft is begun
-already; if not, what was made is dropped.
+A model on the host drafts while the device verifies (PEARL, Liu et al. 2024). It assumes that the whole draft is
+accepted and that it predicts the target's next token too. If so, the next draft has a head start; otherwise the work is
+dropped.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -21,35 +21,35 @@ from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.options import Acceptance, Sampling
 
 LIKELY = 0.5
-"""What is drafted must be so probable for more to follow: a pass is saved later then, or delays the verdict by half of
-itself on average."""
+"""Least probability of the draft for drafting on. A pass then saves a later one, or delays the verdict by half a pass
+on average."""
 
 
 class LoopsBeside(HostLoops):
-    """Makes drafts, which the executor sends to the device."""
+    """Host loops whose drafts the executor sends to the device."""
 
     def start(self, acceptance: Acceptance) -> None:
-        """As for `coupled`, for the device judges by the tokens alone."""
+        """Start a step as for `coupled`: the device judges by the tokens alone."""
         super().start("coupled")
         self.timed = acceptance == "coupled" or self.sampler.greedy
 
     def go_on(self, done: Callable[[], bool]) -> None:
-        """Do what is of use while the device verifies, until that is `done`: nothing, where drafts need the verdict."""
+        """Use the time until the verify pass is `done`; does nothing where drafts need the verdict."""
 
 
 class LoopsAhead(LoopsBeside):
-    """Drafts by the model "draft" on the host."""
+    """Host loops that draft with the model "draft"."""
 
     def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
         self._ready: list[tuple[int, float]] = []
-        """Tokens that follow the text, and their probabilities: the next draft, as far as it is made."""
+        """Tokens after the text and their probabilities: the part of the next draft made so far."""
         super().begin(sampling, prompt, eos)
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)
         self._chain_made: Chain | None = None
         self._following: list[tuple[int, float]] = []
-        """Tokens that follow the text and the draft."""
+        """Tokens after the text and the draft."""
 
     def make(self, proposal: Proposal) -> Made:
         made = super().make(proposal)
@@ -71,7 +71,7 @@ class LoopsAhead(LoopsBeside):
     def go_on(self, done: Callable[[], bool]) -> None:
         """Draft on while the device verifies a chain, until that is `done` or acceptance is unlikely.
 
-        How much that is depends on time, so only where no text depends on a draft.
+        The number of tokens depends on time, so this runs only where drafts cannot change the text.
         """
         if (chain := self._chain_made) is None or not self.timed:
             return
@@ -101,17 +101,16 @@ class LoopsAhead(LoopsBeside):
 
 
 class Picker:
-    """Picks on the device what follows a node of a chain, as captured passes do: the token goes to the host, not all
-    scores."""
+    """Sampler on the device for the token after a node of a chain: it returns the token, not all logits."""
 
     def __init__(self, state: VerifyState, drawn: Scored, vocab: int, width: int, graphs: Graphs) -> None:
-        """`vocab` tokens may be chosen, logits have `width` columns at most; a row of `drawn` is used up."""
+        """Sample from `vocab` tokens; logits have `width` columns at most, and a row of `drawn` is overwritten."""
         self._state, self._drawn, self._vocab, self._graphs = state, drawn, vocab, graphs
-        # Kernels are compiled once for aligned pointers, and a row of somebody's logits may start anywhere.
+        # Kernels are compiled once for aligned pointers, and other rows of logits may start anywhere.
         self._logits = torch.zeros(1, width, device=state.fed.device)
 
     def __call__(self, logits: Tensor, node: int) -> tuple[int, float]:
-        """The token after `node`, and its probability, from logits float32 [1, vocab]; waits for the device."""
+        """Return the token after `node` and its probability, from logits float32 [1, vocab]; waits for the device."""
         columns = min(self._vocab, logits.shape[1])
         self._logits[:, :columns].copy_(logits[:, :columns])
         self._state.node.fill_(node)

@@ -1,4 +1,4 @@
-"""Everything a forward pass writes, allocated once: captured graphs read and write fixed addresses."""
+"""All outputs of a forward pass, allocated once: captured graphs read and write fixed addresses."""
 
 from math import prod
 from typing import Generic, NamedTuple, TypeVar
@@ -16,9 +16,9 @@ T = TypeVar("T")
 
 
 class Between(NamedTuple, Generic[T]):
-    """Values between the kernels of a layer: T is a shape, or a tensor of it.
+    """Values between the kernels of a layer, as shapes or tensors T.
 
-    Products leave partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim], `mixed`
+    Products write partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim], `mixed`
     [PASS_ROWS, heads * head_dim] and `act` [PASS_ROWS, width] are in the compute dtype.
     """
 
@@ -32,7 +32,7 @@ class Between(NamedTuple, Generic[T]):
 
 
 class Buffers:
-    """Activations of one model. Layers share memory; each has views of it in its own shapes."""
+    """Activations of one model. Layers share memory through views in their own shapes."""
 
     def __init__(
         self, recipe: Recipe, weights: ModelWeights, capacity: int, device: torch.device, dtype: torch.dtype

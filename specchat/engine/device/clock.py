@@ -1,4 +1,4 @@
-"""How long the parts of a step took, on the device's own clock where it has one."""
+"""Durations of the parts of a step, on the device's own clock if it has one."""
 
 from time import perf_counter
 
@@ -6,10 +6,10 @@ import torch
 
 
 class Clock:
-    """Marks of one step at a time: start, drafted, verified; times in milliseconds."""
+    """Timer of one step at a time: start, drafted, verified; times in milliseconds."""
 
     def __init__(self, device: torch.device) -> None:
-        # Blocking ones let the host sleep; others keep a core busy until the device is done.
+        # Blocking events let the host sleep; others keep a core busy until the device is done.
         made = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(3))
         self._events = list(made) if device.type == "cuda" else []
         self._device = device
@@ -25,11 +25,11 @@ class Clock:
         self._mark(2)
 
     def passed(self) -> bool:
-        """Whether the step has ended."""
+        """Return true if the step has ended."""
         return not self._events or self._events[2].query()
 
     def wait(self) -> tuple[float, float]:
-        """Wait for the step to end; what drafting and what verifying took."""
+        """Wait for the step to end; return the times of drafting and of verifying in milliseconds."""
         if self._events:
             self._events[2].synchronize()
             start, drafted, verified = self._events

@@ -1,6 +1,6 @@
-"""Kernels compiled ahead, many at a time, into the folder where Triton keeps what it compiled.
+"""Ahead-of-time compilation of many kernels at once, into Triton's cache folder.
 
-Which ones is found by running what launches them with launches that only say what they would compile.
+The launching code runs once with launches that only record what they would compile.
 """
 
 import os
@@ -17,12 +17,12 @@ from triton.runtime import JITFunction, driver
 
 MOST_THREADS = 16
 NOWHERE = count(-1, -1)
-"""Numbers of devices that are not there. Triton keeps kernels by device: one that has none launches none."""
+"""Numbers of absent devices. Triton caches kernels by device, so a new number has none to launch."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel as one launch wants it; `wanted` is what Triton takes to compile it without a launch."""
+    """Kernel specialised for one launch; `wanted` is Triton's data to compile it without a launch."""
 
     function: JITFunction
     wanted: str
@@ -33,7 +33,7 @@ class Kernel:
 
 
 class Absent:
-    """The part of a driver that is asked before a launch, for a GPU that is not there."""
+    """Driver interface that Triton queries before a launch, for an absent GPU."""
 
     def __init__(self, target: GPUTarget) -> None:
         self._target = target
@@ -50,7 +50,7 @@ class Absent:
 
 
 def rehearsed(run: Callable[[], object]) -> list[Kernel]:
-    """The kernels that `run` launches, for the current GPU; none is compiled or launched. Tensors may be anywhere."""
+    """List the kernels that `run` would launch on the current GPU, without compiling. Tensors may be on any device."""
     found: dict[str, Kernel] = {}
 
     def note(*, fn: Any, compile: dict[str, Any], **_: object) -> bool:
@@ -68,10 +68,9 @@ def rehearsed(run: Callable[[], object]) -> list[Kernel]:
 
 
 def compile_all(kernels: list[Kernel], told: Callable[[str], None], threads: int | None = None) -> None:
-    """Compile what is not yet in Triton's folder; `told` gets how many are there, in words.
+    """Compile kernels missing from Triton's cache; the callback receives the progress in words.
 
-    `threads` are as many as there are cores where it is None. They share the work well: nearly all of it is in LLVM and
-    ptxas, without Python's lock.
+    `threads` default to the number of cores. LLVM and ptxas do nearly all the work, without Python's lock.
     """
     threads = threads or min(MOST_THREADS, len(os.sched_getaffinity(0)))
     with _no_gpu(), ThreadPoolExecutor(threads, thread_name_prefix="kernels") as pool:
@@ -83,7 +82,7 @@ def compile_all(kernels: list[Kernel], told: Callable[[str], None], threads: int
 
 @contextmanager
 def _no_gpu() -> Iterator[None]:
-    """Let Triton take kernels for the current GPU as kernels for one that is not there."""
+    """Make Triton treat the current GPU as an absent one."""
     real = driver.active
     driver.set_active(Absent(real.get_current_target()))
     try:

@@ -1,7 +1,7 @@
 """A recipe on a GPU, in row-invariant Triton kernels.
 
-A pass is a fixed sequence of launches over static buffers, read from the recipe. Where a row stands, and whether a
-sub-layer is left out, is read on the device, so that one captured graph serves every position and every skip set.
+A pass is a fixed sequence of launches over static buffers, read from the recipe. The kernels read positions and skip
+flags on the device, so that one captured graph serves every position and every skip set.
 """
 
 from collections import Counter
@@ -30,12 +30,12 @@ from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Matrix, Norm
 
 ALIGNED = 4
-"""int32 values from one 16-byte boundary to the next: kernels are compiled once for aligned pointers."""
+"""int32 values between 16-byte boundaries: kernels are compiled once for aligned pointers."""
 
 
 @dataclass(frozen=True)
 class Branches:
-    """The tree-attention layout of a pass whose rows are nodes of a tree after the text.
+    """Tree-attention layout of a pass whose rows are nodes of a tree after the text.
 
     Attributes:
         length: int32 [1], KV entries that all rows attend to.
@@ -49,15 +49,15 @@ class Branches:
 
 
 class SkipFlags:
-    """The sub-layers that a pass leaves out, on the device: int32 [layers, 2, ALIGNED], non-zero skips."""
+    """Flags on the device for the sub-layers that a pass skips: int32 [layers, 2, ALIGNED], non-zero skips."""
 
     def __init__(self, layers: int, device: torch.device) -> None:
         self._flags = torch.zeros(layers, 2, ALIGNED, device=device, dtype=torch.int32)
         self._skip = NOTHING
 
     def set(self, skip: Skip) -> None:
-        """Copy a skip set to the device; graphs that read these flags follow it from their next replay on."""
-        if skip == self._skip:  # a copy waits for the device, and a family asks for its set at every step
+        """Copy a skip set to the device; graphs that read these flags follow it from their next replay."""
+        if skip == self._skip:  # a copy waits for the device, and a strategy sets its skip set at every step
             return
         chosen = torch.zeros(self._flags.shape, dtype=torch.int32)
         chosen[sorted(skip.attention), 0] = 1
@@ -66,7 +66,7 @@ class SkipFlags:
         self._skip = skip
 
     def of(self, layer: int) -> tuple[Tensor, Tensor]:
-        """The flags int32 [1] of a layer's attention and MLP."""
+        """Return the flags int32 [1] of a layer's attention and MLP."""
         return self._flags[layer, 0, :1], self._flags[layer, 1, :1]
 
 
@@ -75,9 +75,9 @@ class PendingSum(NamedTuple):
 
     Attributes:
         partials: float32 [splits, PASS_ROWS, hidden], the sums of its last product.
-        after: the norm of what is added, if there is one.
-        factor: on what is added.
-        skip: int32 [1]; nothing is added where it is not 0.
+        after: norm of the output, if any.
+        factor: scale of the output.
+        skip: int32 [1]; non-zero adds nothing.
     """
 
     partials: Tensor
@@ -87,16 +87,16 @@ class PendingSum(NamedTuple):
 
 
 class DeviceDecoder:
-    """A model on a device with its cache. Not thread-safe: one sequence at a time."""
+    """Model on a device with its cache. Not thread-safe: one sequence at a time."""
 
     def __init__(
         self, config: ModelConfig, weights: ModelWeights, context: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """`dtype` is what is computed in: bfloat16 or float16, float32 only under Triton's interpreter."""
+        """Allocate the cache and buffers; `dtype` is bfloat16 or float16, float32 only under Triton's interpreter."""
         self.config, self.weights = config, weights
         self.device, self.dtype = device, dtype
         self.context = min(config.longest, context)
-        # A pass writes all its rows, also those after the text: the last one may stand at the end of the context.
+        # A pass writes all its rows, also unused ones: the last one may stand at the end of the context.
         self.capacity = -(-(self.context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
         layers = config.recipe.layers
         alike = [(layer.mixer.kv_heads, layer.mixer.head_dim) for layer in layers]
@@ -110,28 +110,28 @@ class DeviceDecoder:
         """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
         turns = {(layer.mixer.rope, layer.mixer.head_dim) for layer in layers}
         self._turns = {turn: [t.to(device) for t in tables(*turn, self.capacity)] for turn in turns}
-        """cos and sin of each rope, for heads of a width."""
+        """cos and sin of each rope, by head width."""
         norm, scale = config.recipe.norm, config.recipe.logit_scale
-        # Nothing but the head reads what the last norm writes.
+        # Only the head reads the output of the last norm.
         self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
         self.buffers = Buffers(config.recipe, weights, self.capacity, device, dtype)
         self.states: States | None = None
-        """The hidden states that are kept of a text, if any are."""
+        """Recorded hidden states, if any."""
 
     def record_states(self, layers: Sequence[int]) -> None:
-        """Keep the hidden states after so many layers too, 0 being the embeddings; before any pass is captured."""
+        """Record hidden states after these layer counts too, 0 being the embeddings; before any pass is captured."""
         kept = () if self.states is None else self.states.layers
         self.states = States([*kept, *layers], self.config.hidden, self.capacity, PASS_ROWS, self.device, self.dtype)
 
     def forward(
         self, tokens: Tensor, start: Tensor, rows: int, skip: SkipFlags | None = None, tree: Branches | None = None
     ) -> None:
-        """Write `rows` tokens to the cache from position `start` on; leaves what the head takes in `buffers.x`.
+        """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
         Args:
             tokens: int32 [>= rows] on the device.
-            start: int32 [1] on the device; a chain looks at all entries before it.
-            rows: 1..PASS_ROWS; row r is bit for bit what it would be alone, at the end of its path as a chain.
+            start: int32 [1] on the device; a chain attends to all KV entries before it.
+            rows: 1..PASS_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
         """
         b, states, recipe = self.buffers, self.states, self.config.recipe
         length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)
@@ -161,21 +161,21 @@ class DeviceDecoder:
             states.put(self.config.layers, b.residual, start, rows)
 
     def _take(self, added: PendingSum | None, norm: Norm | None, rows: int) -> None:
-        """Add to the residual stream, and leave its norm in `buffers.x`."""
+        """Add to the residual stream, and write its norm to `buffers.x`."""
         partials, after, factor, skip = added or (None, None, 1.0, None)
         weight, eps = self._norm(norm)
         x, of_added = self.buffers.x, None if after is None else (self._norms[after], after.eps)
         add_rms_norm(self.buffers.residual, partials, weight, eps, x, rows, skip, of_added, factor)
 
     def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
-        """Weight and eps."""
+        """Weight and eps of a norm."""
         return (None, 0.0) if norm is None else (self._norms[norm], norm.eps)
 
     def _multiply(self, x: Tensor, matrix: Matrix, out: Tensor, rows: int, skip: Tensor | None) -> None:
         multiply(x, *self.weights.products[matrix], out, rows, skip)
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
-        """After `commit`: entries of the accepted nodes follow each other (`kernels.keep`)."""
+        """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""
         for keys, values in self.caches.values():
             keep(keys, values, state, places)
 
@@ -198,7 +198,7 @@ class DeviceDecoder:
         return self.config.parameters()
 
     def memory(self) -> int:
-        """Bytes of weights, cache, kept states, tables and buffers on the device."""
+        """Bytes of weights, cache, recorded hidden states, tables and buffers on the device."""
         tensors = (*self.caches.values(), *(table for pair in self._turns.values() for table in pair))
         return (
             held_bytes(self.weights)

@@ -1,4 +1,4 @@
-"""The loops that draft on a device: captured passes over one token of a chain, or one level of a tree."""
+"""Draft loops on a device: captured passes over one token of a chain, or one level of a tree."""
 
 from functools import partial
 
@@ -20,10 +20,10 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 class CapturedDrafts:
-    """Drafts one chain or tree at a time, of which passes may still be to come.
+    """Drafter of one chain or tree at a time, with passes still to come.
 
-    Two passes are launched at once; whether there are more is seen when the first is done, once the host has nothing
-    else to do. There are two graphs a strategy: later passes differ in what the device counts alone.
+    Two passes are launched at once. The host decides on further ones when the first is done and it has no other work.
+    There are two graphs a strategy: later passes differ only in the device's node count.
     """
 
     def __init__(
@@ -36,31 +36,31 @@ class CapturedDrafts:
         trees: DeviceTrees,
         graphs: Graphs,
     ) -> None:
-        """`drawn` gets the distributions that tokens are drawn from, `tail` int32 [>= 2] are the last tokens."""
+        """Initialise; `drawn` receives the distributions of sampled tokens, `tail` int32 [>= 2] are the last tokens."""
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
         self._trees, self._graphs, device = trees, graphs, state.fed.device
         self._heads: dict[Role, HeadChain] = {}
         self._flags = SkipFlags(models["target"].config.layers, device)
         self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
-        """What a pass runs over, and the slot of the cache it goes into."""
+        """Input token of a pass, and its position in the cache."""
         on_gpu = device.type == "cuda"
         self._sure = torch.zeros(VERIFY_ROWS, pin_memory=on_gpu)
-        """The drafted tokens' probabilities, or the largest value of each level of a tree, for the host."""
+        """Probabilities of the draft tokens, or the largest value of each level of a tree, for the host."""
         self._passed = [torch.cuda.Event(blocking=True) if on_gpu else None for _ in range(VERIFY_ROWS)]
 
     def add_head(self, role: Role, head: ChainHead, target: DeviceModel) -> None:
-        """Let chains be drafted by a head of `target`."""
+        """Register a head of `target` to draft chains."""
         self._heads[role] = HeadChain(head, target, self._state, self._tail)
 
     def runs(self, proposal: Chain | Tree) -> bool:
-        """Whether its model drafts so in captured passes."""
+        """Return true if captured passes can make this proposal."""
         return proposal.model in self._models or (type(proposal) is Chain and proposal.model in self._heads)
 
     def start(self, proposal: Chain | Tree, policy: LengthPolicy | None) -> None:
         """Begin to draft; `policy` ends a chain."""
         self._proposal, self._policy, self._done = proposal, policy, 0
         if isinstance(proposal, Tree):
-            assert proposal.levels >= proposal.limit  # of fewer levels than nodes there are no trees here
+            assert proposal.levels >= proposal.limit  # here trees have at least as many levels as nodes
             self._trees.start(proposal.limit, proposal.least)
         elif proposal.skip is not None:
             self._flags.set(proposal.skip)
@@ -69,7 +69,7 @@ class CapturedDrafts:
             self._run_pass()
 
     def finish(self) -> int:
-        """Draft on until a further token is unlikely to pay; the most nodes that there are then."""
+        """Draft on until a further token is unlikely to pay off; return the number of nodes at most."""
         limit = self._proposal.limit
         while self._done < limit and not self._ends(self._value(self._done - 2)):
             self._run_pass()
@@ -80,29 +80,29 @@ class CapturedDrafts:
         return min(limit, self._done)
 
     def kept(self) -> None:
-        """After the verdict: the accepted path of a tree follows the text in the cache of its model."""
+        """After the verdict, move the accepted path of a tree after the text in its model's cache."""
         if isinstance(self._proposal, Tree):
             self._graphs.eagerly(partial(self._trees.keep, self._models[self._proposal.model]))
 
     def confidence(self, drafted: int) -> tuple[float, ...]:
-        """The probabilities of the drafted tokens, once the step is done."""
+        """Probabilities of the draft tokens, once the step is done."""
         return tuple(self._sure[:drafted].tolist())
 
     def _ends(self, value: float) -> bool:
-        """Whether nothing is wanted after the pass with this value."""
+        """Return true if drafting ends after the pass with this value."""
         if isinstance(self._proposal, Tree):
             return value < self._proposal.least
         assert self._policy is not None
         return self._policy.ends(value)
 
     def _value(self, done: int) -> float:
-        """The value that the pass after so many others found; waits for it."""
+        """Wait for pass `done`, counted from 0, and return its value."""
         if (event := self._passed[done]) is not None:
             event.synchronize()
         return float(self._sure[done])
 
     def _run_pass(self) -> None:
-        """Draft a token or level more."""
+        """Draft one more token or level."""
         first = min(self._done, 1)
         self._graphs.run((self._proposal.strategy, first), partial(self._pass, self._proposal, first))
         if (event := self._passed[self._done]) is not None:
@@ -110,7 +110,7 @@ class CapturedDrafts:
         self._done += 1
 
     def _pass(self, proposal: Chain | Tree, node: int) -> None:
-        """One pass, over node 0 of the text or what the device counts, and its report to the host."""
+        """Run one pass, over node 0 or the device's current node, and copy its values to the host."""
         if isinstance(proposal, Tree):
             self._level(proposal, node)
             self._sure[:MAX_DRAFT_LENGTH].copy_(self._trees.values, non_blocking=True)
@@ -137,10 +137,10 @@ class CapturedDrafts:
             self._trees.branch(self._run(tree.model, 0, None), 1, columns)
 
     def _run(self, role: Role, node: int, flags: SkipFlags | None) -> Tensor:
-        """Run a model over a node of a chain; logits float32 [1, >= vocab] after it."""
+        """Run a model on a node of a chain; return logits float32 [1, >= vocab] after it."""
         model, state = self._models[role], self._state
         if role == "draft" and node == 0:
-            # Over the last two tokens of the text, so that a draft's cache never lags behind.
+            # Over the last two tokens of the text, so that the draft model's cache never lags behind.
             torch.sub(state.length, 1, out=self._slot)
             model.forward(self._tail, self._slot, 2, flags)
             return model.logits(1, 1)

@@ -1,4 +1,4 @@
-"""A step on a GPU: draft passes and the verify pass with its verdict, captured; one copy to the host a step."""
+"""Step on a GPU: captured draft passes and verify pass with its verdict; one copy to the host a step."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -25,7 +25,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 class DeviceExecutor:
-    """The device holds the state of the text; the host's copy of it is one report behind while a step runs."""
+    """Executor with the text's state on the device; the host's copy is one report behind while a step runs."""
 
     ahead, joins = True, False
 
@@ -37,19 +37,19 @@ class DeviceExecutor:
         captured: bool = True,
         graphs: type[Graphs] = Graphs,
     ) -> None:
-        """`vocab` tokens may be chosen: padding rows of the head never are. `captured` as in `Graphs`."""
+        """Choose among `vocab` tokens, never padding rows of the head. `captured` as in `Graphs`."""
         target = models["target"]
         self._state = state = VerifyState.create(vocab, VERIFY_ROWS, device)
         self._drawn = Scored.create(VERIFY_ROWS, target.config.vocab, device)
-        """The distributions that the drafted tokens were drawn from."""
+        """Distributions that the draft tokens were sampled from."""
         self._verifier = Verifier(target, state, self._drawn, vocab, device)
         self._acceptance: Acceptance = "coupled"
         self._clocks = Clock(device), Clock(device)
         self._turn = 0
-        """Which of two clocks and reports is that of the last step begun: one is done while the next runs."""
+        """Index of the clock and report of the last step begun: the other's step may still be read."""
         self._trees = DeviceTrees(state, self._drawn)
         self._branched = False
-        """Whether the state says that the step drafts a tree."""
+        """True if the state describes a draft tree."""
         self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), self._verifier.tail], captured)
         self.costs = StepCosts()
         self.policies = LengthPolicies(self.costs)
@@ -57,14 +57,14 @@ class DeviceExecutor:
             dict(models), vocab, state, self._drawn, self._verifier.tail, self._trees, self.graphs
         )
         self.beside: dict[Role, LoopsBeside] = {}
-        """What drafts as the host asks for it, by the models that it has."""
+        """Host loops, by the models that they draft with."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
     def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
-        """A reply to `prompt` starts.
+        """Start a reply to `prompt`.
 
         Raises:
-            ModelError: more end-of-text tokens than the kernels take.
+            ModelError: more end-of-text tokens than the kernels allow.
         """
         self._prompt, self._greedy = len(prompt), sampling.greedy
         self._state.set_sampling(sampling)
@@ -145,7 +145,7 @@ class DeviceExecutor:
 
     @property
     def timed(self) -> bool:
-        """Whether drafts may depend on how long things take: the text is the same whatever is drafted."""
+        """True if drafts may depend on timing, because the text is the same for every draft."""
         return self._acceptance == "coupled" or self._greedy
 
     def place(self, text: list[int]) -> None:
@@ -155,32 +155,32 @@ class DeviceExecutor:
             loops.place(text)
 
     def capture_verify(self) -> None:
-        """Run every kind of verify pass once, on whatever is fed; `place` then sets the text back."""
+        """Run every kind of verify pass once, on any input; `place` then restores the text."""
         for kind, buckets in BUCKETS.items():
             for rows in buckets:
                 self._run_verify(rows, kind)
 
     def pretend(self) -> None:
-        """Leave what kernels that are not run would leave: drafts that are sure, and of each step one token."""
+        """Fake the output of kernels that are not run: certain drafts, and one token a step."""
         self._state.sure.fill_(1)
         self._state.result[2] = 1
 
     def memory(self) -> int:
-        """Bytes held on the device beside the models."""
+        """Bytes held on the device besides the models."""
         held = [*vars(self._state).values(), *vars(self._drawn).values()]
         own = sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
         return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
 
     def _loops(self) -> list[LoopsBeside]:
-        """Those on the host, each once."""
+        """Host loops, each once."""
         return list({id(loops): loops for loops in self.beside.values()}.values())
 
     def _send(self, copy: Copy) -> None:
-        """Let the target verify known tokens."""
+        """Have the target verify known tokens."""
         if copy.tokens:
             send(copy.tokens, self._state.fed[1 : len(copy.tokens) + 1])
         self._parents, self._confidence, self._drafted = tuple(copy.parents), tuple(copy.confidence), len(copy.tokens)
-        # Of a chain the likeliest tokens are not told.
+        # Chains carry no likeliest tokens.
         if copy.likeliest or any(parent != i for i, parent in enumerate(copy.parents)):
             self._state.set_tree(self._parents)
             self._kind, self._branched = "tree", True

@@ -1,4 +1,4 @@
-"""A trained head that goes on from features, as the draft passes of captured graphs run it."""
+"""Draft passes of a trained head that continues from features, for captured graphs."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ from specchat.engine.kernels.verify_state import VerifyState
 
 
 class ChainHead(Protocol):
-    """The part of `heads.feature.FeatureHead` that is used: shapes are fixed, and nothing is read back."""
+    """The part of `heads.feature.FeatureHead` used here: shapes are fixed, and nothing is read back."""
 
     vocab: int
 
@@ -29,21 +29,21 @@ class ChainHead(Protocol):
 
 
 class HeadChain:
-    """Runs a head over the last two tokens of the text, then over one drafted token after the other."""
+    """Chain drafting by a head: over the last two tokens of the text, then one draft token at a time."""
 
     def __init__(self, head: ChainHead, target: DeviceModel, state: VerifyState, tail: Tensor) -> None:
-        """`tail` int32 [>= 2] are the last two tokens of the text."""
+        """Initialise; `tail` int32 [>= 2] holds the last two tokens of the text."""
         self.vocab = head.vocab
         self._head, self._target, self._state, self._tail = head, target, state, tail
         self._two = torch.tensor([-2, -1], device=state.fed.device)
         self._last: Tensor | None = None
-        """The last row of a pass, for what picks from its logits: float32 [1, hidden]."""
+        """Last row of a pass, float32 [1, hidden], for its logits."""
 
     def run(self, node: int) -> None:
-        """Run over node 0 and the token before it, or over the drafted token that the device counts."""
+        """Run over node 0 and the token before it, or over the device's current draft token."""
         state, head = self._state, self._head
         if node == 0:
-            # The entry of a token stands one slot before it, with the target's own feature there.
+            # A token's KV entry is one position before it, with the target's own feature there.
             tokens, slots = self._tail[:2], state.length + self._two
             states = [self._target.states_at(layer, slots) for layer in head.looked_at]
             features = head.feature(torch.cat(states, -1))
@@ -59,6 +59,6 @@ class HeadChain:
         self._last.copy_(hidden)
 
     def logits(self) -> Tensor:
-        """Of the last row: float32 [1, >= vocab]."""
+        """Logits of the last row: float32 [1, >= vocab]."""
         assert self._last is not None
         return self._head.logits(self._last)

@@ -1,4 +1,4 @@
-"""A decoder on a device as a model with a cache: captured prefill, guesses with a skip set, hidden states for heads."""
+"""Decoder on a device as a model with a cache: captured prefill, skip sets, hidden states for heads."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ from specchat.engine.model.norm import RMSNorm
 
 
 class DeviceModel:
-    """The host's side of a `DeviceDecoder`: tokens and places go in by static buffers."""
+    """Host side of a `DeviceDecoder`: tokens and positions go in through static buffers."""
 
     block = PASS_ROWS
     compiled = False
     packed_embeddings = None
 
     def __init__(self, decoder: DeviceDecoder, name: str, vocab: int, graphs: Graphs, device: torch.device) -> None:
-        """`name` is a key of its graphs; tokens below `vocab` may follow."""
+        """Initialise; `name` keys its graphs, and predictions are tokens below `vocab`."""
         self.decoder = decoder
         self._name = name
         self.config, self.device = decoder.config, device
@@ -40,34 +40,34 @@ class DeviceModel:
 
     @property
     def vocab(self) -> int:
-        """Columns of what `projected` makes."""
+        """Columns of the logits of `projected`."""
         return self.config.vocab
 
     def record_states(self, layers: Sequence[int]) -> None:
-        """As `DeviceDecoder.record_states`."""
+        """Record hidden states, as `DeviceDecoder.record_states`."""
         self.decoder.record_states(layers)
 
     def states(self, layer: int, first: int, last: int) -> Tensor:
-        """As `States.at`."""
+        """Hidden states, as `States.at`."""
         assert self.decoder.states is not None
         return self.decoder.states.at(layer, first, last)
 
     def states_at(self, layer: int, positions: Tensor) -> Tensor:
-        """As `States.picked`."""
+        """Hidden states, as `States.picked`."""
         assert self.decoder.states is not None
         return self.decoder.states.picked(layer, positions)
 
     def embedded(self, tokens: Sequence[int] | Tensor) -> Tensor:
-        """The first layer's inputs: float32 [len(tokens), hidden]."""
+        """Input of the first layer: float32 [len(tokens), hidden]."""
         found = embedding(torch.as_tensor(tokens, device=self.device), self.decoder.weights.embed).float()
         return found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
 
     def normed(self, hidden: Tensor) -> Tensor:
-        """Final norm alone: float32 [rows, hidden]."""
+        """Apply the final norm: float32 [rows, hidden]."""
         return self._norm(hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
-        """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], at most VERIFY_ROWS; later passes change it."""
+        """Apply the head: float32 [rows, hidden] -> float32 [rows, vocab], at most VERIFY_ROWS, overwritten later."""
         rows = len(hidden)
         scale = self._recipe.logit_scale
         self.decoder.buffers.x[:rows].copy_(hidden if scale == 1 else hidden * scale)
@@ -81,14 +81,14 @@ class DeviceModel:
         self._graphs.run(("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows))
 
     def next_logits(self, token: int, start: int) -> Tensor:
-        """Logits float32 [vocab], on the host, after `token` at position `start`."""
+        """Return logits float32 [vocab], on the host, after `token` at position `start`."""
         self._place([token], start)
         with current(self.device):
             self.decoder.forward(self._tokens, self._start, 1)
             return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        """The likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers left out."""
+        """Return the likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers skipped."""
         self._place(tokens, start)
         self._flags.set(skip)
         rows = len(tokens)
@@ -116,5 +116,5 @@ class DeviceModel:
                 logits = self.decoder.logits(first, count)[:count, : self._vocab]
                 torch.argmax(logits, -1, out=self._guessed[first : first + count])
         finally:
-            # The whole model writes its own KV entries again, bit for bit those that were there.
+            # The whole model rewrites its own KV entries, bit for bit the same.
             self.decoder.forward(self._tokens, self._start, rows)

@@ -1,4 +1,4 @@
-"""What replies on a GPU launch, compiled and captured before the first one asks for it."""
+"""Warm-up of a GPU: compiles and captures the parts of a step before the first reply."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ from specchat.engine.options import Sampling
 
 PROMPT = WINDOW + 2
 DRAFTED = 3
-"""Tokens of a draft that has a first pass and later ones."""
+"""Tokens of a draft with a first pass and later ones."""
 
 
 def prepare(
@@ -21,9 +21,9 @@ def prepare(
     drafters: Mapping[str, Drafter],
     notify: Callable[[str], None],
 ) -> None:
-    """Launch each part of a step once; caches and drafters are then as when just loaded.
+    """Launch each part of a step once, then reset caches and drafters.
 
-    `notify` gets each part in words. A machine compiles a kernel once and keeps it; graphs are captured at each load.
+    `notify` receives each part in words. Compiled kernels stay on disk; graphs are captured at each load.
     """
     prompt = [0] * max(1, min(PROMPT, target.model.context // 2))
     notify("the prompt's passes")

@@ -17,7 +17,7 @@ HOST = torch.device("cpu")
 
 
 class Rehearsed(Graphs):
-    """Bodies run as they would before they are captured, with the rows that they would be captured with."""
+    """Graphs whose bodies run eagerly, with the rows of captured passes."""
 
     def __init__(self, device: torch.device, state: Sequence[Tensor], captured: bool = True) -> None:
         super().__init__(device, state, False)
@@ -28,9 +28,9 @@ class Rehearsed(Graphs):
 
 
 def blank(decoder: DeviceDecoder) -> DeviceDecoder:
-    """A decoder in main memory with the shapes and formats of `decoder`, of no values, and few layers.
+    """Return a decoder in main memory with the shapes and formats of `decoder`, uninitialised and of few layers.
 
-    The system gives memory once it is written to, so this one takes hardly any.
+    The system allocates memory at the first write, so this decoder needs hardly any.
     """
     weights, recipe = decoder.weights, decoder.config.recipe
     kept = replace(recipe, layers=tuple(_distinct(recipe.layers, weights)))
@@ -47,7 +47,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
 
 
 def empty(tensor: Tensor) -> Tensor:
-    """A tensor in main memory of the same shape and dtype."""
+    """Return an uninitialised tensor in main memory of the same shape and dtype."""
     return torch.empty_like(tensor, device=HOST)
 
 
@@ -67,7 +67,7 @@ def _like(weight: Weight) -> Weight:
 
 
 def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]:
-    """The layers that any strategy needs, and of the others one of each form: some may be dense, or unlike in shape."""
+    """Yield the layers that any strategy needs, and one of each further form: some are dense, or differ in shape."""
     seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
         form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix in layer.products)
@@ -77,7 +77,7 @@ def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]
 
 
 def _unnamed(part: object) -> object:
-    """All that a part of a recipe says but the names of tensors, and options that fill tables of one shape."""
+    """Fields of a part of a recipe without names of tensors, and without options that fill tables of one shape."""
     if not is_dataclass(part):
         return part
     return tuple(_unnamed(getattr(part, f.name)) for f in fields(part) if f.name not in ("name", "names", "options"))

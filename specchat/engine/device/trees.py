@@ -1,4 +1,4 @@
-"""How a model on a device drafts a tree: what `run` and `branch` do there, and what becomes of it."""
+"""Draft trees of a model on a device, grown level by level."""
 
 import torch
 from torch import Tensor
@@ -15,10 +15,10 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 class DeviceTrees:
-    """Grows one tree at a time, of as many levels as it may have nodes; the device counts the levels."""
+    """One growing tree at a time, with as many levels as nodes allowed; the device counts the levels."""
 
     def __init__(self, state: VerifyState, scored: Scored) -> None:
-        """`state` is the step's, and gets the tree; rows of `scored` are used up."""
+        """Initialise; `state` is the step's and receives the tree, and rows of `scored` are overwritten."""
         self._state = state
         self._scored = scored
         self._growth = Growth.create(state, WIDTH, MAX_DRAFT_LENGTH)
@@ -26,26 +26,26 @@ class DeviceTrees:
 
     @property
     def values(self) -> Tensor:
-        """The largest value of each level: float32 [MAX_DRAFT_LENGTH], on the device."""
+        """Largest value of each level: float32 [MAX_DRAFT_LENGTH], on the device."""
         return self._growth.sure
 
     def start(self, limit: int, least: float) -> None:
-        """A tree starts, of which `limit` nodes of a value of at least `least` are to stay."""
+        """Start a tree of at most `limit` nodes, each of a value of at least `least`."""
         self._growth.limit.fill_(limit)
         self._growth.least.fill_(least)
 
     def begin(self) -> None:
-        """Set back what the levels advance, on the device."""
+        """Reset the level counters on the device."""
         self._growth.begin()
 
     def run(self, model: DeviceDecoder, flags: SkipFlags | None) -> None:
-        """Run over the nodes that a level goes on from, which are not node 0."""
+        """Run over the nodes that a level extends, after node 0."""
         growth = self._growth
         tree = Branches(self._state.length, growth.offsets, growth.step.path)
         model.forward(growth.ids, growth.start, WIDTH, flags, tree)
 
     def branch(self, logits: Tensor, rows: int, columns: int) -> None:
-        """Find what may follow, from logits float32 [>= rows, >= columns], and what the next level goes on from."""
+        """Find candidates from logits float32 [>= rows, >= columns], and the nodes that the next level extends."""
         growth, scored = self._growth, self._scored
         process(logits, growth.step, 0, scored, rows, columns)
         choose(scored, growth.step, 0, rows, self._chosen)
@@ -53,15 +53,15 @@ class DeviceTrees:
         expand(growth, rows)
 
     def settle(self) -> None:
-        """Draft the best of what was found."""
+        """Draft the best candidates."""
         settle(self._growth, self._state)
 
     def keep(self, model: DeviceDecoder) -> None:
-        """After the verdict: the accepted path follows the text in the cache of the model that drafted it."""
+        """After the verdict, move the accepted path after the text in the cache of the drafting model."""
         model.keep(self._state, self._growth.places)
 
     def tensors(self) -> list[Tensor]:
-        """The part that a pass over a level changes."""
+        """Tensors that a pass over a level changes."""
         return self._growth.tensors()
 
     def memory(self) -> int:

@@ -1,4 +1,4 @@
-"""The verify pass with its verdict, and its report to the host in one copy."""
+"""Verify pass with its verdict, and its report to the host in one copy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,24 +16,24 @@ from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 
 Kind = Literal["chain", "sampled chain", "sampled block", "tree"]
-"""What is judged; the chain of a model is a sample, judged a token at a time or as a block, and a tree never is."""
+"""Kinds of draft to judge. A model's chain is a sample, judged token by token or as a block; a tree never is."""
 
 BUCKETS: dict[Kind, tuple[int, ...]] = {
     "chain": (1, 2, 4, 8, VERIFY_ROWS),
     "sampled chain": (1, 2, 4, 8, VERIFY_ROWS),
     "sampled block": (1, 2, 4, 8, VERIFY_ROWS),
-    # Fewer than two drafted tokens do not branch.
+    # Fewer than two draft tokens do not branch.
     "tree": (4, 8, VERIFY_ROWS),
 }
-"""Rows of a verify pass; a draft between two of them takes the wider one, which costs about the same."""
+"""Rows of a verify pass; a draft between two sizes uses the larger one, at about the same cost."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """A verdict: `tokens` were added, the first ones are those of the nodes `path`; `tested` places were judged.
+    """Verdict of a step: `tokens` were added, beginning with those of the nodes `path`; `tested` positions were judged.
 
-    `drafts` are the tokens of nodes 1, 2, ..., `parents` the nodes that they follow; `likeliest` are the tokens of the
-    largest logit after nodes 0, 1, ... of a tree.
+    `drafts` are the tokens of nodes 1, 2, ..., `parents` their parent nodes; `likeliest` are the tokens of the largest
+    logit after nodes 0, 1, ... of a tree.
     """
 
     tokens: tuple[int, ...]
@@ -45,12 +45,12 @@ class Report:
 
 
 class Verifier:
-    """Runs the target over a step's nodes, judges them and takes what is accepted into the state."""
+    """Verify pass of the target over a step's nodes, which judges them and commits the accepted ones to the state."""
 
     def __init__(
         self, target: DeviceDecoder, state: VerifyState, drawn: Scored, vocab: int, device: torch.device
     ) -> None:
-        """`drawn` are the distributions that the tokens of a sampled chain come from."""
+        """Initialise; `drawn` holds the distributions that the tokens of a sampled chain come from."""
         self._target = target
         self._state = state
         self._drawn = drawn
@@ -65,14 +65,14 @@ class Verifier:
         self._report = torch.zeros(sum(t.numel() for t in told), device=device, dtype=torch.int32)
         pinned = device.type == "cuda"
         self._on_host = [torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
-        """Of a step that is done and of one that follows it meanwhile."""
+        """One report of a finished step, one of the step that follows it meanwhile."""
 
     def place(self, text: Sequence[int]) -> None:
-        """The text is `text`."""
+        """Set the text to `text`."""
         self.tail[:2].copy_(torch.tensor([text[-2] if len(text) > 1 else 0, text[-1]]))
 
     def run(self, rows: int, kind: Kind) -> None:
-        """Over the first `rows` nodes, those that are drafted among them; reads nothing back."""
+        """Run over the first `rows` nodes, including all draft tokens; reads nothing back."""
         state, target = self._state, self._target
         state.node.zero_()
         self._fed.copy_(state.fed)
@@ -91,18 +91,18 @@ class Verifier:
             target.keep(state, None)
             if target.states is not None:
                 target.states.keep(state, rows)
-        # The last two of: the token that was pending, the tokens that were added.
+        # The last two of the pending token and the added tokens.
         text = torch.cat((self._fed[:1], state.result[3:]))
         emitted = state.result[2:3]
         torch.index_select(text, 0, torch.cat((emitted - 1, emitted)), out=self.tail[:2])
         torch.cat((state.result, state.drafted, self._fed, state.parents, self._likeliest), out=self._report)
 
     def tell(self, turn: int) -> None:
-        """Have the report of the last pass copied to the host once that is done, as number `turn` of two."""
+        """Queue the copy of the last pass's report to the host, as number `turn` of two."""
         self._on_host[turn].copy_(self._report, non_blocking=True)
 
     def report(self, turn: int) -> Report:
-        """What the host was told, which is there."""
+        """Return report `turn`, already copied to the host."""
         nodes = self._state.fed.numel()
         accepted, tested, emitted, *rest = self._on_host[turn].tolist()
         ends = (0, nodes, 2 * nodes, 3 * nodes + 1, 4 * nodes + 1, len(rest))
@@ -117,5 +117,5 @@ class Verifier:
         )
 
     def memory(self) -> int:
-        """Bytes held on the device beside the target."""
+        """Bytes held on the device besides the target."""
         return sum(t.numel() * t.element_size() for t in vars(self._scored).values())

@@ -1,4 +1,4 @@
-"""A model's weights as the device decoder multiplies them: from a checkpoint, or random at published shapes."""
+"""Weights of a model in the device decoder's formats: from a checkpoint, or random at published shapes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,11 +28,11 @@ class ModelWeights:
     """The tensors of a recipe.
 
     Attributes:
-        embed: in the compute dtype.
-        products: of the layers.
-        norms: all, the last one among them, float32.
-        head: in the compute dtype unless it is quantised; it is `embed` if the model is tied and its head is dense.
-        tokens: int64 [rows of the head], the token of each row; None if each token has one, in order.
+        embed: embeddings, in the compute dtype.
+        products: matrices of the layers.
+        norms: all norms including the last one, float32.
+        head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
+        tokens: int64 [rows of the head], the token of each row; None if row i is token i.
     """
 
     embed: Tensor
@@ -51,24 +51,24 @@ class ModelWeights:
         head: Weight,
         tokens: Tensor | None = None,
     ) -> "ModelWeights":
-        """Weights whose products and norms are made one after another, in the order of the layers."""
+        """Build weights, whose products and norms are read one by one, in the order of the layers."""
         norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm)
         products = {matrix: product(matrix) for matrix in recipe.matrices}
         return cls(embed, products, {one: norm(one) for one in norms}, head, tokens)
 
 
 Read = Callable[[str, int, int], Weight]
-"""(name without ".weight", outputs, inputs) -> the matrix as the checkpoint has it."""
+"""(name without ".weight", outputs, inputs) -> the matrix in the checkpoint's format."""
 ReadVector = Callable[[str, int], Tensor]
 
 
 def load(
     checkpoint: Checkpoint, quant: Quant | None, device: torch.device, dtype: torch.dtype, head: Quant | None = None
 ) -> ModelWeights:
-    """Read a checkpoint layer by layer, so that no more than one unquantised layer is in main memory at once.
+    """Read a checkpoint layer by layer, so that main memory holds at most one unquantised layer.
 
     Raises:
-        ModelError: weights missing, damaged, of other shapes, or quantised in a way that is not known.
+        ModelError: weights missing, damaged, of other shapes, or quantised in an unknown format.
     """
     with Weights(checkpoint) as weights:
 
@@ -90,7 +90,7 @@ def random(
     seed: int = 0,
     head: Quant | None = None,
 ) -> ModelWeights:
-    """Weights of the right shapes and no meaning, scaled so that activations stay finite."""
+    """Return random weights of the right shapes, scaled so that activations stay finite."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def matrix(_: str, outputs: int, inputs: int) -> Tensor:
@@ -146,7 +146,7 @@ def _assemble(
 
 
 def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBit:
-    """The same weight on `device`."""
+    """Return the same weight on `device`."""
     match weight:
         case FourBit(packed, scales, code, block, nested):
             inner = nested and Nested(nested.code.to(device), nested.absmax.to(device), nested.offset.to(device))

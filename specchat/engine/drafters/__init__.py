@@ -1,1 +1,1 @@
-"""One file a strategy: a drafter, which proposes, and its descriptor."""
+"""One file a strategy: its drafter and its descriptor."""

@@ -1,4 +1,4 @@
-"""The descriptor of `auto`, which takes the others in turn (`bandit/`)."""
+"""Descriptor of `auto`, a bandit over the other strategies (`bandit/`)."""
 
 from specchat.engine.strategy import Strategy, resolved
 

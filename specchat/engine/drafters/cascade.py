@@ -1,8 +1,8 @@
-"""What can be copied first, a draft model otherwise: copies cost nothing where they are sure.
+"""Cascade: copies where they are sure and cost nothing, a draft model otherwise.
 
-Where a copy ends before the limit the model may go on after it: it takes the copied tokens into its cache in one pass.
-What it adds is lost with the first copied token that is rejected, so that it does so only after matches of a length
-whose copies were nearly always accepted whole.
+Where a copy ends before the limit, the model may continue it, after reading the copied tokens in one pass. Its tokens
+are lost with the first rejected copied token. So it continues only copies of a match length that was nearly always
+accepted whole.
 """
 
 from collections import defaultdict
@@ -17,20 +17,20 @@ from specchat.engine.drafters.parts import Parts
 from specchat.engine.strategy import Strategy
 
 TRUSTED = 4
-"""Tokens that must match: after fewer a draft model knows better."""
+"""Least match in tokens: below it a draft model does better."""
 WHOLE = 0.8
-"""Share of copies accepted whole from which the model goes on."""
+"""Least share of copies accepted whole for the model to continue them."""
 NEWEST = 0.1
 """Weight of the newest copy in that share."""
 
 
 class CascadeDrafter(Drafter):
-    """Proposes what two others do, which `begin` and `forget` by themselves."""
+    """Drafter that delegates to two others, which the registry begins and resets itself."""
 
     name = "cascade"
 
     def __init__(self, copier: Copier, model: DraftModelDrafter, joins: bool) -> None:
-        """`joins` where the model can go on after a copy."""
+        """Initialise; `joins` is true if the model can continue a copy."""
         self._copier, self._model, self._joins = copier, model, joins
         self._ends: Collection[int] = ()
         self.forget()
@@ -44,7 +44,7 @@ class CascadeDrafter(Drafter):
 
     def forget(self) -> None:
         self._whole: defaultdict[int, float] = defaultdict(float)
-        """The share of copies accepted whole, by the length of what matched."""
+        """Share of copies accepted whole, by match length."""
         self._copy = Copy()
         self._by_model = False
 

@@ -1,4 +1,4 @@
-"""DFlash (z-lab 2026, arXiv:2602.06036): a head guesses all tokens of a block in one pass."""
+"""DFlash (z-lab 2026, arXiv:2602.06036): a head predicts all tokens of a block in one pass."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,13 +11,13 @@ from specchat.engine.strategy import HeadFamily, Strategy, headed
 
 
 class Guessing(Model, Protocol):
-    """A head that guesses so many `places` in a pass."""
+    """A head that predicts `places` tokens in a pass."""
 
     places: int
 
 
 class BlockDrafter(DraftModelDrafter):
-    """Proposes a block by a head that stands for a draft model whose first token is as dear as all of them."""
+    """Drafter of a block by a head, as a draft model whose first token costs as much as all of them."""
 
     def __init__(self, family: HeadFamily, head: CachedModel[Guessing]) -> None:
         super().__init__(family.name, family.name, head)
@@ -27,12 +27,12 @@ class BlockDrafter(DraftModelDrafter):
         return Block(self.name, self.role, min(limit, self._head.places))
 
     def _held(self, text: Sequence[int], stepped: Stepped) -> int:
-        # The head made entries of the text before the pending token, of which the target had no states.
+        # The head wrote a KV entry for the token before the pending one, without the target's hidden states.
         return self._proposed - 1
 
 
 def block_strategy(title: str, summary: str, draft_length: int, notes: str, head: HeadFamily) -> Strategy:
-    """A strategy that drafts blocks by a head, and is named as its family."""
+    """Build the strategy that drafts blocks by a head, named after its family."""
     return headed(head, title, summary, draft_length, notes, lambda parts: BlockDrafter(head, parts.heads[head.name]))
 
 

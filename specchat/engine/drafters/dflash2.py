@@ -1,4 +1,4 @@
-"""DFlash2 (2026): a block as DFlash's, whose places know the token before them."""
+"""DFlash2 (2026): blocks as DFlash's, with candidates reranked by the token before."""
 
 from specchat.engine.drafters.dflash import block_strategy
 from specchat.engine.strategy import HeadFamily

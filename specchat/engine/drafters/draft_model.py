@@ -1,7 +1,6 @@
-"""A small model of the same family drafts (Leviathan et al. 2023): token by token, or a tree of them.
+"""Drafting by a small model of the same family (Leviathan et al. 2023): a chain, or a tree.
 
-Where the model is torn between two tokens a chain is lost with the wrong one; a tree has both (EAGLE-2, Li et al.
-2024).
+Where the model is undecided between two tokens, a chain takes one and a tree both (EAGLE-2, Li et al. 2024).
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -15,21 +14,21 @@ from specchat.engine.drafters.parts import Parts
 from specchat.engine.strategy import Strategy
 
 LEAST = 0.3
-"""Value of a path of a tree below which it is not followed."""
+"""Least value of a path of a draft tree."""
 
 
 class DraftModelDrafter(ModelDrafter):
-    """Proposes a chain. The model samples with the target's options and noise, so that both mostly choose alike."""
+    """Drafter of a chain. The model samples with the target's options and noise, so that both mostly choose alike."""
 
     shortest = 2
-    """Tokens of a text from which on it drafts: those that a device's first pass runs over."""
+    """Least length of a text to draft for: a device's first pass runs over this many tokens."""
 
     def __init__(self, name: str, role: Role, draft: CachedModel[Model], ahead: bool = False) -> None:
-        """`ahead`: the model runs on a device that works by itself."""
+        """Initialise; `ahead` is true if the model runs asynchronously on a device."""
         self.name, self.role, self.draft, self._ahead = name, role, draft, ahead
         self._proposed = 0
         self._read = Mean()
-        """Milliseconds of reading a token."""
+        """Milliseconds to read a token."""
 
     @property
     def ahead(self) -> bool:
@@ -51,7 +50,8 @@ class DraftModelDrafter(ModelDrafter):
         return self._proposal(limit)
 
     def reading(self, text: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
-        """Let the model read what is `unread`, a block at each `next`, in any thread; `clock` tells what it costs."""
+        """Let the model read the `unread` tokens, a block at each `next`, in any thread; `clock` measures the cost in
+        seconds."""
         unread, seconds = self.unread(text), 0.0
         try:
             while self.unread(text):
@@ -64,9 +64,9 @@ class DraftModelDrafter(ModelDrafter):
                 self._read.add(1e3 * seconds / read)
 
     def unread(self, text: Sequence[int]) -> int:
-        """Tokens of `text` that the model must read before it can draft; none where its context ends before.
+        """Count tokens of `text` that the model must read before it can draft; 0 if `text` exceeds its context.
 
-        A device's first pass always runs over the last two tokens: after a full accept the cache lacks both.
+        A device's first pass always runs over the last two tokens: after full acceptance the cache lacks both.
         """
         return max(0, len(text) - 2 - len(self.draft.tokens)) if len(text) < self.draft.model.context else 0
 
@@ -81,18 +81,18 @@ class DraftModelDrafter(ModelDrafter):
         return Chain(self.name, self.role, limit)
 
     def _held(self, text: Sequence[int], stepped: Stepped) -> int:
-        """Tokens of the text now that the cache holds: all but the last drafted one went through the model."""
+        """Count tokens of the text now in the cache: all but the last draft token went through the model."""
         return min(self._proposed + stepped.drafted - 1, len(text) - 1)
 
 
 class DraftTreeDrafter(DraftModelDrafter):
-    """Proposes a tree. Shares the draft model and its cache with the chain's drafter."""
+    """Drafter of a tree, which shares the draft model and its cache with the chain's drafter."""
 
     def _proposal(self, limit: int) -> Proposal:
         return Tree(self.name, self.role, limit, LEAST)
 
     def _held(self, text: Sequence[int], stepped: Stepped) -> int:
-        # Of the accepted path, the model ran over all but the last token.
+        # The model ran over all but the last token of the accepted path.
         return max(self._proposed, len(text) - 2)
 
 

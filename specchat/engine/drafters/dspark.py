@@ -1,6 +1,6 @@
-"""DSpark (DeepSeek 2026): a block as DFlash's, whose head tells itself how likely each token is to be accepted.
+"""DSpark (DeepSeek 2026): blocks as DFlash's, with a predicted acceptance for each token.
 
-The paper ends a block before a probability below a threshold; here the draft-length policy reads it.
+The paper ends a block below a threshold of that probability; here the draft-length policy reads it.
 """
 
 from specchat.engine.drafters.dflash import block_strategy

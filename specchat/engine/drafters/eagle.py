@@ -1,6 +1,6 @@
 """EAGLE and EAGLE-2 (Li et al. 2024): a head drafts from the target's last feature and the tokens after it.
 
-EAGLE drafts a chain here, EAGLE-2 the paper's tree, whose likely paths are longer.
+EAGLE drafts a chain here, EAGLE-2 the paper's tree, with longer likely paths.
 """
 
 from collections.abc import Sequence
@@ -12,17 +12,17 @@ from specchat.engine.strategy import HeadFamily, headed
 
 
 class EagleDrafter(DraftModelDrafter):
-    """Proposes a chain by a head that stands for a draft model."""
+    """Drafter of a chain by a head in place of a draft model."""
 
-    shortest = 3  # no feature comes before a text's first token
+    shortest = 3  # no feature precedes a text's first token
 
     def _held(self, text: Sequence[int], stepped: Stepped) -> int:
-        # The entries of drafted tokens have features that were guessed; with the target's own they are read again.
+        # KV entries of draft tokens have predicted features; they are written again with the target's own.
         return self._proposed
 
 
 class EagleTreeDrafter(EagleDrafter):
-    """Proposes a tree. Shares the head and its cache with the chain's drafter."""
+    """Drafter of a tree, which shares the head and its cache with the chain's drafter."""
 
     def _proposal(self, limit: int) -> Proposal:
         return Tree(self.name, self.role, limit, LEAST)

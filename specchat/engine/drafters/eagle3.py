@@ -1,4 +1,4 @@
-"""EAGLE-3 (Li et al. 2025): as EAGLE, by a head that looks at states from several of the target's layers."""
+"""EAGLE-3 (Li et al. 2025): as EAGLE, with a head that reads hidden states of several layers of the target."""
 
 from specchat.engine.drafters.eagle import EagleDrafter, EagleTreeDrafter
 from specchat.engine.strategy import HeadFamily, headed

@@ -1,4 +1,4 @@
-"""Replies before this one, by the chat they stand in: what may be copied into another chat."""
+"""Cross-chat n-gram cache: replies before this one, by chat, to copy from in other chats."""
 
 from array import array
 from collections import deque
@@ -10,13 +10,13 @@ from specchat.engine.drafters.ngram_pool import NgramPool
 from specchat.engine.drafters.occurrences import Occurrences
 
 REMEMBERED = 200_000
-"""Tokens that are kept; the oldest half of them goes when there are more."""
+"""Most tokens held; beyond it the oldest half goes."""
 SLOTS = 1 << 19
-"""Entries of the n-grams: 4 MiB."""
+"""Cells of the n-gram table: 4 MiB."""
 PIECE = 1_000
-"""Tokens that `digest` enters at a time: some milliseconds."""
+"""Tokens that `digest` indexes at a time, in some milliseconds."""
 END = -1
-"""Stands between two replies: nothing is copied across it."""
+"""Separator of two replies: nothing is copied across it."""
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class _Reply:
     chat: str
     tokens: "array[int]"
     old: bool = False
-    """Whether it is from before the pair was loaded."""
+    """True if the reply is older than the loaded pair."""
 
 
 class Earlier:
     """Two indexes of the same replies: `places`, with END after each, and `ngrams`.
 
-    While `hidden` both are empty and nothing is added: the reply that is written then is not to know of others.
+    While `hidden`, both are empty and nothing is added, so that the current reply cannot use other replies.
     """
 
     def __init__(self) -> None:
         self.hidden = False
         self._nothing = Occurrences(), NgramPool(1)
         self._replies: deque[_Reply] = deque()
-        """The oldest first."""
+        """Replies, the oldest first."""
         self._enter_anew()
 
     @property
@@ -50,11 +50,11 @@ class Earlier:
 
     @property
     def full(self) -> bool:
-        """Whether there is no room for more old replies."""
+        """True if there is no room for more old replies."""
         return self._tokens >= REMEMBERED
 
     def add(self, chat: str, tokens: Sequence[int]) -> None:
-        """A reply was written in `chat`: the newest one."""
+        """Add a reply of `chat` as the newest one."""
         if tokens and not self.hidden:
             self._replies.append(reply := _Reply(chat, array("i", tokens)))
             self._enter(reply.tokens)
@@ -63,14 +63,14 @@ class Earlier:
                 self._drop_oldest()
 
     def add_old(self, chat: str, tokens: Sequence[int]) -> None:
-        """A reply, or a part of one, was written in `chat` before all that is here; left out where this is full."""
+        """Add a reply of `chat`, or a part of one, as the oldest one, unless the cache is full."""
         if not self.full:
             self._replies.appendleft(reply := _Reply(chat, array("i", tokens), old=True))
             self._enter(reply.tokens)
             self._tokens += len(tokens)
 
     def repeated(self, tokens: Sequence[int]) -> int:
-        """How many of `tokens` are the beginning of one reply that is here: the most of any."""
+        """Count the tokens in the longest common prefix of `tokens` and any reply."""
         new, most = array("i", tokens), 0
         for reply in self._replies if not self.hidden else ():
             if reply.tokens[: most + 1] == new[: most + 1]:
@@ -79,24 +79,24 @@ class Earlier:
         return most
 
     def knows(self, chat: str) -> bool:
-        """Whether something of this chat is kept."""
+        """True if the cache holds tokens of this chat."""
         return any(reply.chat == chat for reply in self._replies)
 
     def forget(self, chat: str) -> None:
-        """Keep nothing of this chat. What is kept of others is found again after `digest`."""
+        """Remove this chat. Replies of others are found again after `digest`."""
         self._keep_only([reply for reply in self._replies if reply.chat != chat])
 
     def forget_old(self) -> None:
-        """Keep nothing that `add_old` was given; the rest is found again after `digest`."""
+        """Remove everything from `add_old`; the rest is found again after `digest`."""
         self._keep_only([reply for reply in self._replies if not reply.old])
 
     @property
     def waiting(self) -> bool:
-        """Whether something that is kept cannot be found yet."""
+        """True if some replies are not indexed yet."""
         return bool(self._waiting)
 
     def digest(self) -> None:
-        """Enter a piece of what cannot be found yet."""
+        """Index the next piece of the waiting replies."""
         if self._waiting:
             self._enter(self._waiting.popleft())
 
@@ -117,7 +117,7 @@ class Earlier:
         )
 
     def _drop_oldest(self) -> None:
-        """Half of what may be kept stays."""
+        """Drop the oldest replies down to half of the limit."""
         while len(self._replies) > 1 and self._tokens > REMEMBERED // 2:
             self._tokens -= len(self._replies.popleft().tokens)
         self._enter_anew()

@@ -1,10 +1,10 @@
 """Early exit (LayerSkip, Elhoushi et al. 2024): the target's first layers and its head draft, the others verify.
 
-What drafting wrote to the cache of the first layers is what verification would write, so that it is kept; and
-verification goes on from the hidden states that the drafted tokens had after these layers. A step of n drafted tokens
-costs n passes of the first layers, and one of the others over n + 1 rows.
+Drafting writes the same KV entries of the first layers as verification would, so they are kept. Verification continues
+from the draft tokens' hidden states after these layers. A step of n draft tokens costs n passes of the first layers,
+and one of the others over n + 1 rows.
 
-A target trained for it can be read after any layer. Of another one the first layers say little.
+A target trained for it gives useful predictions after any layer. The first layers of other targets predict little.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,20 +16,20 @@ from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_wit
 from specchat.engine.strategy import Facts, Strategy
 
 MOST_EXITS = 8
-"""Numbers of layers that are compared."""
+"""Layer counts that are compared."""
 ROUNDS = 2
-"""Trials of each."""
+"""Trials of each layer count."""
 LONGEST_DRAFT = 8
-"""Drafted tokens up to which a number of layers is judged."""
+"""Most draft tokens in the estimated speed of a layer count."""
 
 
 class ExitSearch:
-    """Online search for the number of layers that draft best: by how often they are right and what they cost."""
+    """Online search for the layer count that drafts best, by accuracy and cost."""
 
     def __init__(self, layers: int, head: float, chosen: int | None = None) -> None:
-        """For a target of at least two `layers` whose head weighs as much as `head` of them.
+        """Initialise for a target of at least two `layers`, whose head costs as much as `head` of them.
 
-        What is `chosen` is not searched for. Otherwise a quarter of the layers drafts until a round of trials is over.
+        A `chosen` layer count ends the search. Otherwise a quarter of the layers drafts until each count had a trial.
         """
         self._layers, self._head = layers, head
         step = -(-layers // (2 * MOST_EXITS))
@@ -43,17 +43,17 @@ class ExitSearch:
 
     @property
     def next(self) -> int:
-        """The number of layers to try next: the one tried least, the smallest of equals."""
+        """The layer count to try next: the least tried, then the smallest."""
         return min(self._right, key=lambda count: self._right[count].count)
 
     def tell(self, layers: int, share: float) -> None:
-        """Count a trial, of whose tokens `layers` would have drafted this share right."""
+        """Record a trial in which the first `layers` layers would have drafted this share of tokens right."""
         self._right[layers].add(share)
         if all(mean.count for mean in self._right.values()):
             self.best = max(self._right, key=self._speed)
 
     def _speed(self, layers: int) -> float:
-        """Tokens in the time of a plain one, with the best draft length, where verifying costs what one token costs."""
+        """Estimated tokens in the time of a plain token, at the best draft length; a verify pass counts as a token."""
         right, cost = self._right[layers].value, (layers + self._head) / (self._layers + self._head)
         tokens, chance, best = 1.0, 1.0, 0.0
         for drafted in range(1, LONGEST_DRAFT + 1):
@@ -64,14 +64,14 @@ class ExitSearch:
 
 
 class EarlyExitDrafter(Drafter):
-    """Shares the target's weights, its cache and its work."""
+    """Drafter that shares the target's weights, cache and computation."""
 
     name = "early-exit"
 
     def __init__(self, target: CachedModel[Model], layers: int, head: float, chosen: int | None) -> None:
-        """For a target with so many `layers`, whose output head weighs as much as `head` of them.
+        """Initialise for a target with `layers` layers, whose output head costs as much as `head` of them.
 
-        `chosen` is the number of layers that draft; None to find it out.
+        `chosen` is the number of layers that draft; None to search for it.
         """
         self._target = target
         self._exits = layers, head, chosen
@@ -94,7 +94,7 @@ class EarlyExitDrafter(Drafter):
         return Chain(self.name, "target", limit, layers=self.search.best)
 
     def _try(self, text: Sequence[int], layers: int) -> None:
-        """Score so many layers on the last generated tokens."""
+        """Try the first `layers` layers on the last generated tokens."""
         later = range(layers, self._exits[0])
         self.search.tell(layers, right_without(self._target.model, text, skip_of(later, later)))
 

@@ -1,4 +1,4 @@
-"""Whether a reply is at prose or at code: between fences of three backquotes it writes code (CommonMark 0.31, 4.5)."""
+"""Tracking of code in a reply, between fences of three backquotes (CommonMark 0.31, 4.5)."""
 
 from collections.abc import Collection, Mapping
 
@@ -6,29 +6,29 @@ FENCE = 3
 
 
 def backquotes(vocabulary: Mapping[str, int]) -> dict[int, str]:
-    """The tokens with backquotes in them, by their ids: the only ones that fences are made of."""
+    """Return the tokens with backquotes by id: fences consist of these alone."""
     return {token: text for text, token in vocabulary.items() if "`" in text}
 
 
 class Fences:
-    """Follows one reply."""
+    """Code tracker of one reply."""
 
     def __init__(self) -> None:
         self._texts: Mapping[int, str] = {}
         self.begin()
 
     def know(self, tokens: Mapping[int, str]) -> None:
-        """The tokens are these, as `backquotes` finds them; before, no text is code."""
+        """Set the tokens with backquotes, from `backquotes`; before, no text counts as code."""
         self._texts = tokens
 
     def begin(self) -> None:
-        """A reply begins, with prose."""
+        """Begin a reply, in prose."""
         self.code = False
-        """Whether the reply is at code."""
+        """True while the reply is in code."""
         self._run = 0
 
     def add(self, tokens: Collection[int]) -> None:
-        """The reply went on with `tokens`."""
+        """Add `tokens` of the reply."""
         if self._texts.keys().isdisjoint(tokens):
             self._run = 0
             return

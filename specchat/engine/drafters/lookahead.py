@@ -1,15 +1,14 @@
-"""Lookahead decoding (Fu et al. 2024): the target writes several later places at once, and these n-grams are drafted.
+"""Lookahead decoding (Fu et al. 2024): the target predicts several later positions at once, for n-grams to draft.
 
 Two branches go through the target in one pass. The lookahead branch is a window of W columns and N - 1 levels. Level 0
-is a guess at the text: the pending token and W - 1 tokens after it. A column's token of a later level follows that of
-the level before. What the target finds likeliest after the last level completes an n-gram in each column; then the
-levels move down by one, and what was found is the new last one (Jacobi iteration, several places at a time).
+is the pending token and W - 1 guessed tokens. A column's token of a later level follows that of the level before. The
+target's likeliest token after the last level completes an n-gram in each column, and forms the new last level as the
+others move down by one (Jacobi iteration).
 
-The n-grams go into a pool, by their first token. The verification branch drafts those that begin with the pending
-token, up to G of them.
+The n-grams go into a pool, by their first token. The verification branch drafts up to G of those that begin with the
+pending token.
 
-Both branches are one tree, so that tokens of the window that are right stay as any others do, and so does the target's
-own token after a whole n-gram.
+Both branches form one tree, so that right tokens of the window are accepted too.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -21,27 +20,27 @@ from specchat.engine.strategy import Strategy
 N = 3
 """Tokens of an n-gram."""
 G = 8
-"""N-grams that are kept of those that begin with one token, the latest used."""
+"""Most n-grams in the pool for one first token, the latest used."""
 SEED = 2048
-"""Tokens of the text whose n-grams a reply begins with."""
+"""Tokens of the text whose n-grams seed the pool."""
 
 
 def window_columns(limit: int) -> int:
-    """W for a draft of so many tokens: with the pending token half of the rows are the window's, W = G in the paper."""
+    """W for a draft of `limit` tokens: window and pending token take half of the rows; W = G in the paper."""
     return max(1, (limit + 1) // (2 * (N - 1))) if limit >= N - 1 else 0
 
 
 class Pool:
-    """N-grams by their first token."""
+    """Pool of n-grams by their first token."""
 
     def __init__(self, text: Sequence[int]) -> None:
-        """Those of `text`."""
+        """Initialise with the n-grams of `text`."""
         self._grams: dict[int, dict[tuple[int, ...], None]] = {}
         for at in range(len(text) - N + 1):
             self.learn(text[at : at + N])
 
     def learn(self, gram: Sequence[int]) -> None:
-        """Keep an n-gram as the newest of those with its first token; the oldest gives way where there are G."""
+        """Add an n-gram as the newest with its first token; beyond G the oldest goes."""
         first, *rest = gram
         grams = self._grams.setdefault(first, {})
         grams.pop(tuple(rest), None)
@@ -50,12 +49,12 @@ class Pool:
             del grams[next(iter(grams))]
 
     def after(self, token: int) -> list[tuple[int, ...]]:
-        """What the n-grams that begin with `token` go on with, the newest first."""
+        """Continuations of `token` from its n-grams, the newest first."""
         return list(reversed(self._grams.get(token, {})))
 
 
 class PrefixTree:
-    """Several drafts as one tree, in which those that begin alike share their first tokens.
+    """Several drafts as one tree, with shared prefixes.
 
     At most `limit` tokens follow the pending one, which is node 0; node i was the i-th to be added.
     """
@@ -64,10 +63,10 @@ class PrefixTree:
         self._limit = limit
         self._tokens: list[int] = []
         self._children: list[dict[int, int]] = [{}]
-        """By node, the node of each token that follows it."""
+        """For each node, its children by token."""
 
     def add(self, node: int, token: int) -> int | None:
-        """The node of `token` after `node`; None where there is no room for it."""
+        """Return the node of `token` after `node`; None without room for it."""
         found = self._children[node].get(token)
         if found is None and len(self._tokens) < self._limit:
             self._tokens.append(token)
@@ -76,7 +75,7 @@ class PrefixTree:
         return found
 
     def add_path(self, tokens: Iterable[int]) -> None:
-        """Let `tokens` follow node 0, as many of them as there is room for."""
+        """Add a path of `tokens` after node 0, as far as there is room."""
         node = 0
         for token in tokens:
             if (added := self.add(node, token)) is None:
@@ -84,7 +83,7 @@ class PrefixTree:
             node = added
 
     def copy(self, strategy: str) -> tuple[Copy, list[int]]:
-        """The tree as a draft of `strategy`, siblings as they were added; by node, the node of the step that it is."""
+        """Return the tree as a draft of `strategy`, siblings in order of addition, and the step's node of each node."""
         steps, tokens, parents = [0] * len(self._children), list[int](), list[int]()
         pending = [(child, 0) for child in reversed(self._children[0].values())]
         while pending:
@@ -97,7 +96,7 @@ class PrefixTree:
 
 
 class LookaheadDrafter(Copier):
-    """Needs no draft model and nothing that repeats; each step costs the window's rows."""
+    """Drafter that needs neither a draft model nor repetition; each step costs the window's rows."""
 
     name = "lookahead"
 
@@ -110,9 +109,9 @@ class LookaheadDrafter(Copier):
     def forget(self) -> None:
         self._pool: Pool | None = None
         self._window: list[list[int]] = []
-        """By level, the tokens of the columns."""
+        """Tokens of the columns, by level."""
         self._last: list[int] = []
-        """The nodes of the last level, where the step reads the window."""
+        """Nodes of the last level, which complete the n-grams."""
 
     def propose(self, text: Sequence[int], limit: int) -> Copy:
         self._last = []
@@ -138,7 +137,7 @@ class LookaheadDrafter(Copier):
         self._window = [*self._window[1:], new]
 
     def _look_ahead(self, tree: PrefixTree, text: Sequence[int], columns: int) -> list[int]:
-        """Add the window of so many columns; the nodes of its last level."""
+        """Add a window of `columns` columns; return the nodes of its last level."""
         if not columns:
             return []
         if not self._window or len(self._window[0]) < columns:
@@ -154,7 +153,7 @@ class LookaheadDrafter(Copier):
 
 
 def _first_window(text: Sequence[int], columns: int) -> list[list[int]]:
-    """Tokens of the text in place of guesses, in an order that they had: its last ones, over and over where few."""
+    """Return a first window from the last tokens of the text, repeated if there are too few."""
     run = [text[-1 - at % len(text)] for at in range(columns + N - 2)][::-1]
     return [run[level : level + columns] for level in range(N - 1)]
 

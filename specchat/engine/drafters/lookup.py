@@ -1,6 +1,6 @@
-"""Prompt lookup (Saxena 2023): what followed the same words earlier follows again.
+"""Prompt lookup (Saxena 2023): copies the tokens after an earlier occurrence of the same words.
 
-The longest suffix of the text that occurs before is sought over prompt and reply; among equals the latest wins.
+It searches prompt and reply for the longest suffix of the text; among equals the latest wins.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,18 +10,18 @@ from specchat.engine.drafters.occurrences import KEY, Occurrences
 from specchat.engine.strategy import Strategy
 
 LONGEST = 32
-"""Matches longer than this count as equal."""
+"""Most tokens of a match that count."""
 CANDIDATES = 64
 """Latest occurrences that are compared."""
 
 
 class LookupDrafter(Copier):
-    """Copies from the text so far."""
+    """Drafter that copies from the text so far."""
 
     name = "lookup"
 
     def __init__(self, here: Occurrences) -> None:
-        """`here` is the index of this chat, which other strategies may share."""
+        """Initialise; `here` is the index of this chat, which other strategies may share."""
         self._here = here
         self._ends: Collection[int] = ()
         self._nothing = Copy(strategy=self.name)
@@ -38,21 +38,21 @@ class LookupDrafter(Copier):
         return self.after(text, (), limit) if self._here.has(text) else self._nothing
 
     def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Copy:
-        """Up to `limit` tokens that followed the end of `text` and `drafted` before; `text` was proposed for."""
+        """Propose up to `limit` tokens that followed the end of the indexed `text` and `drafted` before."""
         end = drafted if len(drafted) >= KEY else [*text[-KEY:], *drafted]
         if not self._here.has(end):
             return self._nothing
         source, matched = self._longest_match([*text[-LONGEST:], *drafted])
         tokens = list(drafted)
         for i in range(source, source + limit):
-            # A match that reaches the end of the text goes on in the draft itself: repetition repeats.
+            # A match that reaches the end of the text continues in the draft itself: repetition repeats.
             tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
             if tokens[-1] in self._ends:
                 break
         return Copy(tokens[len(drafted) :], strategy=self.name, matched=matched)
 
     def _longest_match(self, end: Sequence[int]) -> tuple[int, int]:
-        """Where the text goes on after the best earlier occurrence of `end`, and how many tokens are alike."""
+        """Return the position after the best earlier occurrence of `end`, and the match length."""
         best = best_length = 0
         for length, at in self._here.matches(end, LONGEST, CANDIDATES):
             if length > best_length:

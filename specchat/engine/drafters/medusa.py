@@ -1,9 +1,8 @@
-"""Medusa (Cai et al. 2024): heads on the target's last state guess several places at once, as a tree.
+"""Medusa (Cai et al. 2024): heads on the target's last hidden state draft several positions at once, as a tree.
 
-Every guess for a place may follow every guess for the place before it. Of these paths the likeliest are drafted: as
-the heads see no drafts, the probability of a path is the product of the shares that its tokens have of their places.
-The paper fixes which ranks go on by what was right most often in general; here the heads' own shares at this step say
-it.
+Each candidate of a position may follow each candidate of the one before. The likeliest paths are drafted. Heads do not
+see drafts, so the probability of a path is the product of its tokens' probabilities. The paper fixes the tree by the
+accuracy of ranks in general; here it follows the probabilities of this step.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,11 +13,11 @@ from specchat.engine.decoding.draft import Copy, ModelDrafter, Proposal, Tree
 from specchat.engine.strategy import HeadFamily, headed
 
 LEAST = 0.1
-"""Value of a path below which it is not followed: it costs the heads nothing, but the target a row."""
+"""Least value of a path: a lower one costs the heads nothing, but the target a row."""
 
 
 class MedusaDrafter(ModelDrafter):
-    """Proposes a tree with a level for each head."""
+    """Drafter of a tree with a level for each head."""
 
     name = "medusa"
 

@@ -1,4 +1,4 @@
-"""Multi-token prediction: the layer that came with the target drafts as EAGLE's head does, again on what it made."""
+"""Multi-token prediction: the target's own MTP layer drafts as EAGLE's head does, repeatedly on its own output."""
 
 from specchat.engine.drafters.eagle import EagleDrafter
 from specchat.engine.strategy import HeadFamily, headed

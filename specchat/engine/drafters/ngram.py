@@ -1,7 +1,7 @@
-"""N-gram caches: the token that mostly followed the same few, token after token.
+"""N-gram caches: copies the most frequent continuation of the last tokens, token by token.
 
-Two tables are asked, that of this chat and that of replies before (`earlier.py`), for the longest n-gram first. Each
-look costs the same however much was taken in (after the lookup caches of llama.cpp).
+Two tables are searched, this chat's and that of earlier replies (`earlier.py`), the longest n-gram first. A lookup
+costs the same for any number of tokens (after the lookup caches of llama.cpp).
 """
 
 from collections.abc import Collection, Sequence
@@ -12,16 +12,16 @@ from specchat.engine.drafters.ngram_pool import LENGTHS, LONGEST, NgramPool, key
 from specchat.engine.strategy import Strategy
 
 SLOTS = 1 << 17
-"""Entries of this chat's table: 1 MiB, enough for 32,000 tokens."""
+"""Cells of this chat's table: 1 MiB, enough for 32,000 tokens."""
 HERE = {6: 1, 4: 1, 3: 1, 2: 1}
 BEFORE = {6: 1, 4: 1, 3: 1, 2: 2}
-"""Votes that a token needs by the length of what matched, in this chat and in replies before."""
+"""Votes that a token needs, by match length, in this chat and in earlier replies."""
 SPREAD = 2
-"""Drafted tokens for each token of the match, at most: a short match says little about what is far."""
+"""Most draft tokens for each token of the match: a short match predicts little beyond."""
 
 
 class NgramDrafter(Copier):
-    """Copies by tables of fixed size; needs no draft model."""
+    """Drafter that copies by tables of fixed size; needs no draft model."""
 
     name = "ngram"
 
@@ -38,10 +38,10 @@ class NgramDrafter(Copier):
     def forget(self) -> None:
         self._here = NgramPool(SLOTS)
         self._text: list[int] = []
-        """What this chat's table holds: a text is taken in when something is to be drafted for it."""
+        """Tokens in this chat's table, which grows when a draft is proposed."""
 
     def propose(self, text: Sequence[int], limit: int) -> Copy:
-        """Up to `limit` tokens that mostly followed the end of `text`."""
+        """Propose up to `limit` tokens that mostly followed the end of `text`."""
         self._grow(text)
         before, tables = tuple(text[-LONGEST:]), ((self._here, HERE), (self._earlier.ngrams, BEFORE))
         copy = Copy(strategy=self.name)
@@ -65,7 +65,7 @@ class NgramDrafter(Copier):
 
 
 def _next(before: tuple[int, ...], tables: tuple[tuple[NgramPool, dict[int, int]], ...]) -> tuple[int | None, int]:
-    """The token after the longest n-gram that a table is sure of, and how long that is."""
+    """Return the token after the longest n-gram with enough votes in a table, and the length of that n-gram."""
     for length in LENGTHS:
         if length <= len(before):
             key = key_of(before[-length:])

@@ -1,36 +1,36 @@
-"""A bounded table of n-grams: which token mostly followed the same few tokens."""
+"""Bounded table of n-grams: the most frequent token after the same few tokens."""
 
 from array import array
 from collections.abc import Sequence
 
 LENGTHS = (6, 4, 3, 2)
-"""Tokens that are looked at, the longest first."""
+"""Lengths of n-grams, the longest first."""
 LONGEST = LENGTHS[0]
 MOST = 255
-"""Votes that are counted."""
+"""Most votes that are counted."""
 
 _WORD = (1 << 64) - 1
 _TAG = _WORD >> 32 << 32
 
 
 def key_of(before: tuple[int, ...]) -> int:
-    """What the tokens `before` are found by; 64 bits."""
+    """64-bit key of the tokens `before`."""
     return hash(before) & _WORD
 
 
 class NgramPool:
-    """One entry a slot: the tag of the tokens before, 32 bits, the token after them, 24, and its votes, 8.
+    """Hash table of packed cells: a tag of the tokens before (32 bits), the token after them (24), and its votes (8).
 
-    A token seen again has one vote more. Anything else that falls on the slot takes one away and has it at none: so
-    what is frequent stays, and what is old gives way (Boyer and Moore's majority vote).
+    A repeated token gains a vote. Any other n-gram in the same cell takes one away, and replaces the token at none. So
+    frequent n-grams survive and old ones go (Boyer and Moore's majority vote).
     """
 
     def __init__(self, slots: int) -> None:
-        """`slots` entries of 8 bytes, for all lengths together."""
+        """Allocate `slots` cells of 8 bytes, for all lengths together."""
         self._slots = array("Q", bytes(8 * slots))
 
     def learn(self, text: Sequence[int], first: int = 0) -> None:
-        """Take in what precedes each token of `text` from place `first` on; a microsecond or two a token."""
+        """Add the n-grams that end at each token of `text` from position `first` on; a microsecond or two a token."""
         slots = self._slots
         size = len(slots)
         for at in range(max(first, LENGTHS[-1]), len(text)):
@@ -50,6 +50,6 @@ class NgramPool:
                     slots[slot] = wanted | 1
 
     def after(self, key: int, votes: int) -> int | None:
-        """The token that follows what has this key, if it has so many votes."""
+        """Return the token after the n-gram with this key, if it has enough votes."""
         known = self._slots[key % len(self._slots)]
         return known >> 8 & 0xFFFFFF if known & MOST >= votes and (known ^ key) & _TAG == 0 else None

@@ -1,4 +1,4 @@
-"""What drafters are made of."""
+"""Inputs of the drafters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass
 class Parts:
-    """The models of a loaded pair, and what is known beside them.
+    """Models of a loaded pair, and further inputs of its drafters.
 
     Attributes:
-        layers: how many the target has.
+        layers: number of the target's layers.
         joins: as `Executor.joins`.
-        costs: of each step.
-        earlier: what may be copied from other chats.
-        fences: tell code from prose.
+        costs: costs of the steps.
+        earlier: cross-chat n-gram cache.
+        fences: tracker of code in the reply.
         draft: the draft model.
-        draft_ahead: whether it runs on a device that works by itself.
+        draft_ahead: true if the draft model runs asynchronously on a device.
         heads: trained heads by family.
-        head_layers: what the target's output head weighs, in layers.
-        exit_layer: the number of layers that draft by early exit; None to find it out.
-        here: the index of this chat, which all share.
-        strategies: the descriptors of those that are made, and of others.
-        made: the drafters so far, by strategy: those that delegate come last.
+        head_layers: cost of the target's output head, in layers.
+        exit_layer: number of layers that draft by early exit; None to search for it.
+        here: index of this chat, shared by all drafters.
+        strategies: descriptors, including those of the drafters in `made`.
+        made: drafters so far, by strategy: those that delegate come last.
     """
 
     target: CachedModel[Any]

@@ -1,4 +1,4 @@
-"""P-EAGLE (2026, arXiv:2602.01469): a head as EAGLE-3's drafts all tokens of a chain in one pass."""
+"""P-EAGLE (2026, arXiv:2602.01469): a head like EAGLE-3's drafts all tokens of a chain in one pass."""
 
 from specchat.engine.decoding.draft import Block, Proposal
 from specchat.engine.drafters.eagle import EagleDrafter
@@ -6,7 +6,7 @@ from specchat.engine.strategy import HeadFamily, headed
 
 
 class PEagleDrafter(EagleDrafter):
-    """Proposes a block, each token of which is the likeliest for its place."""
+    """Drafter of a block, each token of which is the likeliest for its position."""
 
     def _proposal(self, limit: int) -> Proposal:
         return Block(self.name, self.role, limit)

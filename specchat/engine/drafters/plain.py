@@ -7,7 +7,7 @@ from specchat.engine.strategy import Strategy
 
 
 class PlainDrafter(Copier):
-    """Proposes nothing: the target writes one token a step."""
+    """Drafter without drafts: the target generates one token a step."""
 
     name = "plain"
 

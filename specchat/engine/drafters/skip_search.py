@@ -1,4 +1,4 @@
-"""Online search for the sub-layers that SWIFT can leave out with the least loss of agreement."""
+"""Online search for the sub-layers that SWIFT can skip with the least loss of agreement."""
 
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from specchat.engine.model.decoder import Skip
 
 SEARCH_EVERY = 4
-"""Verify steps between two trials of a search."""
+"""Steps between two trials of a search."""
 
 WINDOW = 32
-"""Generated tokens that a trial is scored on."""
+"""Generated tokens that score a trial."""
 RATIO = 0.45
 """Share of the sub-layers between the first and the last layer that are skipped."""
 GOOD_ENOUGH = 0.95
@@ -25,18 +25,18 @@ Sublayer = tuple[str, int]
 
 
 def right_without(target: Model, text: Sequence[int], skip: "Skip") -> float:
-    """Share of the last WINDOW tokens of `text` that the target would have drafted right without `skip`."""
+    """Share of the last WINDOW tokens of `text` that the target would draft right without `skip`."""
     first = len(text) - 1 - WINDOW
     guesses = target.guesses(text[first:-1], first, skip)
     return sum(a == b for a, b in zip(guesses, text[first + 1 :], strict=True)) / WINDOW
 
 
 class SkipSearch:
-    """Keeps the best skip set seen; alternates random sets with small changes of the best one.
+    """Search that keeps the best skip set, and alternates random sets with small changes of the best one.
 
-    The paper mixes random sets with Bayesian optimisation; exchanging one or two sub-layers of the best set needs no
-    model of the objective and no library. The score of the best set is refreshed whenever a trial beats or ties it,
-    and fades a little otherwise, so that a set that shone on an easy text is not kept for ever.
+    The paper mixes random sets with Bayesian optimisation. Exchanging one or two sub-layers of the best set needs no
+    model of the objective and no library. A trial that beats or ties the best set refreshes its score, which fades a
+    little otherwise, so that a good score on an easy text does not last.
     """
 
     FADE = 0.998
@@ -66,7 +66,7 @@ class SkipSearch:
         )
 
     def offer(self, score: "Callable[[Skip], float]") -> None:
-        """Try one set; `score` gives the share of tokens it drafts right."""
+        """Try one set; `score` returns the share of tokens it drafts right."""
         candidate = self._best if self.trials == 0 else self._random_set() if self.trials % 2 else self._changed()
         self.trials += 1
         reached = score(_skip(candidate))
@@ -92,7 +92,7 @@ def _skip(sublayers: frozenset[Sublayer]) -> "Skip":
 
 
 def skip_of(attention: Iterable[int], mlp: Iterable[int]) -> "Skip":
-    """These sub-layers, by layer."""
-    from specchat.engine.model.decoder import Skip  # only here: who lists the strategies needs no torch
+    """Return the skip set of these sub-layers, by layer."""
+    from specchat.engine.model.decoder import Skip  # here, so that listing the strategies needs no torch
 
     return Skip(frozenset(attention), frozenset(mlp))

@@ -1,10 +1,9 @@
-"""Suffix decoding (Oliaro et al. 2024): what followed the end of the text before, weighed by how often it did.
+"""Suffix decoding (Oliaro et al. 2024): copies continuations of the text's end, weighted by frequency.
 
-Two places are searched: the text itself, and replies before it (`earlier.py`). Where the end of the text occurs several
-times, the draft is a tree of what followed: the likeliest paths, whose probability, the product
-of the shares of places that went on so, is `LEAST` at least. Longer matches are surer and rarer: each length that
-occurs makes a draft of its own, and the one with the largest sum of probabilities is taken, the longer match among
-equals.
+It searches the text itself and earlier replies (`earlier.py`). If the end of the text occurs several times, the draft
+is a tree of the likeliest continuations. A path's probability is the product of its tokens' shares, and at least
+`LEAST`. Longer matches are surer and rarer: each match length gives a draft, and the one with the largest sum of
+probabilities is proposed, the longer match among equals.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -19,19 +18,20 @@ from specchat.engine.strategy import Strategy
 
 SUFFIX = "suffix"
 LONGEST = 64
-"""Matches longer than this count as equal."""
+"""Most tokens of a match that count."""
 CANDIDATES = 32
 """Latest occurrences that are compared."""
 LENGTHS = 6
-"""Match lengths that make a draft of their own, from the longest down."""
+"""Match lengths that give a draft of their own, from the longest down."""
 SPREAD = 2
-"""Drafted tokens for each token of the match, at most: a short match says little about what is far."""
+"""Most draft tokens for each token of the match: a short match predicts little beyond."""
 LEAST = 0.1
-"""Probability of a path below which it is not followed."""
+"""Least probability of a path."""
 
 
 class Branch(NamedTuple):
-    """A token that may come: `places` went on with `path`, which ends with it; it had `share` of those before."""
+    """A candidate token, the last of `path`; `share` is the fraction of its parent's occurrences that continue at
+    `places`."""
 
     path: tuple[int, ...]
     places: tuple[int, ...]
@@ -40,9 +40,9 @@ class Branch(NamedTuple):
 
 
 def best_copy(source: Occurrences, end: Sequence[int], limit: int, ends: Collection[int] = ()) -> Copy:
-    """The best draft of at most `limit` tokens that `source` has for a text that ends with `end`.
+    """Return the best draft of at most `limit` tokens from `source` for a text that ends with `end`.
 
-    One of `ends` is the last token of a path.
+    Paths stop at a token of `ends`.
     """
     best = Copy()
     matches = list(source.matches(end, LONGEST, CANDIDATES))
@@ -58,7 +58,7 @@ def best_copy(source: Occurrences, end: Sequence[int], limit: int, ends: Collect
 
 
 def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int, ends: Collection[int]) -> Copy:
-    """Go on from all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
+    """Follow all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
     alike = _after(text, places[0], depth)
     if all(_after(text, at, depth) == alike for at in places[1:]):
         stop = next((i + (token != END) for i, token in enumerate(alike) if token == END or token in ends), depth)
@@ -92,7 +92,7 @@ def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int
 
 
 def _after(text: Sequence[int], at: int, depth: int) -> list[int]:
-    """The `depth` tokens from place `at` on; beyond the text's end they repeat themselves, as repetition does."""
+    """Return the `depth` tokens from position `at` on; beyond the text's end they repeat themselves."""
     tokens = list(text[at : at + depth])
     while len(tokens) < depth:
         tokens.append(tokens[at + len(tokens) - len(text)])
@@ -100,11 +100,11 @@ def _after(text: Sequence[int], at: int, depth: int) -> list[int]:
 
 
 def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
-    """What the places of a branch go on with, the most frequent first, down to the probability LEAST."""
+    """Yield the continuations of a branch, the most frequent first, down to the probability LEAST."""
     path, i = branch.path, len(branch.path)
 
     def token_at(at: int) -> int:
-        # Beyond the text's end the draft itself: repetition repeats.
+        # Beyond the text's end the draft itself repeats.
         return text[at + i] if at + i < len(text) else path[at + i - len(text)]
 
     following: dict[int, list[int]] = {}
@@ -118,12 +118,12 @@ def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
 
 
 class SuffixDrafter(Copier):
-    """Copies what is likely to come from this chat and from replies before it; needs no draft model."""
+    """Drafter that copies likely continuations from this chat and earlier replies; needs no draft model."""
 
     name = SUFFIX
 
     def __init__(self, here: Occurrences, earlier: Earlier) -> None:
-        """`here` is the index of this chat, which other strategies may share."""
+        """Initialise; `here` is the index of this chat, which other strategies may share."""
         self._here, self._earlier = here, earlier
         self._ends: Collection[int] = ()
 
@@ -135,7 +135,7 @@ class SuffixDrafter(Copier):
         self._here.clear()
 
     def propose(self, text: Sequence[int], limit: int) -> Copy:
-        """The better of what this text and what earlier replies suggest; this text's among equals."""
+        """Propose the better draft from this text and earlier replies; this text wins among equals."""
         self._here.grow(text)
         best = Copy(strategy=self.name)
         for of in (self._here, self._earlier.places):

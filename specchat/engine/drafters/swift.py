@@ -1,7 +1,7 @@
-"""SWIFT (Xia et al. 2024): the target drafts for itself with some of its attention and MLP sub-layers left out.
+"""SWIFT (Xia et al. 2024): the target drafts for itself with some of its attention and MLP sub-layers skipped.
 
-Which ones is searched while text is generated. Skipped attention writes no keys: whatever drafting writes lies beyond
-the committed text and is overwritten when the target verifies.
+The skip set is searched while text is generated. Skipped attention writes no KV entries. Those of draft tokens lie
+after the committed text, and are overwritten when the target verifies.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from specchat.engine.strategy import Strategy
 
 
 class SwiftDrafter(ModelDrafter):
-    """Shares the target's weights and cache; needs no draft model."""
+    """Drafter that shares the target's weights and cache; needs no draft model."""
 
     name = "swift"
 
@@ -24,7 +24,7 @@ class SwiftDrafter(ModelDrafter):
 
     @property
     def ahead(self) -> bool:
-        """A trial takes the host as long as several steps."""
+        """False before a trial, which takes the host as long as several steps."""
         return self.search.done or (self._steps + 1) % SEARCH_EVERY != 0
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:

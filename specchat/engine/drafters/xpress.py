@@ -1,4 +1,4 @@
-"""XPress (2026, arXiv:2608.02438): a block as DFlash's, whose places know all tokens before them."""
+"""XPress (2026, arXiv:2608.02438): blocks as DFlash's, refined with all tokens before each position."""
 
 from specchat.engine.drafters.dflash import block_strategy
 from specchat.engine.strategy import HeadFamily

@@ -1,1 +1,1 @@
-"""Trained heads: networks that draft from what a target of our own has between its layers."""
+"""Trained heads: networks that draft from the hidden states of a target of our own."""

@@ -1,6 +1,6 @@
 """config.json of the heads that draft a block in one pass, in the layouts of z-lab, DeepSpec and speculators.
 
-The app reads it too, so torch stays out of here.
+The app imports this module too, so it does not import torch.
 """
 
 from dataclasses import dataclass, replace
@@ -17,11 +17,11 @@ from specchat.engine.strategy import Head
 
 MOST_LAYERS, MOST_BLOCK, MOST_RANK = 64, 64, 1 << 14
 UNKNOWN = ("input_embedding_scale", "output_multiplier", "logit_scale", "final_logit_softcapping")
-"""Keys that change what is computed, which heads for other kinds of targets have."""
+"""Keys of heads for other kinds of targets, which change the result."""
 
 
 class BlockParts(Foreign):
-    """What the keys of a head are spread over."""
+    """The places where a head's config.json keeps its keys."""
 
     speculators_model_type: str | None = None
     dflash_config: Table
@@ -33,7 +33,7 @@ _LAYERS = "a list of layers"
 
 
 class BlockKeys(Foreign):
-    """The keys of all of these heads."""
+    """Keys that all these heads have in common."""
 
     num_target_layers: MaybeCount = None
     draft_vocab_size: MaybeCount = None
@@ -54,15 +54,15 @@ class BlockKeys(Foreign):
 
 @dataclass(frozen=True)
 class BlockSettings:
-    """How the layers that all of these heads share are to be run.
+    """Settings common to all heads that draft a block.
 
     Attributes:
-        shape: shapes of the layers, which are alike.
-        recipe: the layers, with what each of their rows sees.
-        proposes: tokens that a head of its own scores.
-        mask: the token of the block's rows but the pending token's.
-        first: the row that guesses the token after the pending one: 0, or 1 where the pending token's row guesses none.
-        known: the settings as they are given; `settings` are all, with those that a family has besides.
+        shape: shape of the layers, all alike.
+        recipe: the layers, each with its attention mask.
+        proposes: number of tokens that the head's own output matrix scores.
+        mask: token in all rows of the block but the pending token's.
+        first: row that predicts the token after the pending one: 0, or 1 where the pending token's row predicts none.
+        known: the common settings; `settings` also holds those of a single family.
     """
 
     shape: ModelConfig
@@ -75,10 +75,10 @@ class BlockSettings:
 
     @classmethod
     def read(cls, files: Given, target: ModelConfig, family: Head) -> "BlockSettings":
-        """From `files`, which should be of `family`, for `target`.
+        """Parse the settings of `files`, a head of `family`, for `target`.
 
         Raises:
-            ModelError: a key is missing, wrong, or asks for what is not known; or the head is for another target.
+            ModelError: a key is missing, wrong or unsupported; or the head is for another target.
         """
         raw, path = files.settings, str(files.folder / "config.json")
         parts = checked(BlockParts, raw, path)
@@ -105,7 +105,7 @@ class BlockSettings:
             replace(layer, mixer=replace(layer.mixer, window=window, causal=causal))
             for layer, (window, causal) in zip(layers(shape.recipe), seen, strict=True)
         )
-        # DeepSpec's settings have a rank of biases, 0 where there are none.
+        # DeepSpec's settings always name a rank: 0 without biases.
         anchored = known.markov_rank is not None
         return cls(
             shape=shape,
@@ -118,10 +118,10 @@ class BlockSettings:
         )
 
     def kernel(self, files: Given, block: int) -> tuple[int, int]:
-        """The taps of the layers' convolutions over a block, and how many channels share one.
+        """Kernel size of the layers' convolutions over a block, and channels per group.
 
         Raises:
-            ModelError: they are not told, or the channels cannot be shared so.
+            ModelError: they are missing or out of range, or the group does not divide the channels.
         """
         taps = number(files, self.known.conv_kernel_size, "conv_kernel_size", 1, block)
         group = number(files, self.known.conv_group_size, "conv_group_size", 1, self.shape.hidden)
@@ -131,15 +131,15 @@ class BlockSettings:
 
 
 def block_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
-    """The recipe of a head that drafts a block, as `BlockSettings.read`."""
+    """Recipe of a head that drafts a block, by `BlockSettings.read`."""
     return BlockSettings.read(files, target, family).recipe
 
 
 def number(files: Given, value: int | None, key: str, least: int, most: int) -> int:
-    """`value` of `key` in the settings.
+    """Return `value` of `key`, checked.
 
     Raises:
-        ModelError: it is no whole number from `least` to `most`.
+        ModelError: it is missing, or outside `least` ... `most`.
     """
     if value is None or not least <= value <= most:
         told = "missing" if value is None else shown(value)
@@ -148,7 +148,7 @@ def number(files: Given, value: int | None, key: str, least: int, most: int) -> 
 
 
 def _aux_layers(known: BlockKeys, plain: bool, layers: int, target: int, path: str) -> tuple[int, ...]:
-    """After how many layers hidden states are taken. Where numbers are not `plain` they are of layers, from 0 on."""
+    """Layer counts after which hidden states are taken. Without `plain` the settings number layers from 0."""
     key = "aux_hidden_state_layer_ids" if plain else "target_layer_ids"
     given, after = known.aux_hidden_state_layer_ids if plain else known.target_layer_ids, 0 if plain else 1
     if given is None and not plain:
@@ -156,7 +156,7 @@ def _aux_layers(known: BlockKeys, plain: bool, layers: int, target: int, path: s
     if not given:
         raise ModelError(f"{path}: {key} is {shown(given)}, not a list of layers.")
     found = tuple(i + after for i in given)
-    # What comes out of the last layer is normed in some of the frameworks, and in others not.
+    # Frameworks disagree on whether the last layer's output is normed.
     if min(found) < 0 or max(found) >= target:
         raise ModelError(
             f"{path}: {key} is {shown(given)}, and of this target it may name {-after} to {target - 1 - after}."
@@ -165,14 +165,14 @@ def _aux_layers(known: BlockKeys, plain: bool, layers: int, target: int, path: s
 
 
 def _seen(known: BlockKeys, speculators: bool, layers: int, path: str) -> list[tuple[int, bool]]:
-    """The window of each layer, 0 for all, and whether a row does not see those of its block after it."""
+    """Window of each layer, 0 for none, and whether its attention within the block is causal."""
     kinds, window = known.layer_types or ["full_attention"] * layers, known.sliding_window
     if len(kinds) != layers or not {"full_attention", "sliding_attention"} >= {*kinds}:
         raise ModelError(f"{path}: layer_types is {shown(kinds)}, not full_attention or sliding_attention for each.")
     slides = [kind == "sliding_attention" for kind in kinds]
     if any(slides) and window is None:
         raise ModelError(f"{path}: layer_types has sliding_attention, and sliding_window is {window}.")
-    # Unless told, windows are causal in files of speculators and in no others; with a selector it is the reverse.
+    # By default windows are causal in files of speculators alone; with a selector the defaults swap.
     selects = known.selector_rank is not None
     if speculators:
         free = selects if known.sliding_window_non_causal is None else known.sliding_window_non_causal

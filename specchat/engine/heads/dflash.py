@@ -1,12 +1,12 @@
-"""DFlash (z-lab 2026, arXiv:2602.06036): a few layers guess all tokens of a block in one pass, as diffusion does.
+"""DFlash (z-lab 2026, arXiv:2602.06036): a few layers predict a whole block in one pass, as in diffusion.
 
-Of the target's auxiliary hidden states each layer makes keys and values of the text; e is a token's embedding:
+Each layer's keys and values of the text come from the target's auxiliary hidden states. e is a token's embedding:
 
-    c = norm(W [h1, h2, ...])                          of each token of the text before the pending one
+    c = norm(W [h1, h2, ...])                          of each token before the pending one
     x = layers([e(pending), e(mask), e(mask), ...])    each row attends to c and to all rows of the block
     scores = V norm(x)
 
-Row i guesses the token i places after the pending one; as DeepSpec trains them, the token i + 1 places after it.
+Row i predicts the token i positions after the pending one, or i + 1 positions as trained by DeepSpec.
 """
 
 from collections.abc import Sequence
@@ -31,16 +31,16 @@ from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head
 
 CONVOLVED = "layers.0.attention_conv.base_kernel"
-"""A tensor that heads with DFlash2's layers have."""
+"""A tensor of heads with DFlash2's layers."""
 
 
 class DFlashHead(StandIn):
-    """Keys: "fc.weight", "hidden_norm.weight", "layers.i.*", "norm.weight", and "embed_tokens.weight" and
-    "lm_head.weight" if they are not the target's; with a head of its own perhaps "d2t" and "t2d" as EAGLE-3."""
+    """DFlash head. Keys: "fc.weight", "hidden_norm.weight", "layers.i.*", "norm.weight", and "embed_tokens.weight" and
+    "lm_head.weight" unless they are the target's; with "lm_head.weight" optionally "d2t" and "t2d" as in EAGLE-3."""
 
     family: ClassVar[Head] = "dflash"
     convolved: ClassVar[bool] = False
-    """Whether its layers must have convolutions."""
+    """True if the layers must have convolutions."""
 
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.
@@ -69,16 +69,16 @@ class DFlashHead(StandIn):
             self._more(files, weights)
         model.record_states(given.recipe.aux_layers)
         self.places = self.wanted = self._block_size - given.first
-        """How many tokens after the pending one are guessed, and how many of these are asked for."""
+        """Draft tokens of a block at most, and number wanted from the next pass."""
         self._before: list[int] = []
-        """The pending token and the drafted ones that are known: those before the place that is scored."""
+        """The pending token and the draft tokens before the position being scored."""
 
     def _size(self, files: HeadFiles) -> int:
-        """Rows of the block, the pending token's among them."""
+        """Rows of the block, including the pending token's."""
         return number(files, self._given.known.block_size, "block_size", 2, MOST_BLOCK)
 
     def _more(self, files: HeadFiles, weights: Weights) -> None:
-        """Read what a family has besides."""
+        """Read the further tensors of a subclass."""
 
     @torch.inference_mode()
     def write(self, tokens: Sequence[int], start: int) -> None:
@@ -86,9 +86,9 @@ class DFlashHead(StandIn):
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
-        """The block's row that guesses what follows the last token, float32 [1, hidden].
+        """Return the block's row that predicts the token after the last one, float32 [1, hidden].
 
-        The pass is made where that is the pending token. What comes after it are drafted tokens, one at a time.
+        The pass runs when the last token is the pending one. Draft tokens follow one at a time.
         """
         known = len(self.target.tokens)
         place = start + len(tokens) - 1 - known
@@ -103,11 +103,11 @@ class DFlashHead(StandIn):
         return self._scored(len(self._before) - 1).unsqueeze(0)
 
     def _scored(self, place: int) -> Tensor:
-        """Scores float32 [vocab] of a place, what stands before it being `_before`."""
+        """Logits float32 [vocab] at position `place` of the draft, after the tokens `_before`."""
         return self._base[place]
 
     def _remember(self, first: int, last: int) -> None:
-        """Make keys and values of slots first, ..., last - 1 of the target's hidden states there."""
+        """Write the KV entries of positions first, ..., last - 1 from the target's hidden states."""
         if first == last:  # a product takes at least one row
             return
         states = torch.cat([self.target.model.states(layer, first, last) for layer in self.recipe.aux_layers], -1)
@@ -123,16 +123,16 @@ class DFlashHead(StandIn):
         self._block = norm(self._norm, x, self._tensors)
         """All rows of the block, float32 [block, hidden]."""
         self._rows = self._block[given.first :]
-        """Those that guess, by place."""
+        """Rows that predict, by position in the draft."""
         self._base = self._scores(self._rows[: self.wanted])
-        """What they score by themselves, float32 [wanted, vocab]."""
+        """Their logits before any correction, float32 [wanted, vocab]."""
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers)
 
 
 def fits_family(files: HeadFiles, weights: Weights, family: Head) -> None:
-    """Check by its tensors that a head is of `family`.
+    """Check from its tensors that a head is of `family`.
 
     Raises:
         ModelError: it is of another.

@@ -1,6 +1,6 @@
-"""DFlash2 (z-lab 2026): DFlash with convolutions in its layers, and a selector of what follows what.
+"""DFlash2 (z-lab 2026): DFlash with convolutions in its layers, and a selector that rescores the top candidates.
 
-Of the tokens that score best at a place, u being those scores and h its row of the block, a token's score after p is
+With u the logits of a position, h its row of the block and p the token before it, each top candidate scores
 
     u[token] + <A[p] * W h, B[token]>
 """
@@ -25,8 +25,8 @@ class SelectorKeys(Foreign):
 
 
 class DFlash2Head(DFlashHead):
-    """Keys: DFlash's, "layers.i.attention_conv.*", "layers.i.mlp_conv.*", and of "candidate_selector." A and B as
-    "predecessor_codebook" and "successor_codebook" [vocab, rank], and W as "hidden_projection.weight"."""
+    """DFlash2 head. Keys: DFlash's, "layers.i.attention_conv.*", "layers.i.mlp_conv.*", and under "candidate_selector."
+    A and B as "predecessor_codebook" and "successor_codebook" [vocab, rank], and W as "hidden_projection.weight"."""
 
     family: ClassVar[Head] = "dflash2"
     convolved: ClassVar[bool] = True

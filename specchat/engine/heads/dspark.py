@@ -1,12 +1,12 @@
-"""DSpark (DeepSeek 2026): DFlash whose places know the token before them, and how likely they are to be right.
+"""DSpark (DeepSeek 2026): DFlash with a bias by the previous token and a confidence for each position.
 
-With p the token before a place, h its row of the block and u what the row scores by itself:
+With p the token before a position, h its row of the block and u the row's own logits:
 
     scores = u + W2 z        z = W1[p]                                             vanilla
                              z = sigmoid(G [h, W1[p]] + b) * W1[p]                 gated
                              g, n, o = J [s, W1[p], h] + b,  z = tanh(o)           rnn, and s becomes
                                                              sigmoid(g) s + (1 - sigmoid(g)) tanh(n)
-    chance = sigmoid(C [h, W1[p]] + b)      that the target keeps what is drafted here; also without W1[p]
+    chance = sigmoid(C [h, W1[p]] + b)      of acceptance at this position; also without W1[p]
 """
 
 from typing import ClassVar
@@ -25,7 +25,7 @@ from specchat.engine.recipe import Matrix
 from specchat.engine.strategy import Head
 
 INNER = {"vanilla": None, "gated": "gate_proj", "rnn": "joint_proj"}
-"""The kinds of bias, and the product that each has beside W1 and W2."""
+"""Kinds of bias, and the name of each one's product besides W1 and W2."""
 
 
 _SWITCH = "true or false"
@@ -39,8 +39,8 @@ class MarkovKeys(Foreign):
 
 
 class DSparkHead(DFlashHead):
-    """Keys: DFlash's; of "markov_head." W1 as "markov_w1.weight" [vocab, rank], W2 as "markov_w2.weight", and with
-    biases G as "gate_proj" and J as "joint_proj"; and C as "confidence_head.proj", with a bias too."""
+    """DSpark head. Keys: DFlash's; under "markov_head." W1 as "markov_w1.weight" [vocab, rank] and W2 as
+    "markov_w2.weight"; with biases G and J there as "gate_proj" and "joint_proj", and C as "confidence_head.proj"."""
 
     family: ClassVar[Head] = "dspark"
 
@@ -68,9 +68,9 @@ class DSparkHead(DFlashHead):
         if known.enable_confidence_head:
             self._chances = matrix("confidence_head.proj", 1, shape.hidden + (rank if self._sees_token else 0))
         self._states: list[Tensor] = []
-        """The state s before each place."""
+        """The state s before each position."""
         self.chance: float | None = None
-        """Of the place that was scored last, that its token stays; None where the head does not tell."""
+        """Predicted acceptance probability of the last scored position; None without a confidence head."""
 
     def _scored(self, place: int) -> Tensor:
         h = self._rows[place : place + 1]
@@ -84,7 +84,7 @@ class DSparkHead(DFlashHead):
         return self._base[place] + self._scores.spread(more, 0.0)[0]
 
     def _latent(self, place: int, h: Tensor, token: Tensor) -> Tensor:
-        """z float32 [1, rank]."""
+        """The vector z float32 [1, rank]."""
         if self._inner is None:
             return token
         if self._kind == "gated":

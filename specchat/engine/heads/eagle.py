@@ -1,10 +1,10 @@
-"""The head of EAGLE and EAGLE-2 (Li et al. 2024), which differ only in the trees that they draft.
+"""The head of EAGLE and EAGLE-2 (Li et al. 2024), which differ only in their draft trees.
 
 A feature f is the target's last hidden state after the final norm, e a token's embedding, and
 
     g = layer(W [e, f] + b)
 
-guesses the next feature: a layer without a norm before its attention. The target's own head makes scores of g.
+predicts the next feature. The layer has no norm before its attention. The target's own head turns g into logits.
 """
 
 import torch
@@ -23,7 +23,7 @@ from specchat.engine.recipe import Matrix
 
 
 class EagleHead(FeatureHead):
-    """Keys: "fc.weight", "fc.bias" if any, "layers.0.*", and "embed_tokens.weight" if it is not the target's."""
+    """EAGLE head. Keys: "fc.weight", "fc.bias" if any, "layers.0.*", and "embed_tokens.weight" if not the target's."""
 
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights.

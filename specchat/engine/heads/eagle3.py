@@ -1,13 +1,13 @@
 """The head of EAGLE-3 (Li et al. 2025).
 
-Of the target's hidden states after some of its layers a feature is made; e is a token's embedding, and
+A feature f joins the target's hidden states after some of its layers. With e a token's embedding:
 
-    f = W [h1, h2, h3]                                 of the text; of a drafted token what the head made before it
+    f = W [h1, h2, h3]                                 of the text; for a draft token the previous g
     g = layer([norm(e), norm(f)]) onto f               onto norm(f) with norm_before_residual
     g = layer(norm(g)) onto g                          for each further layer
-    scores = V norm(g)                                 of the tokens that the head may propose
+    scores = V norm(g)                                 over the head's draft vocabulary
 
-With norm_before_fc [h1, h2, h3] is normed before W, with fc_norm each of the three by itself. The files of SafeAILab,
+norm_before_fc norms [h1, h2, h3] before W, fc_norm norms each of the three alone. The files of SafeAILab,
 SpecForge and ModelOpt call the first layer "midlayer", those of speculators "layers.0".
 """
 
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 class Eagle3Head(FeatureHead):
-    """Keys: "fc.weight", the layer's with "hidden_norm", "norm.weight", "lm_head.weight", and where the head may not
-    propose all tokens "d2t" int64 [rows of the head], which is added to a row's number, and "t2d" bool [vocab]."""
+    """EAGLE-3 head. Keys: "fc.weight", the layer's with "hidden_norm", "norm.weight", "lm_head.weight". A smaller draft
+    vocabulary adds "d2t" int64 [rows], the offset from a row to its token, and "t2d" bool [vocab]."""
 
     kind: ClassVar[Head] = "eagle3"
 
@@ -88,7 +88,7 @@ class Eagle3Head(FeatureHead):
         )
 
     def _one_go(self, weights: Weights, model: Target) -> "HeadChain | None":
-        """What drafts a chain without being asked for each token: for small heads as most are, of compiled targets."""
+        """Compiled drafting of whole chains, for small heads of compiled targets; None if unsupported."""
         given, (layer, *further), embed = self._given, self._layers, model.packed_embeddings
         other = self.kind != "eagle3" or given.norm_output or further or self.table is not None
         if other or layer.compiled is None or embed is None or len(self._tokens) != model.vocab:
@@ -110,7 +110,7 @@ class Eagle3Head(FeatureHead):
 
     @torch.inference_mode()
     def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
-        """As `CachedDecoder.drafted`."""
+        """Draft a chain, as `CachedDecoder.drafted`."""
         del skip
         last = start + len(tokens) - 1
         if self._chain is None or not start or len(tokens) > TILE or last + chain.limit > self.context:
@@ -149,7 +149,7 @@ class Eagle3Head(FeatureHead):
 
 
 def _agree(files: HeadFiles, weights: Weights, given: Eagle3Settings, kind: Head) -> None:
-    """Check that tensors which change what is computed are there where, and only where, the settings ask for them.
+    """Check that tensors which change the computation are present exactly where the settings ask for them.
 
     Raises:
         ModelError: they are not.

@@ -1,7 +1,7 @@
-"""What all EAGLE heads share (Li et al. 2024): they guess the target's next feature from this one and the next token.
+"""Common base of the EAGLE heads (Li et al. 2024): they predict the target's next feature from this one and a token.
 
-The entry of token x[s] has the feature f[s - 1] besides, and stands in slot s - 1. The features of the text are the
-target's own. Of a drafted token it is what the head made of the entry before.
+The KV entry of token x[s] also carries the feature f[s - 1] and has position s - 1. Features of the text come from the
+target. A draft token's feature is the head's own output one position earlier.
 """
 
 from abc import abstractmethod
@@ -21,65 +21,65 @@ from specchat.engine.recipe import Layer
 
 
 class FeatureHead(StandIn):
-    """Feeds features and tokens to the layers of a head."""
+    """A head that feeds features and tokens to its layers."""
 
     _embedding: Embedding | None = None
-    """Of a head that may have its own."""
+    """Embedding of a head that may have its own."""
 
     def __init__(self, target: CachedModel[Target], recipe: HeadRecipe, parameters: int) -> None:
-        """As `StandIn`."""
+        """Initialise as `StandIn`."""
         super().__init__(target, recipe, parameters)
         self._layers: list[HeadLayer] = []
         self._made = torch.zeros(self.context + 1, recipe.feature, device=target.model.device)
-        """The feature that the head guessed for each slot."""
+        """The head's predicted feature at each position."""
         self._nodes: list[Tensor] = []
-        """Those after the nodes of a tree, by row of its stash."""
+        """Features after the nodes of a tree, by row of its KV scratch."""
         self._path: dict[int, int] = {}
-        """Which row was last at each depth of the tree."""
+        """Latest scratch row at each depth of the tree."""
 
     def _read_layer(self, weights: Weights, of: Layer, compiled: bool) -> HeadLayer:
-        """One of the layers; `compiled` says whether its shape is one for a compiled function."""
+        """Read one of the layers; `compiled` is true if its shape allows a compiled function."""
         layer = HeadLayer(weights, self._tensors, of, self.context, compiled and self.target.model.compiled)
         self._layers.append(layer)
         return layer
 
     @property
     def looked_at(self) -> Sequence[int]:
-        """The layers after which the target's hidden states make a feature."""
+        """Layer counts after which the target's hidden states make a feature."""
         return self.recipe.aux_layers
 
     @abstractmethod
     def feature(self, states: Tensor) -> Tensor:
-        """What is made of those states side by side: float32 [rows, hidden]."""
+        """Feature float32 [rows, hidden] of the concatenated hidden states."""
 
     def features(self, first: int, last: int) -> Tensor:
-        """The target's own features float32 [last - first, hidden] in slots first, ..., last - 1."""
+        """The target's own features float32 [last - first, hidden] at positions first, ..., last - 1."""
         if first == last:  # a product takes at least one row
             return self._made[:0]
         return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.looked_at], -1))
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """What the layer is given of tokens: float32 [len(tokens), hidden]."""
+        """Token embeddings for the layer, float32 [len(tokens), hidden]."""
         return self.target.model.embedded(tokens) if self._embedding is None else self._embedding(tokens)
 
     @property
     def table(self) -> Tensor | None:
-        """The head's own embeddings, None where they are the target's."""
+        """The head's own embeddings, None if they are the target's."""
         return None if self._embedding is None else self._embedding.own
 
     @abstractmethod
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
-        """The layer over embedded tokens with the features before them: float32 [rows, hidden]."""
+        """Run the layers on embedded tokens and the features before them: float32 [rows, hidden]."""
 
     @abstractmethod
     def fed_on(self, hidden: Tensor) -> Tensor:
-        """The features that rows of `step` stand for."""
+        """Features passed on to the next position, from the rows of `step`."""
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         if runs is not None:
             return self._level(tokens, start, runs)
-        # No feature comes before the first token of a text.
+        # No feature precedes the first token.
         tokens, first = (tokens[1:], 0) if start == 0 else (tokens, start - 1)
         last = first + len(tokens)
         if first == last:
@@ -91,17 +91,17 @@ class FeatureHead(StandIn):
         return hidden
 
     def guessed(self, slots: Tensor) -> Tensor:
-        """The features that the head made for `slots` int64 on the device."""
+        """The head's features at positions `slots`, int64 on the device."""
         return self._made.index_select(0, slots)
 
     def chained(self, embedded: Tensor, features: Tensor, slots: Tensor) -> Tensor:
-        """As `forward`, into `slots` int64 on the device, where a captured graph finds them each time."""
+        """Run `forward` at positions `slots`, int64 on the device, as a captured graph needs."""
         hidden = self.step(embedded, features, Places(0, slots=slots))
         self._made.index_copy_(0, slots + 1, self.fed_on(hidden))
         return hidden
 
     def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:
-        """Nodes of one level: node r of the stash stands in slot start + r, and sees the text and its own path."""
+        """Run one level of a tree: scratch row r has position start + r, and attends to the text and its own path."""
         if not runs.scratch_row:
             self._nodes, self._path = [], {}
         rows = len(tokens)

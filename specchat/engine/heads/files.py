@@ -1,4 +1,4 @@
-"""What the folder of published heads holds."""
+"""Contents of a folder of published heads."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ MEDUSA = "medusa_lm_head.safetensors"
 
 @dataclass(frozen=True)
 class HeadFiles:
-    """Heads that were found; their tensors are read by `model.weights.Weights`. `settings` are those of config.json."""
+    """Files of a head; `model.weights.Weights` reads their tensors. `settings` are those of config.json."""
 
     folder: Path
     settings: dict[str, Any]

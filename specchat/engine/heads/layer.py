@@ -1,6 +1,6 @@
-"""Layers of heads with KV caches of their own: the reference's, which no text depends on.
+"""Layers of heads with KV caches of their own, run by the reference: no text depends on their rounding.
 
-Chains of small heads go through a compiled function instead.
+Chains of small heads use a compiled function instead.
 """
 
 from dataclasses import replace
@@ -29,11 +29,10 @@ from specchat.engine.reference.layer import (
 
 
 class Places(NamedTuple):
-    """Where rows of a pass stand: in slots `first`, first + 1, ... of the cache.
+    """Positions of the rows of a pass: `first`, first + 1, ... in the cache.
 
-    `positions` int64 [rows] are those that queries and keys are turned by. `seen` bool [rows, first + rows] are the
-    slots that each row attends to. Without these the rows follow each other, and all that is in the slots before.
-    `slots` int64 [rows] on the device say the same where the host does not know: `first` means nothing then.
+    `positions` int64 [rows] rotate queries and keys. `seen` bool [rows, first + rows] is the attention mask. By default
+    rows are consecutive and causal. `slots` int64 [rows] on the device replace a `first` unknown to the host.
     """
 
     first: int
@@ -43,7 +42,7 @@ class Places(NamedTuple):
 
 
 class HeadCache:
-    """The KV entries of a layer by slot, and the rotations of their positions."""
+    """KV cache of a layer, and the rotations of its positions."""
 
     def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
         cos, sin = tables(of.rope, of.head_dim, slots)
@@ -56,13 +55,14 @@ class HeadCache:
         return cos, sin
 
     def write(self, first: int, key: Tensor, value: Tensor) -> int:
-        """Put entries float32 [kv_heads, rows, head_dim] into slots from `first` on; the slot after them."""
+        """Write keys and values float32 [kv_heads, rows, head_dim] from position `first` on; return the next
+        position."""
         last = first + key.shape[1]
         self.keys[:, first:last], self.values[:, first:last] = key, value
         return last
 
     def context(self, at: Places, rows: int, since: int = 0) -> Context:
-        """The context of so many rows, whose entries are written to the cache; `seen` counts from slot `since` on."""
+        """Attention context of `rows` rows, which writes their keys and values; `seen` counts from position `since`."""
         positions = slice(at.first, at.first + rows) if at.positions is None else at.positions
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -72,9 +72,9 @@ class HeadCache:
         return Context(self.rotation(positions), entries, at.seen, fused)
 
     def whole(self, slots: Tensor) -> Context:
-        """The context of rows in `slots` on the device, each of which sees the slots up to its own.
+        """Attention context of rows at positions `slots` on the device, each causal.
 
-        All slots are attended, the others masked: the host knows no number.
+        It attends to the whole cache under a mask, because the host does not know the positions.
         """
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,18 +86,18 @@ class HeadCache:
         return Context(self.rotation(slots), entries, seen)
 
     def memory(self) -> int:
-        """Bytes of the entries."""
+        """Bytes of keys and values."""
         return self.keys.nbytes + self.values.nbytes
 
 
 def fused(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
-    """The mixed values, as `reference.layer.attended`, by torch's own attention: a fifth faster for a block."""
+    """Attention as `reference.layer.attended` by torch's own kernel, a fifth faster for a block."""
     query, keys, values = (each.unsqueeze(0) for each in (query, keys, values))
     return scaled_dot_product_attention(query, keys, values, seen, scale=of.scale, enable_gqa=True).squeeze(0)
 
 
 class Chained(Protocol):
-    """A layer over rows that follow each other, from a slot on: `cpu.head_layer.CompiledLayer`."""
+    """A layer over consecutive rows from a position on: `cpu.head_layer.CompiledLayer`."""
 
     def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor: ...
 
@@ -107,10 +107,10 @@ class Chained(Protocol):
 
 
 class HeadLayer:
-    """A layer whose attention's input need not be what it adds to. Slots after the text hold the nodes of a tree."""
+    """A layer whose attention input may differ from its residual. Positions after the text hold the nodes of a tree."""
 
     def __init__(self, weights: Weights, tensors: HeadTensors, of: Layer, context: int, compiled: bool) -> None:
-        """Read the layer, for texts of `context` tokens; `compiled` says whether chains may go through a function.
+        """Read the layer, for texts of `context` tokens; `compiled` allows a compiled function for chains.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -123,16 +123,16 @@ class HeadLayer:
         if compiled:
             from specchat.engine.cpu.head_layer import CompiledLayer
 
-            of = replace(of, pre_mixer=None)  # it is given what has its norm
+            of = replace(of, pre_mixer=None)  # its input is already normed
             products = [stored(weights, matrix) for matrix in of.products]
             norms = {one: tensors.vector(f"{one.name}.weight") for one in of.norms}
             cache = self._cache.keys, self._cache.values
             self.compiled = CompiledLayer(of, products, norms, cache, self._cache.rotations)
 
     def __call__(self, x: Tensor, at: Places, inputs: Tensor | None = None) -> Tensor:
-        """The layer over rows x float32 [rows, hidden], whose attention is given `inputs` float32 [rows, its inputs].
+        """Run the layer on rows x float32 [rows, hidden], with attention input `inputs` float32 [rows, its inputs].
 
-        Without `inputs` it is given x with its norm. The rows' entries are written to the cache.
+        `inputs` default to the normed x. The rows' keys and values go into the cache.
         """
         rows, cache = len(x), self._cache
         inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
@@ -148,20 +148,20 @@ class HeadLayer:
         return after_feed(self.of, after_mixer(self.of, x, self._tensors, context, inputs), self._tensors)
 
     def memory(self) -> int:
-        """Bytes of the cache, and of weights that are held for the compiled function."""
+        """Bytes of the cache and of weights copied for the compiled function."""
         return self._cache.memory() + (0 if self.compiled is None else self.compiled.memory())
 
 
 class BlockLayer:
-    """A layer over a block of rows, which see the text before it and, unless it is causal, all rows of the block.
+    """A layer over a block of rows, which attend to the text and, unless it is causal, to the whole block.
 
-    Entries of the text are made of the target's hidden states, by slot. Those of the block stand in the slots after.
+    KV entries of the text come from the target's hidden states. Those of the block follow them.
     """
 
     def __init__(
         self, weights: Weights, tensors: HeadTensors, of: Layer, slots: int, kernel: tuple[int, int] | None
     ) -> None:
-        """Read the layer; `kernel` are the taps of its convolutions, and the channels that share one, if it has some.
+        """Read the layer; `kernel` is the kernel size and channels per group of its convolutions, if any.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -176,12 +176,12 @@ class BlockLayer:
             self._around = [Convolution(weights, tensors, name, of.feed.down.outputs[0], *kernel) for name in names]
 
     def remember(self, x: Tensor, first: int) -> None:
-        """Write the entries of rows float32 [rows, hidden] into slots first, first + 1, ..."""
+        """Write the KV entries of rows float32 [rows, hidden] at positions first, first + 1, ..."""
         rotation = self._cache.rotation(slice(first, first + len(x)))
         self._cache.write(first, *keys_and_values(self._of.mixer, x, self._tensors, rotation))
 
     def __call__(self, x: Tensor, known: int) -> Tensor:
-        """The layer over a block float32 [rows, hidden] after a text whose first `known` entries are written."""
+        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text."""
         of, tensors, rows = self._of, self._tensors, len(x)
         since = max(0, known + 1 - of.mixer.window) if of.mixer.window else 0
         at = Places(known, seen=self._seen(known - since, rows, x.device))
@@ -197,7 +197,7 @@ class BlockLayer:
         return x + convolved(gated(of.feed, convolved(normed, before), tensors), after)
 
     def _seen(self, known: int, rows: int, device: torch.device) -> Tensor | None:
-        """bool [rows, known + rows]: what each row sees after so many entries of the text; None for all."""
+        """Attention mask bool [rows, known + rows] after `known` KV entries; None for full attention."""
         of = self._of.mixer
         if of.causal or of.window:
             seen = torch.ones(rows, known + rows, dtype=torch.bool, device=device)
@@ -211,18 +211,18 @@ class BlockLayer:
 
 
 class Convolution:
-    """DFlash2's convolution over a block, around each half of a layer: a row sees those before it without attention.
+    """DFlash2's causal convolution over a block, around each half of a layer.
 
     With x[i] = 0 before the block, c a channel and g(c) its group, for a half's input (s = 0) and output (s = 1):
 
         y[i, c] = sum over t of (base[s, t, c] + d[i, s, t, g(c)]) x[i - t, c]
 
-    where d = P times the half's input makes a kernel for each row. Keys: "base_kernel" [2, taps, hidden] and
-    "kernel_projection.weight" [2 taps groups, hidden].
+    where d = P times the half's input gives each row its own kernel. Keys: "base_kernel" [2, size, hidden] and
+    "kernel_projection.weight" [2 size groups, hidden].
     """
 
     def __init__(self, weights: Weights, tensors: HeadTensors, prefix: str, hidden: int, taps: int, group: int) -> None:
-        """Read the one whose keys begin with `prefix`; `group` channels share what is made for a row.
+        """Read the tensors under `prefix`; `group` channels share a row's kernel.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -233,14 +233,14 @@ class Convolution:
         self._projection = tensors.read(weights, made)
 
     def kernels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of a half's input float32 [rows, hidden] the kernels before and after it, float32 [rows, taps, hidden]."""
+        """Kernels before and after a half, float32 [rows, size, hidden], from its input float32 [rows, hidden]."""
         made = self._tensors.product(x, self._projection).view(len(x), 2, self._taps, -1)
         before, after = (self._base + made.repeat_interleave(self._group, -1)).unbind(1)
         return before, after
 
 
 def convolved(x: Tensor, kernel: Tensor) -> Tensor:
-    """Rows float32 [rows, hidden] by a kernel float32 [rows, taps, hidden] for each."""
+    """Convolve rows float32 [rows, hidden] with each one's kernel float32 [rows, size, hidden]."""
     made = kernel[:, 0] * x
     for back in range(1, kernel.shape[1]):
         made[back:] += kernel[back:, back] * x[:-back]

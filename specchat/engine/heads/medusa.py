@@ -1,7 +1,7 @@
-"""Medusa-1 (Cai et al. 2024): each head guesses a further place from one hidden state of the target.
+"""Medusa-1 (Cai et al. 2024): each head predicts one position from one hidden state of the target.
 
-Head i is given the target's last hidden state after the final norm, h, at the token before the pending one, and guesses
-the token i + 1 places after the pending one:
+h is the target's last hidden state after the final norm, at the token before the pending one. Head i predicts the token
+i + 1 positions after the pending one:
 
     h = h + silu(W h + b)      for each of its blocks
     scores = V h
@@ -27,7 +27,7 @@ from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
 Head = tuple[list[Matrix], Matrix]
-"""Its blocks, and what gives scores."""
+"""Blocks of a head, and its output matrix."""
 
 
 class MedusaKeys(Foreign):
@@ -35,7 +35,7 @@ class MedusaKeys(Foreign):
 
 
 class MedusaHeads(StandIn):
-    """All heads of a target, which stand for a draft model: a pass over the i-th drafted token is one of head i."""
+    """All heads of a target as a draft model: a pass over the i-th draft token runs head i."""
 
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
         """Read the weights; their keys are "i.j.linear.weight" and ".bias" of block j of head i, and "i.n.weight".
@@ -48,7 +48,7 @@ class MedusaHeads(StandIn):
         self._last = model.config.layers
         with Weights(files, model.device) as weights:
             super().__init__(target, HeadRecipe((), (self._last,)), weights.count())
-            # Published settings tell of fewer heads than there are.
+            # Published settings name fewer heads than the files hold.
             self._heads: list[Head] = []
             while f"{len(self._heads)}.{blocks}.weight" in weights:
                 self._heads.append(_head(weights, self._tensors, len(self._heads), blocks, model.config))
@@ -62,11 +62,11 @@ class MedusaHeads(StandIn):
 
     @property
     def places(self) -> int:
-        """How many tokens after the pending one are guessed."""
+        """Number of tokens predicted after the pending one."""
         return len(self._heads)
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
-        """The state that the head of this place has before its scores, the same for each token: heads see no drafts."""
+        """Hidden state before the head's output matrix, the same for each token: heads do not see draft tokens."""
         known = len(self.target.tokens)
         self._next = runs.depths[0] if runs is not None else start + len(tokens) - 1 - known
         hidden = self.target.model.normed(self.target.model.states(self._last, known - 1, known))
@@ -79,7 +79,7 @@ class MedusaHeads(StandIn):
         return scores.expand(len(hidden), -1)
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Nothing: the target's hidden states are all there is to know."""
+        """Do nothing: heads use only the target's hidden states."""
 
 
 def _head(weights: Weights, tensors: HeadTensors, index: int, blocks: int, c: ModelConfig) -> Head:
@@ -91,7 +91,7 @@ def _head(weights: Weights, tensors: HeadTensors, index: int, blocks: int, c: Mo
         )
 
     def block(j: int) -> Matrix:
-        # Blocks made by repeating a list are one, which safetensors stores once.
+        # Blocks made by repeating a list are the same tensor, stored once.
         name = f"{index}.{j if f'{index}.{j}.linear.weight' in weights else 0}.linear"
         return tensors.read(weights, Matrix((name,), (c.hidden,), c.hidden, bias=True))
 

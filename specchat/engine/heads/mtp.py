@@ -5,7 +5,7 @@ h is the target's last hidden state before the final norm, e the embedding of th
     g = layer(W [norm(h), norm(e)])
     scores = V norm(g)
 
-with the target's own head V. Of a drafted token h is the g before it: the layer was trained for one token and drafts
+with the target's own head V. For a draft token h is the previous g: the layer was trained for one token and drafts
 further ones from its own hidden states. FastMTP (Cai et al. 2025) trains it for these, on those after the norms.
 """
 
@@ -28,11 +28,11 @@ PREFIX = f"{MTP_PREFIX}.0."
 
 
 class MtpHead(FeatureHead):
-    """Keys, each after "model.mtp_layers.0.": those of a layer of the target, "input_proj.weight" and the norms
-    "hidden_layernorm", "token_layernorm" and "final_layernorm"."""
+    """MTP layer as a head. Keys under "model.mtp_layers.0.": those of a target's layer, "input_proj.weight" and the
+    norms "hidden_layernorm", "token_layernorm" and "final_layernorm"."""
 
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
-        """Read the weights, from among the target's own where these files are the target's.
+        """Read the weights, from the target's own files where these are the target's.
 
         Raises:
             ModelError: settings or weights missing, damaged, unknown, or for another target.
@@ -69,7 +69,7 @@ class MtpHead(FeatureHead):
 
 
 def _agree(files: HeadFiles, weights: Weights) -> None:
-    """Check that the layer is there, and no other.
+    """Check that the layer is present, and no other.
 
     Raises:
         ModelError: it is not.

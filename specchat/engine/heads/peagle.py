@@ -1,7 +1,7 @@
-"""The head of P-EAGLE (2026, arXiv:2602.01469): EAGLE-3's, trained to guess several places in one pass.
+"""The head of P-EAGLE (2026, arXiv:2602.01469): EAGLE-3's, trained to predict several positions in one pass.
 
-After the text come places of which neither the token nor the feature is known. One token and one feature stand for all
-of these: "mask" in the settings, and W m with a learnt m in the place of the target's states.
+Positions after the text have neither token nor feature yet. The settings' mask token and a feature W m, with m
+learnt, stand in for them.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from specchat.engine.strategy import Head
 
 
 class PEagleHead(Eagle3Head):
-    """Keys: EAGLE-3's, and "mask_hidden", as long as a row of states."""
+    """P-EAGLE head. Keys: EAGLE-3's, and "mask_hidden", as long as a row of states."""
 
     kind: ClassVar[Head] = "peagle"
 
@@ -45,12 +45,12 @@ class PEagleHead(Eagle3Head):
         self._made[:] = self._unknown
         self._guessed = self._unknown
         self.wanted = 1
-        """How many places a pass up to the pending token guesses."""
+        """Number of positions that a pass up to the pending token predicts."""
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
         known = len(self.target.tokens)
-        if start > known:  # drafted tokens: their places were guessed with the first
+        if start > known:  # draft tokens: predicted with the first
             return self._guessed[start - known :][: len(tokens)]
         further = self.wanted - 1 if start + len(tokens) > known else 0
         hidden = super().forward([*tokens, *[self._mask] * further], start)

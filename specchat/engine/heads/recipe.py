@@ -1,4 +1,4 @@
-"""Heads as recipes: their layers, and what follows for memory. The app asks too: no torch in here."""
+"""Recipes of heads: their layers and memory needs. The app imports this module, so it does not import torch."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ Part = TypeVar("Part")
 
 
 class Given(Protocol):
-    """A folder with heads, `settings`, those of its config.json, and the number of `values` in its tensors."""
+    """A folder with heads, its config.json as `settings`, and the number of `values` in its tensors."""
 
     @property
     def folder(self) -> Path: ...
@@ -30,14 +30,14 @@ class Given(Protocol):
 
 @dataclass(frozen=True)
 class HeadRecipe:
-    """What a head computes with, and keeps of each token.
+    """Layers of a head, and the state it holds for each token.
 
     Attributes:
-        layers: those of its own.
-        aux_layers: the numbers of layers after which the target's hidden states are taken.
-        feature: values that the head hands from token to token beside its KV entries.
-        doubled: weights that are held a second time, for compiled chains.
-        parameters: all weights; None where they are all the values of the head's files.
+        layers: the head's own layers.
+        aux_layers: layer counts after which the target's hidden states are taken.
+        feature: values passed from token to token besides KV entries.
+        doubled: weights held twice, for compiled chains.
+        parameters: number of weights; None for all values of the head's files.
     """
 
     layers: tuple[Layer, ...]
@@ -47,12 +47,12 @@ class HeadRecipe:
     parameters: int | None = None
 
     def need(self, files: Given, target: ModelConfig, context: int, place: Place) -> int:
-        """Bytes at most, read from `files` for a `target` there with so many tokens of cache.
+        """Upper bound of bytes for a `target` at `place` with `context` tokens of cache.
 
-        On a GPU weights and hidden states have 16 bits, on a processor 32 or, where no more are needed, 16.
+        Weights and hidden states have 16 bits on a GPU, at most 32 on a CPU.
         """
         parameters = files.values if self.parameters is None else self.parameters
-        positions = min(context, target.longest) + MAX_TREE_NODES  # a tree's hidden states stand apart from the text's
+        positions = min(context, target.longest) + MAX_TREE_NODES  # a tree's hidden states have their own rows
         states = len(set(self.aux_layers)) * target.hidden
         own = self.feature + sum(layer.mixer.entry for layer in self.layers)
         if place == "cuda":
@@ -61,38 +61,38 @@ class HeadRecipe:
 
 
 def need(head: str, files: Given, target: ModelConfig, context: int, place: Place) -> int:
-    """Bytes of a family's heads at most, for a target there with so many tokens of cache.
+    """Upper bound of bytes of a family's heads, for a target at `place` with `context` tokens of cache.
 
     Raises:
-        ModelError: the settings are of no such head.
+        ModelError: the settings are not of this family.
     """
     recipe: HeadRecipe = resolved(HEADS[head].recipe)(files, target, head)
     return recipe.need(files, target, context, place)
 
 
 def on_last_state(_: Given, target: ModelConfig, __: str) -> HeadRecipe:
-    """Heads without layers, which see the target's last hidden state alone."""
+    """Recipe of heads without layers, which use only the target's last hidden state."""
     return HeadRecipe((), (target.layers,))
 
 
 def compiles(shape: ModelConfig) -> bool:
-    """Whether layers of a head of this shape may have compiled ones beside them, for chains: `cpu.head_layer`."""
+    """True if chains of a head of this shape may use compiled layers: `cpu.head_layer`."""
     return fits(shape) and brief(shape)
 
 
 def layers(of: Recipe, prefix: str = "layers") -> tuple[Layer, ...]:
-    """The layers of a model as a head has them: named after `prefix` and their numbers, over all tokens before."""
+    """Layers of a model renamed for a head, under `prefix`, with full attention."""
     found = (renamed(layer, f"model.layers.{index}.", f"{prefix}.{index}.") for index, layer in enumerate(of.layers))
     return tuple(replace(layer, mixer=replace(layer.mixer, window=0)) for layer in found)
 
 
 def joined(layer: Layer, inputs: int) -> Layer:
-    """`layer` without a norm before its attention, which has `inputs` of its own."""
+    """Return `layer` without a norm before its attention, which has `inputs` columns."""
     return replace(layer, pre_mixer=None, mixer=replace(layer.mixer, qkv=replace(layer.mixer.qkv, inputs=inputs)))
 
 
 def renamed(part: Part, old: str, new: str) -> Part:
-    """A part of a recipe with names that begin with `new` in place of `old`."""
+    """Return a part of a recipe with the name prefix `old` replaced by `new`."""
     match part:
         case Norm():
             return replace(part, name=new + part.name.removeprefix(old))

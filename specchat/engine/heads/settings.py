@@ -1,4 +1,4 @@
-"""config.json of heads that go on from features, in the layouts that are published. The app reads it: no torch here."""
+"""config.json of heads that continue from features, in the published layouts. The app reads it too: no torch here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,12 +17,12 @@ from specchat.engine.strategy import Head
 MTP_LAYERS = "num_nextn_predict_layers"
 MTP_PREFIX = "model.mtp_layers"
 USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
-"""ModelOpt's switches, which EAGLE-3 has all on."""
+"""ModelOpt's switches, all on for EAGLE-3."""
 MOST_LAYER_IDS = 1024
 
 
 class Eagle3Parts(Foreign):
-    """What the keys of a head are spread over."""
+    """The places where a head's config.json keeps its keys."""
 
     speculators_model_type: str | None = None
     eagle_config: Table
@@ -47,7 +47,7 @@ class Eagle3Keys(Foreign):
 
 
 def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
-    """The shapes of a head's layers, which are alike.
+    """Shape of a head's layers, all alike.
 
     Raises:
         ModelError: a key is missing or wrong.
@@ -58,7 +58,7 @@ def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
 def _on_features(
     shape: ModelConfig, own: tuple[Layer, ...], aux_layers: tuple[int, ...], scoring: int = 0
 ) -> HeadRecipe:
-    """A head that hands a feature from token to token; `scoring` are weights that its compiled chain scores by."""
+    """Recipe of a head that passes features on; `scoring` is the size of its compiled chain's output matrix."""
     doubled = sum(layer.parameters for layer in own) + scoring if compiles(shape) else 0
     return HeadRecipe(own, aux_layers, shape.hidden, doubled)
 
@@ -80,10 +80,10 @@ def eagle(files: Given, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
 
 @dataclass(frozen=True)
 class Eagle3Settings:
-    """How an EAGLE-3 or P-EAGLE head is to be run.
+    """Settings of an EAGLE-3 or P-EAGLE head.
 
-    `aux_layers` are the numbers of layers after which the target's hidden states are taken. The head scores `proposes`
-    tokens. `mask` is the token that P-EAGLE has in the place of those it does not know.
+    `aux_layers` are layer counts after which the target's hidden states are taken. The head scores `proposes` tokens.
+    `mask` is P-EAGLE's token for positions not yet known.
     """
 
     shape: ModelConfig
@@ -97,10 +97,10 @@ class Eagle3Settings:
 
     @classmethod
     def read(cls, files: Given, target: ModelConfig, kind: Head = "eagle3") -> "Eagle3Settings":
-        """From `files` of `kind`, for `target`.
+        """Parse the settings of `files`, a head of `kind`, for `target`.
 
         Raises:
-            ModelError: a key is missing, wrong, or asks for what is not known.
+            ModelError: a key is missing, wrong or unsupported.
         """
         raw, path = files.settings, str(files.folder / "config.json")
         parts = checked(Eagle3Parts, raw, path)
@@ -120,7 +120,7 @@ class Eagle3Settings:
             shape=shape,
             aux_layers=_aux_layers(known.eagle_aux_hidden_state_layer_ids, target.layers, path),
             proposes=proposes,
-            # EAGLE-3 heads of speculators that lack it were trained with it, others without.
+            # Without the key, EAGLE-3 heads of speculators were trained with it, others without.
             norm_before_residual=parts.speculators_model_type == "eagle3" if before is None else before,
             norm_before_fc=known.norm_before_fc,
             fc_norm=known.fc_norm,
@@ -129,26 +129,26 @@ class Eagle3Settings:
         )
 
     def recipe(self, target: ModelConfig, first: str = "layers.0.") -> HeadRecipe:
-        """The head: its first layer, named after `first`, is given token and feature side by side."""
+        """Recipe of the head, whose first layer, named `first`, takes token and feature side by side."""
         head, *rest = layers(self.shape.recipe)
         head = renamed(joined(head, 2 * self.shape.hidden), "layers.0.", first)
-        # A chain that is compiled scores all tokens.
+        # A compiled chain scores all tokens.
         scoring = target.vocab * self.shape.hidden if self.mask is None else 0
         return _on_features(self.shape, (head, *rest), self.aux_layers, scoring)
 
 
 def eagle_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
-    """The recipe of an EAGLE head, as `eagle`."""
+    """Recipe of an EAGLE head, as `eagle`."""
     return eagle(files, target)[1]
 
 
 def eagle3_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
-    """The recipe of an EAGLE-3 or P-EAGLE head, as `Eagle3Settings.read`."""
+    """Recipe of an EAGLE-3 or P-EAGLE head, as `Eagle3Settings.read`."""
     return Eagle3Settings.read(files, target, family).recipe(target)
 
 
 def _mask(known: Eagle3Keys, vocab: int, path: str) -> int | None:
-    """By the names that trainers and servers have for it."""
+    """Mask token, under any of the names that trainers and servers use."""
     for key in ("mask_token_id", "ptd_token_id", "pard_token"):
         if (token := getattr(known, key)) is not None:
             if not 0 <= token < vocab:
@@ -158,7 +158,7 @@ def _mask(known: Eagle3Keys, vocab: int, path: str) -> int | None:
 
 
 def _aux_layers(given: list[int] | None, layers: int, path: str) -> tuple[int, ...]:
-    """After how many layers hidden states are taken: what is `given`, or the paper's low, middle and high ones."""
+    """Layer counts after which hidden states are taken: `given`, or the paper's low, middle and high ones."""
     if given is None:
         given = [2, layers // 2, layers - 3]
     if not given or not all(0 <= i <= layers for i in given):
@@ -174,16 +174,15 @@ class MtpKeys(Foreign):
 
 
 def has_mtp(settings: Mapping[str, Any]) -> bool:
-    """Whether these settings of a target tell of layers for multi-token prediction."""
+    """True if these settings of a target name layers for multi-token prediction."""
     return settings.get(MTP_LAYERS) not in (None, 0, False)
 
 
 @dataclass(frozen=True)
 class MtpSettings:
-    """How a layer for multi-token prediction, of this `shape`, is to be run.
+    """Settings of a layer for multi-token prediction, of this `shape`.
 
-    `normed` says that its states are those after a norm, as FastMTP's are (Cai et al. 2025): the target's after the
-    final one, its own after its last.
+    With `normed` it reads states after the final norm, the target's or its own, as FastMTP does (Cai et al. 2025).
     """
 
     shape: ModelConfig
@@ -191,10 +190,10 @@ class MtpSettings:
 
     @classmethod
     def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
-        """From `files`, which are `target`'s own or of its shape.
+        """Parse the settings of `files`, which are `target`'s own or of its shape.
 
         Raises:
-            ModelError: a key is missing or wrong, they are of another target, or ask for what is not run.
+            ModelError: a key is missing, wrong or unsupported, or the files are for another target.
         """
         raw, path = files.settings, files.folder / "config.json"
         if "speculators_model_type" in raw:
@@ -215,12 +214,12 @@ class MtpSettings:
         return cls(shape.cut(1), normed=bool(known.num_speculative_steps))
 
     def recipe(self, target: ModelConfig) -> HeadRecipe:
-        """The layer with what joins state and token. It may stand among all of the target's tensors."""
+        """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
         hidden = self.shape.hidden
         found = _on_features(self.shape, layers(self.shape.recipe, MTP_PREFIX), (target.layers,))
         return replace(found, parameters=found.layers[0].parameters + 2 * hidden * hidden + 3 * hidden)
 
 
 def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
-    """The recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
+    """Recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
     return MtpSettings.read(files, target).recipe(target)

@@ -1,4 +1,4 @@
-"""What heads see of a target, wherever it runs, and what they have in common. They make tensors on the same device."""
+"""A head's view of its target, and the common base of heads. Tensors are on the target's device."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from specchat.engine.recipe import Matrix
 
 
 class Target(Model, Protocol):
-    """A decoder of our own that keeps hidden states. All tensors are on `device`."""
+    """A decoder of our own that records hidden states. All tensors are on `device`."""
 
     @property
     def config(self) -> ModelConfig:
-        """Its shapes."""
+        """Shapes of the model."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where its states are."""
+        """Device of its hidden states."""
         ...
 
     @property
@@ -41,32 +41,32 @@ class Target(Model, Protocol):
 
     @property
     def compiled(self) -> bool:
-        """Whether compiled functions run on the processor that it runs on."""
+        """True if compiled functions run on its processor."""
         ...
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        """As `CachedDecoder.packed_embeddings`."""
+        """Packed embeddings, as `CachedDecoder.packed_embeddings`."""
         ...
 
     def record_states(self, layers: Sequence[int]) -> object:
-        """Keep the hidden states after so many layers too, 0 being the embeddings, of all tokens from here on."""
+        """Record hidden states after these layer counts, 0 being the embeddings, of all tokens from here on."""
         ...
 
     def states(self, layer: int, first: int, last: int) -> Tensor:
-        """Those after `layer` layers in slots first, ..., last - 1: float32 [last - first, hidden]."""
+        """Hidden states after `layer` layers at positions first, ..., last - 1: float32 [last - first, hidden]."""
         ...
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """What the first layer is given: float32 [len(tokens), hidden]."""
+        """Input of the first layer: float32 [len(tokens), hidden]."""
         ...
 
     def normed(self, hidden: Tensor) -> Tensor:
-        """Final norm alone: float32 [rows, hidden]."""
+        """Apply the final norm: float32 [rows, hidden]."""
         ...
 
     def projected(self, hidden: Tensor) -> Tensor:
-        """Head alone: float32 [rows, hidden] -> float32 [rows, vocab], which the next pass may overwrite.
+        """Apply the output matrix: float32 [rows, hidden] -> float32 [rows, vocab], which the next pass may overwrite.
 
         Rows are at most those of a step.
         """
@@ -74,15 +74,15 @@ class Target(Model, Protocol):
 
 
 class StandIn(ABC):
-    """Heads as a model with a cache: what is handed to them are tokens, what they see are the target's hidden states.
+    """Heads as a cached model: they take tokens, and read the target's hidden states.
 
-    The hidden states of slots 0, ..., len(target.tokens) - 1 are the target's own; tokens after these are drafted ones.
+    Positions 0, ..., len(target.tokens) - 1 have the target's own hidden states. Later tokens are draft tokens.
     """
 
     block = PREFILL_ROWS
 
     def __init__(self, target: CachedModel[Target], recipe: HeadRecipe, parameters: int) -> None:
-        """`parameters` is the number of weights."""
+        """Initialise with the number of weights, `parameters`."""
         self.target, self.recipe = target, recipe
         self._tensors = HeadTensors()
         self._parameters = parameters
@@ -90,11 +90,11 @@ class StandIn(ABC):
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
-        """As `HostModel.forward`; trees come level by level (`runs.Levels`), and nothing is ever left out."""
+        """Run a pass, as `HostModel.forward`; trees come level by level, and `skip` is unused."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores float32 [rows, vocab] of rows that `forward` made last, -inf where there are none."""
+        """Logits float32 [rows, vocab] of rows of the last `forward`, -inf for tokens not proposed."""
 
     def memory(self) -> int:
         """Bytes held."""
@@ -105,24 +105,24 @@ class StandIn(ABC):
         return self._parameters
 
     def write(self, tokens: Sequence[int], start: int) -> None:
-        """Put the entries of `tokens` into the cache from slot `start` on."""
+        """Write the KV entries of `tokens` from position `start` on."""
         self.forward(tokens, start)
 
     def next_logits(self, token: int, start: int) -> Tensor:
-        """Scores float32 [vocab] after `token` at slot `start`."""
+        """Logits float32 [vocab] after `token` at position `start`."""
         return self.logits(self.forward([token], start))[0]
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        """Nobody asks heads to leave something out."""
+        """Unsupported: heads have no layers to skip."""
         raise NotImplementedError
 
     def keep(self, rows: Sequence[int], start: int) -> None:
-        """Nothing is kept of a tree: what stays is read again, with the target's own states."""
+        """Keep nothing of a tree: accepted tokens are read again, with the target's own states."""
         return
 
 
 class Embedding:
-    """The head's own embeddings, or the target's where it has none: `own` is None then."""
+    """The head's own embeddings, or the target's; `own` is None for the target's."""
 
     def __init__(self, weights: Weights, tensors: HeadTensors, target: Target, hidden: int) -> None:
         """Read them.
@@ -136,20 +136,20 @@ class Embedding:
             raise ModelError(f"{weights.folder}: tensor {name} is missing, and the target's has another size.")
 
     def __call__(self, tokens: Sequence[int]) -> Tensor:
-        """float32 [len(tokens), hidden]."""
+        """Embeddings float32 [len(tokens), hidden]."""
         if self.own is None:
             return self._target.embedded(tokens)
         return embedding(torch.tensor(tokens, device=self.own.device), self.own).float()
 
 
 class Scores:
-    """The matrix of a drafting head that scores tokens: its own, or the target's where it has none."""
+    """Output matrix of a drafting head: its own, or the target's."""
 
     def __init__(self, weights: Weights, tensors: HeadTensors, target: Target, proposes: int, hidden: int) -> None:
-        """Read it, for so many tokens that the head `proposes`.
+        """Read the matrix, for a draft vocabulary of `proposes` tokens.
 
         Raises:
-            ModelError: weights missing, damaged, of other shapes, or a map of tokens that leads nowhere.
+            ModelError: weights missing, damaged, of other shapes, or an invalid vocabulary map.
         """
         name = "lm_head"
         self._target, self._tensors = target, tensors
@@ -162,13 +162,13 @@ class Scores:
             raise ModelError(f"{weights.folder}: tensor {name}.weight is missing, and the target's has another size.")
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        """float32 [rows, hidden] -> float32 [rows, vocab], -inf for tokens that are not proposed."""
+        """Logits: float32 [rows, hidden] -> float32 [rows, vocab], -inf for tokens not proposed."""
         if self._own is None:
             return self._target.projected(hidden)
         return self.spread(self._tensors.product(hidden, self._own), float("-inf"))
 
     def spread(self, few: Tensor, others: float) -> Tensor:
-        """Values float32 [rows, proposed tokens] as float32 [rows, vocab], other tokens having `others`."""
+        """Scatter values float32 [rows, proposed tokens] into float32 [rows, vocab], filled with `others`."""
         if self._own is None:
             return few
         whole = few.new_full((len(few), self._target.vocab), others)

@@ -1,4 +1,4 @@
-"""Heads' tensors, read by the recipe of their parts, and what they must be for a target."""
+"""Tensors of heads, read by the recipe of their parts, and checks that they fit a target."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +18,7 @@ Part = TypeVar("Part", Matrix, Norm)
 
 
 class HeadTensors:
-    """The tensors of a head, as `reference.layer` takes them; its products are for drafting, however they round."""
+    """Tensors of a head for `reference.layer`. Its products only draft, so their rounding does not matter."""
 
     def __init__(self) -> None:
         self._vectors: dict[str, Tensor] = {}
@@ -26,11 +26,11 @@ class HeadTensors:
         self._bytes = 0
 
     def vector(self, name: str) -> Tensor:
-        """Tensor `name`, float32 [size]."""
+        """Return tensor `name`, float32 [size]."""
         return self._vectors[name]
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
-        """x W^T + b: float32 [rows, inputs] -> float32 [rows, outputs]."""
+        """Return x W^T + b: float32 [rows, inputs] -> float32 [rows, outputs]."""
         return self._products[of](x)
 
     def memory(self) -> int:
@@ -50,15 +50,15 @@ class HeadTensors:
         return part
 
     def put(self, part: Matrix, weight: Tensor, bias: Tensor | None = None) -> Matrix:
-        """Take `weight` float32 [outputs, inputs] and `bias` float32 [outputs] as `part`, and return that."""
+        """Add `weight` float32 [outputs, inputs] and `bias` float32 [outputs] as `part`, and return that."""
         self._products[part] = made = Linear(weight, bias)
         self._bytes += made.memory()
         return part
 
     def read_layer(self, weights: Weights, of: Layer, apart: bool = False) -> Layer:
-        """Read a layer; the same with the biases and the norms of heads that are stored, which settings do not tell.
+        """Read a layer, and return it with the biases and query and key norms that its files hold.
 
-        With `apart` queries are a product of their own, so that keys and values can be made without them.
+        With `apart` queries have their own product, so that keys and values can be computed alone.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
@@ -75,7 +75,7 @@ class HeadTensors:
         return of
 
     def table(self, weights: Weights, name: str, *shape: int) -> Tensor:
-        """Tensor `name` of exactly `shape`, of which rows are looked up.
+        """Return the lookup table `name` of exactly `shape`.
 
         Raises:
             ModelError: it is missing, damaged or of another shape.
@@ -86,7 +86,7 @@ class HeadTensors:
 
 
 def stored(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
-    """The matrix float32 [outputs, inputs] and its bias float32 [outputs], None where it has none.
+    """Return the matrix float32 [outputs, inputs] and its bias float32 [outputs] or None.
 
     Raises:
         ModelError: they are missing, damaged or of other shapes.
@@ -97,12 +97,12 @@ def stored(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
 
 
 def biased(weights: Weights, part: Matrix) -> Matrix:
-    """`part` with biases if they are stored."""
+    """Return `part` with biases if they are stored."""
     return replace(part, bias=f"{part.names[0]}.bias" in weights)
 
 
 def as_stored(weights: Weights, of: Layer) -> Layer:
-    """`of` with the biases and the norms of heads that are stored."""
+    """Return `of` with the biases and query and key norms that are stored."""
     mixer, feed = of.mixer, of.feed
     prefix = mixer.out.names[0].rpartition(".")[0]
     query, key = (
@@ -118,7 +118,7 @@ def as_stored(weights: Weights, of: Layer) -> Layer:
 
 
 def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, inputs: int) -> None:
-    """Check by the product that takes its states that a head is for a target of this hidden size.
+    """Check from the shape of "fc.weight" that a head is for a target of this hidden size.
 
     Raises:
         ModelError: it is not.
@@ -131,10 +131,10 @@ def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, in
 
 
 def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
-    """The tokens int64 [rows] that a head with so many rows may propose.
+    """Draft vocabulary of a head: the token int64 [rows] of each row.
 
     Raises:
-        ModelError: the head's map leads to tokens that there are not, or contradicts itself.
+        ModelError: the head's vocabulary map has unknown tokens or contradicts itself.
     """
     tokens = torch.arange(rows, device=weights.device)
     if "d2t" in weights:

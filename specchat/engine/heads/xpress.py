@@ -1,15 +1,14 @@
 """XPress (2026, arXiv:2608.02438): DFlash refined by a small causal network over the block.
 
-With p the token before row i of the block, h its row, m the mean of all rows and u what the row scores by itself:
+With p the token before row i of the block, h its row, m the mean of all rows and u the row's own logits:
 
     x[i] = F [D h, E m, W1[p]]
     y[i] = x[i] + sum over j <= i of L[i, j] * x[j]       L has a value for each channel
     z[i] = y[i] + mlp(y[i])
     scores = u + W2 z[i]
 
-The paper refines all rows at once, and again with the tokens that then score best, six times (Jacobi), which on a GPU
-is fewer passes than there are rows. As a row depends on those before it alone, what that comes to is found here row by
-row: the same tokens where six passes are enough, from one look at W2 for each.
+The paper refines all rows at once with six Jacobi iterations, fewer passes than rows on a GPU. A row depends only on
+earlier rows, so here each row is refined once, in order. The tokens are the same wherever six iterations converge.
 """
 
 from typing import ClassVar
@@ -28,7 +27,7 @@ from specchat.engine.strategy import Head
 
 PUBLISHED = ("xpress_head.", "w1", "mix.L", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj", "w2")
 SPECULATORS = ("refiner_head.", "token_embed", "mix_l", "mlp_gate", "mlp_up", "mlp_down", "readout")
-"""Prefix and names of W1, L, the parts of the mlp, and W2 in the authors' files and in those of speculators."""
+"""Prefix and names of W1, L, the parts of the mlp and W2, in the authors' files and in those of speculators."""
 
 
 class XPressKeys(Foreign):
@@ -39,7 +38,8 @@ class XPressKeys(Foreign):
 
 
 class XPressHead(DFlashHead):
-    """Keys: DFlash's, and after a prefix "down_h", "down_g" and "in_proj" for D, E and F, and the names above."""
+    """XPress head. Keys: DFlash's; and under a prefix "down_h", "down_g", "in_proj" for D, E, F, and the names
+    above."""
 
     family: ClassVar[Head] = "xpress"
 
@@ -73,13 +73,13 @@ class XPressHead(DFlashHead):
         product, mean = self._tensors.product, self._block.mean(0, keepdim=True)
         of_block = product(mean, self._of_block).expand(len(self._block), -1)
         self._without = product(torch.cat([product(self._block, self._of_row), of_block], -1), self._fused)
-        """x float32 [block, rank] but for what p adds."""
+        """x float32 [block, rank] without the contribution of p."""
         self._x = torch.zeros_like(self._without)
         if self._given.first:
             self._tell(0, self.target.tokens[-1])
 
     def _tell(self, row: int, token: int) -> None:
-        """The token before a row is known."""
+        """Complete x of a row, now that the token before it is known."""
         of_token = self._tensors.product(self._w1[token : token + 1].float(), self._of_token)[0]
         self._x[row] = self._without[row] + of_token
 

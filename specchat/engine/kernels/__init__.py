@@ -1,1 +1,1 @@
-"""Triton kernels of the step on a GPU, each beside its plain-torch reference."""
+"""Triton kernels of a GPU step, each with its plain-torch reference."""

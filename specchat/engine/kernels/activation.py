@@ -36,12 +36,12 @@ def _silu_mul(
 
 
 def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> None:
-    """out = silu(gate) * up (Shazeer 2020), gate being the first I columns of the summed product, up the last I.
+    """Compute out = silu(gate) * up (Shazeer 2020); gate is the first I columns of the summed product, up the last I.
 
     Args:
         partials: float32 [splits, R, 2 * I], added in index order.
         out: compute dtype [R, I], written.
-        skip: int32 [1]; nothing is done where it is not 0.
+        skip: int32 [1]; non-zero skips the kernel.
     """
     splits, _, columns = partials.shape
     inner = columns // 2
@@ -59,6 +59,6 @@ def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> N
 
 
 def reference_silu_mul(partials: Tensor) -> Tensor:
-    """The output of `silu_mul`, in the precision of `partials`: [rows, I]."""
+    """Output of `silu_mul`, in the precision of `partials`: [rows, I]."""
     gate, up = partials.sum(0).chunk(2, -1)
     return silu(gate) * up

@@ -1,7 +1,7 @@
 """Attention of a step's rows over the cache: split-KV partials, then their combination.
 
-Flash-decoding (Dao et al. 2023) with a fixed split size, the query heads that share a key-value head packed into the
-rows of one tile (GQA: Ainslie et al. 2023), and chains or trees of drafted tokens (SpecInfer: Miao et al. 2024).
+Flash-decoding (Dao et al. 2023) with a fixed split size. Query heads that share a key-value head are packed into the
+rows of one tile (GQA: Ainslie et al. 2023). Draft tokens form chains or trees (SpecInfer: Miao et al. 2024).
 """
 
 import math
@@ -16,7 +16,7 @@ from specchat.engine.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels.workspace import Workspace, padded
 
 TILE = SHARING_HEADS
-"""Packed rows of one program: more rows are more programs, never a larger tile."""
+"""Packed rows of one program: more rows take more programs, never a larger tile."""
 
 KEYS = 64
 """Keys of one pass of the inner loop."""
@@ -27,7 +27,7 @@ CHUNK = 8
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _path(tree: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """How many bits of an int64 are set, and where: int32 [64], the d-th set bit's place at d."""
+    """Number of set bits of an int64, and their positions: int32 [64], the d-th set bit's at index d."""
     bit = tl.arange(0, 64)
     member = ((tree >> bit.to(tl.int64)) & 1).to(tl.int32)
     rank = tl.cumsum(member, 0) - 1
@@ -76,8 +76,8 @@ def _partial(
         end = start + tl.minimum((tile * TILE + TILE - 1) // GROUP + 1, rows)
         seen = start + token + 1
     else:
-        # Before the drafted tokens all rows see the same keys and share tiles. In the two splits that can hold drafted
-        # tokens each token has a tile to itself, for the keys of its path are brought into the places of a chain.
+        # Rows share tiles for the keys before the draft tokens. In the two splits that can hold draft tokens, each
+        # token has its own tile, which gathers the keys of its path into the positions of a chain.
         alone = program < 0
         row = tl.program_id(0) // 2
         whole = start // SPLIT
@@ -110,13 +110,13 @@ def _partial(
             drafted = tl.gather(path, tl.minimum(tl.maximum(position - start, 0), 63), 0)
             slot = tl.minimum(tl.where(position < start, position, start + drafted), capacity - 1)
         place = slot[:, None] * DIM + d[None, :]
-        # What lies beyond the rows' own entries is never read: 0 * NaN would be NaN.
+        # Never read beyond the rows' own KV entries: 0 * NaN would be NaN.
         valid = (position < end)[:, None] & inside
         k = tl.load(k_base + place, mask=valid, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         scores = tl.where(position[None, :] < seen[:, None], scores, float("-inf"))
         new = tl.maximum(best, tl.max(scores, 1))
-        # A row that sees nothing here yet keeps -inf and sums zeros.
+        # A row without visible keys so far keeps -inf and sums zeros.
         origin = tl.where(new == float("-inf"), 0.0, new)
         p = tl.exp2(scores - origin[:, None])
         fade = tl.exp2(best - origin)
@@ -193,20 +193,20 @@ def attend(
     skip: Tensor | None,
     scale: float | None = None,
 ) -> None:
-    """Attention of a chain or a tree of rows, softmax in float32.
+    """Compute attention of a chain or a tree of rows, softmax in float32.
 
-    A row of a tree has bit for bit the result it would have at the end of its own path as a chain: its path's keys are
-    summed in the order of their depth, wherever they lie.
+    A row of a tree has bit for bit the result of a chain along its path: the path's keys are summed by depth, wherever
+    they lie.
 
     Args:
         query: compute dtype [R, heads, D], rotated.
         keys, values: compute dtype [kv, capacity, D]; row r's own is KV entry length + r.
-        length: int32 [1], entries before the first row.
-        tree: None for a chain: row r sees KV entries up to length + r. Otherwise int64 [R]: row r sees all entries
-            before length and entry length + j where bit j of tree[r] is set: its own and its ancestors'.
+        length: int32 [1], KV entries before the first row.
+        tree: None for a chain: row r attends to KV entries up to length + r. Otherwise int64 [R]: row r attends to all
+            KV entries before length, and to length + j for each set bit j of tree[r]: its own and its ancestors'.
         out: compute dtype [R, heads * D], written.
         rows: 1 to R, at most 64 of a tree.
-        skip: int32 [1]; nothing is done where it is not 0.
+        skip: int32 [1]; non-zero skips the kernels.
         scale: factor on the scores, D ** -0.5 if None.
 
     Raises:
@@ -271,7 +271,7 @@ def attend(
 def reference_attend(
     query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None, scale: float | None = None
 ) -> Tensor:
-    """The output of `attend`, in the precision of its arguments: [rows, heads * D]."""
+    """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     rows, heads, dim = query.shape
     kv_heads = keys.shape[0]
     outputs = []

@@ -1,8 +1,7 @@
-"""Block verification of a drawn chain on the device (Sun et al. 2024); the formulas stand in decoding/block.py.
+"""Block verification of a sampled chain on the device (Sun et al. 2024); decoding/block.py has the formulas.
 
-A program a row, after `choose.check` of the same rows. Every program goes through the chain from its start, for what a
-row's token is depends on rows before it and on whether a longer prefix passes; nothing is handed from one program to
-another.
+One program a row, after `choose.check` of the same rows. Each program walks the chain from its start, because a row's
+token depends on earlier rows and on whether a longer prefix passes. Programs share no data.
 """
 
 import triton
@@ -32,7 +31,7 @@ def _laws(
     stride_scores: tl.tensor,
     stride_draft: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Probabilities float32 of `ids` in a row of the target and in the one that the token after it was drawn from."""
+    """Probabilities float32 of `ids` in a row of the target, and in the draft distribution of the token after it."""
     scores += row.to(tl.int64) * stride_scores
     draft_scores += row.to(tl.int64) * stride_draft
     kept += row * 3
@@ -63,7 +62,7 @@ def _passes(
     stride_draft: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """Whether the first `i` > 0 tokens pass, `reached` being their P and `position` that of the first."""
+    """True if the first `i` > 0 tokens pass; `reached` is their P and `position` that of the first."""
     passing = reached
     of = tl.full((), 1.0, tl.float32)
     if (i < end) & (reached < 1.0):
@@ -98,7 +97,7 @@ def _rest(
     stride_draft: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """A sample of norm(max(reached p - q, 0)) of a row; of p where rounding leaves nothing."""
+    """Sample from norm(max(reached p - q, 0)) of a row, or from p where rounding leaves nothing."""
     candidates += row.to(tl.int64) * stride_scores
     n = tl.load(kept + row * 3 + 2)
     most = tl.full((), float("-inf"), tl.float32)
@@ -144,7 +143,7 @@ def _judge(
 ) -> None:
     row = tl.program_id(0)
     end = tl.load(drafted)
-    # The row after the last drafted token has its own choice, which is the step's token if all stay.
+    # The row after the last draft token has its own choice, the step's token if all are accepted.
     if row < end:
         key = tl.load(seed)
         position = tl.load(length) + 1
@@ -186,15 +185,15 @@ def _judge(
 
 
 def judge_block(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored) -> None:
-    """Judge a drawn chain as a whole, in the rows of a verify pass; the options must not be greedy.
+    """Judge a sampled chain as a whole, in the rows of a verify pass; sampling must not be greedy.
 
-    A row takes the token drafted after it where a longer prefix passes, so that `commit` finds the longest; the row of
-    the last accepted token has a sample of what is left, or its own choice after the whole chain.
+    A row takes the draft token after it if a longer prefix passes, so that `commit` finds the longest. The row of the
+    last accepted token has a sample of the residual, or its own choice after the whole chain.
 
     Args:
-        scored: what `process` made of rows 0 .. `rows` - 1.
-        chosen: int32, written: `rows` of them.
-        draft: what `process` and `choose` left of the distributions that fed[1], ... were drawn from.
+        scored: output of `process` for rows 0 .. `rows` - 1.
+        chosen: int32, `rows` of them written.
+        draft: output of `process` and `choose` for the distributions of fed[1], ...
     """
     check(scored, state, rows, chosen)
     _judge[(rows,)](

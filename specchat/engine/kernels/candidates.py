@@ -1,8 +1,7 @@
-"""Candidates after each node of a level: its best tokens by perturbed scores, into the pool of a growing tree.
+"""Candidates after each node of a level: its best tokens by perturbed scores, added to the pool of a growing tree.
 
-Perturbed scores are what the target will choose by: scores after all options plus the noise of the position, which the
-target draws with too. Where it is greedy or judges by ratio or block there is no noise. Two launches: all blocks of the
-vocabulary at once, then a program a node.
+Perturbed scores are the scores after all options plus the position's noise, by which the target chooses too. Greedy,
+ratio and block acceptance use no noise. Two launches: all blocks of the vocabulary at once, then a program a node.
 """
 
 import triton
@@ -49,7 +48,7 @@ def _gather(
     tl.store(total + row * blocks + block, tl.sum(tl.exp(s - tl.where(top == float("-inf"), 0.0, top)), 0))
     for k in tl.static_range(WIDTH):
         top = tl.max(s, 0)
-        # Where fewer may be chosen, any token stands for the others: their probability is 0.
+        # With fewer candidates any token fills up, with probability 0.
         found = tl.minimum(tl.min(tl.where(s == top, token, 2147483647), 0), vocab - 1)
         tl.store(best + (row * blocks + block) * WIDTH + k, top)
         tl.store(best_id + (row * blocks + block) * WIDTH + k, found)
@@ -95,7 +94,7 @@ def _append(
         top = tl.max(s, 0)
         found = tl.min(tl.where(s == top, ids, 2147483647), 0)
         share = tl.exp(top - base) / mass
-        # Rounding must not make a node more valuable than its parent.
+        # Rounding must not give a node a larger value than its parent's.
         tl.store(value + at + k, tl.minimum(share, 1.0) * value_above)
         if noisy:
             score = tl.load(scores + row.to(tl.int64) * stride_scores + found)
@@ -108,10 +107,10 @@ def _append(
 
 
 def gather(scored: Scored, growth: Growth, rows: int) -> None:
-    """Put the best candidates after the first `rows` nodes of the frontier into the pool; `expand` counts them.
+    """Add the best candidates after the first `rows` nodes of the frontier to the pool; `expand` counts them.
 
     Args:
-        scored: what `process` and `choose` made of the same rows.
+        scored: output of `process` and `choose` for the same rows.
     """
     width, vocab = growth.frontier, growth.step.vocab
     blocks = triton.cdiv(vocab, BLOCK)

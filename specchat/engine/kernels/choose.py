@@ -1,7 +1,7 @@
 """One token a row: filters over the whole row, then argmax, keyed noise, or the ratio test.
 
-The references are `Sampler` of decoding/sampler.py and `judge` of decoding/acceptance.py. Every row has a program to
-itself that goes through the row in a fixed order, so it cannot depend on how many rows there are.
+The references are `Sampler` of decoding/sampler.py and `judge` of decoding/acceptance.py. Every row has its own program
+and a fixed order of operations, so it cannot depend on the number of rows.
 """
 
 import triton
@@ -14,7 +14,7 @@ from specchat.engine.kernels.verify_state import BLOCK, BY_BLOCKS, FILTERED, GRE
 WARPS = 8
 
 CHOOSE, CHECK, ONE_HOT, SAMPLED = range(4)
-"""Modes of a launch: choose a draft; choose the target's tokens; judge a draft that is no sample, or one that is."""
+"""Modes of a launch: choose a draft token; choose the target's tokens; judge a draft that is no sample, or a sample."""
 _CHOOSE, _CHECK, _SAMPLED = tl.constexpr(CHOOSE), tl.constexpr(CHECK), tl.constexpr(SAMPLED)
 _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
 _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
@@ -43,13 +43,13 @@ def _ratio(
     vocab: tl.tensor,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """A child's token, the first that is accepted, otherwise a sample of norm(max(p - q, 0)) without their tokens.
+    """Token of the first accepted child, otherwise a sample of norm(max(p - q, 0)) without the children's tokens.
 
-    `children` has a bit for each child; they are among the nodes first .. end - 1. A child that was `sampled`, which
-    has no siblings, is accepted with probability min(1, p/q), others with p / (1 - p of those rejected before). Where
-    rounding leaves nothing to sample, it is a sample of p.
+    `children` has a bit for each child among the nodes first .. end - 1. A `sampled` child, which has no siblings, is
+    accepted with probability min(1, p/q), others with p / (1 - p of those rejected before). If rounding leaves nothing
+    to sample, the sample is from p.
     """
-    # Of a draft that is no sample these are the row's own, which one thread of this program is writing meanwhile.
+    # Without a sample these are the row's own values, which a thread of this program is writing.
     draft_cut = tl.load(draft_kept, mask=sampled, other=0)
     draft_last = tl.load(draft_kept + 1, mask=sampled, other=0)
     draft_top = tl.load(draft_norm, mask=sampled, other=0.0)
@@ -64,7 +64,7 @@ def _ratio(
             p = filters.probability(scores, cut, last, top, mass, drafted, inside)
             if sampled:
                 q = filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
-            # u < p / q as u * q < p: a token that the draft cannot have drawn is rejected.
+            # u < p / q as u * q < p: a token with q = 0 is rejected.
             if (q > 0.0) & (noise.uniform(seed, position, noise.ACCEPT, turn) * q < p):
                 token = drafted
             q -= p
@@ -93,9 +93,9 @@ def _ratio(
 
 
 @triton.jit(
-    # One program for every purpose: how the filters round must not depend on whether and by whom tokens were drafted.
+    # One program for every purpose: rounding of the filters must not depend on drafting.
     do_not_specialize=["purpose", "first_row", "vocab"],
-    # Single numbers: a row of these may start anywhere, and need not compile another kernel.
+    # Single numbers: a row of these may start anywhere without another compilation.
     do_not_specialize_on_alignment=["chosen", "sure", "kept", "norm", "draft_kept", "draft_norm"],
 )  # type: ignore[untyped-decorator]
 def _choose(
@@ -150,7 +150,7 @@ def _choose(
     totals = tl.load(total + place, mask=b < blocks, other=0.0)
     base = tl.where(top == float("-inf"), 0.0, top)
     mass = tl.sum(totals * tl.exp(bests - base), 0)
-    # Where no token may be chosen, all scores are equal and the first token is the lowest of them.
+    # Without an allowed token all scores are equal, and the first token is the lowest.
     if (tl.load(integers + _GREEDY) == 0) & (top > float("-inf")):
         key = tl.load(seed)
         position = tl.load(length) + 1 + tl.load(depth + at)
@@ -226,33 +226,33 @@ def _choose(
 def choose(scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor) -> None:
     """Choose a token for each row: the most probable one, or a sample with the noise of its position.
 
-    The row's distribution after top-k, top-p and min-p is left in `scored`: p(token) = exp(score - norm[0]) / norm[1]
-    where `filters.keeps(score, token, kept[0], kept[1])`, else 0. All kept tokens are among its first kept[2]
-    candidates, or tokens where nothing is filtered. A row of which no token may be chosen gives token 0.
+    `scored` receives the row's distribution after top-k, top-p and min-p: p(token) = exp(score - norm[0]) / norm[1] if
+    `filters.keeps(score, token, kept[0], kept[1])`, else 0. All kept tokens are among its first kept[2] candidates, or
+    tokens if nothing is filtered. A row without an allowed token gives token 0.
 
     Args:
-        scored: what `process` made of the same rows.
-        chosen: int32, written: `rows` of them from `state.node` on. `state.sure` gets their probabilities.
+        scored: output of `process` for the same rows.
+        chosen: int32, `rows` of them written from `state.node` on. `state.sure` receives their probabilities.
     """
     _launch(scored, state, first_row, rows, chosen, scored, CHOOSE)
 
 
 def check(scored: Scored, state: VerifyState, rows: int, chosen: Tensor) -> None:
-    """As `choose` for the rows of a verify pass, from row 0 on, whatever was drafted; `state.sure` is left."""
+    """Choose the target's tokens for the rows of a verify pass, without judging a draft; keeps `state.sure`."""
     _launch(scored, state, 0, rows, chosen, scored, CHECK)
 
 
 def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: Scored | None) -> None:
-    """As `choose` for the rows of a verify pass, from row 0 on; drafted tokens are judged by the acceptance set.
+    """Choose tokens for the rows of a verify pass, from row 0 on, and judge draft tokens by the acceptance set.
 
-    coupled: a drafted token is accepted where the row chooses it (Daliri, Musco, Suresh 2024). ratio: a row takes the
-    token drafted after it with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al.
-    2023). Of several tokens drafted after it, the row tries one after the other in the order of their nodes, each
-    against what the rejected ones left of p (SpecInfer: Miao et al. 2024).
+    coupled: a draft token is accepted if the row chooses it (Daliri, Musco, Suresh 2024). ratio: a row takes the draft
+    token after it with probability min(1, p/q), otherwise a sample of norm(max(p - q, 0)) (Leviathan et al. 2023). It
+    tries several draft tokens in the order of their nodes, each against the residual of the rejected ones (SpecInfer:
+    Miao et al. 2024).
 
     Args:
-        draft: what `process` and `choose` left of the distributions that fed[1], ... of a chain were drawn from; None
-            for a draft that is no sample, as that of a tree: its tokens had probability 1.
+        draft: output of `process` and `choose` for the distributions of a chain's fed[1], ...; None for a draft that is
+            no sample, such as a tree: its tokens count as certain.
     """
     _launch(scored, state, 0, rows, chosen, draft or scored, SAMPLED if draft else ONE_HOT)
 
@@ -260,7 +260,7 @@ def judge(scored: Scored, state: VerifyState, rows: int, chosen: Tensor, draft: 
 def _launch(
     scored: Scored, state: VerifyState, first_row: int, rows: int, chosen: Tensor, draft: Scored, purpose: int
 ) -> None:
-    """`draft` is looked at where the purpose is SAMPLED alone."""
+    """Launch `_choose`, which reads `draft` only if the purpose is SAMPLED."""
     _choose[(rows,)](
         scored.scores,
         scored.best,

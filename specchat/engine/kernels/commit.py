@@ -1,4 +1,4 @@
-"""The end of a step: how many drafted tokens stay, what is added to the text, where the next step starts.
+"""End of a step: accepts draft tokens, adds tokens to the text, and sets the start of the next step.
 
 The reference is `judge` of decoding/acceptance.py and `HostExecutor.verdict` of decoding/host.py.
 """
@@ -34,13 +34,13 @@ def _commit(
     child = there & (i > 0)
     above = tl.load(parents + i, mask=child, other=-1)
     liked = child & (tl.load(fed + i, mask=child, other=-1) == tl.load(chosen + above, mask=child, other=-1))
-    # A node is accepted where it and all its ancestors but node 0 were chosen: these are one path.
+    # A node is accepted if it and all its ancestors but node 0 were chosen: these form one path.
     others = tl.load(path + i, mask=there, other=0).to(tl.int32) & ~tl.sum(liked.to(tl.int32) << i, 0)
     is_accepted = there & ((others >> 1) == 0)
     accepted = tl.sum(is_accepted.to(tl.int32), 0) - 1
     end = tl.max(tl.where(is_accepted, i, 0), 0)
     tested = accepted + tl.max((above == end).to(tl.int32), 0)
-    # What the accepted nodes chose, by depth: the token drafted after each, and the last one's own.
+    # Choices of the accepted nodes, by depth: the draft token after each, and the last one's own.
     level = tl.load(depth + i, mask=there, other=-1)
     node = tl.sum(tl.where(is_accepted[None, :] & (level[None, :] == i[:, None]), i[None, :], 0), 1)
     ours = tl.load(chosen + node, mask=i <= accepted, other=-1)
@@ -51,7 +51,7 @@ def _commit(
     alike = (ours[:, None] == ours[None, :]) & mine[None, :]
     times = tl.sum(alike.to(tl.int32), 1)
     first = tl.min(tl.where(alike, i[None, :], SLOTS), 1) == i
-    # One program, and one lane of it a token: no other adds to the same count.
+    # One program with one lane a token: no other adds to the same count.
     count = tl.load(counts + ours, mask=mine & first, other=0)
     start = tl.load(length)
     last = tl.sum(tl.where(i == emitted - 1, ours, 0), 0)
@@ -66,13 +66,13 @@ def _commit(
 
 
 def commit(chosen: Tensor, state: VerifyState) -> None:
-    """Take the chosen tokens into the state: result, counts, length and fed[0].
+    """Commit the chosen tokens to the state: result, counts, length and fed[0].
 
-    From node 0 on, a drafted token is accepted where the row above it chose the same; the row of the last accepted one
-    has the step's own token. Nothing is added after an end-of-text token.
+    From node 0 on, a draft token is accepted if its parent's row chose the same. The row of the last accepted one has
+    the step's own token. Nothing is added after an end-of-text token.
 
     Args:
-        chosen: int32 [rows + 1], token r by the row of node r.
+        chosen: int32 [rows + 1], token r chosen by the row of node r.
     """
     rows = state.fed.shape[0] - 1
     _commit[(1,)](

@@ -1,4 +1,4 @@
-"""Look-up of token embeddings into the float32 residual stream."""
+"""Lookup of token embeddings into the float32 residual stream."""
 
 import torch
 import triton
@@ -21,7 +21,7 @@ def _embed(
 ) -> None:
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    # 64 bits: a large vocabulary times a wide model passes 2^31 elements.
+    # 64 bits: a large vocabulary times a wide model exceeds 2^31 elements.
     token = tl.load(tokens + row).to(tl.int64)
     known = (column < hidden) & (token >= 0) & (token < vocab)
     x = tl.load(table + token * hidden + column, mask=known, other=0.0).to(tl.float32)
@@ -31,7 +31,7 @@ def _embed(
 
 
 def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int, scale: float = 1.0) -> None:
-    """residual[r] = scale * table[tokens[r]] for r < rows; an id outside the table gives zeros.
+    """Write residual[r] = scale * table[tokens[r]] for r < rows; an id outside the table gives zeros.
 
     Args:
         tokens: int32 [R].
@@ -46,6 +46,6 @@ def embed(tokens: Tensor, table: Tensor, residual: Tensor, rows: int, scale: flo
 
 
 def reference_embed(tokens: Tensor, table: Tensor, scale: float = 1.0) -> Tensor:
-    """The output of `embed`: float32 [len(tokens), hidden]."""
+    """Output of `embed`: float32 [len(tokens), hidden]."""
     known = (tokens >= 0) & (tokens < table.shape[0])
     return torch.where(known[:, None], table[tokens.where(known, 0).long()].float() * scale, 0.0)

@@ -1,8 +1,6 @@
-"""Top-k, top-p and min-p of one row, without sorting it: which scores are kept is one threshold and, among equals of
-that, the last token.
+"""Top-k, top-p and min-p of one row without sorting, as a threshold and a last token among scores equal to it.
 
-Scores are compared as keys, int32 in the order of the float32 they stand for, so that parting an interval of keys ends
-exactly on a score.
+Scores are compared as keys, int32 in the order of their float32, so that bisection of keys ends exactly on a score.
 """
 
 import triton
@@ -14,19 +12,19 @@ _TOP_K, _TOP_P = tl.constexpr(TOP_K), tl.constexpr(TOP_P)
 _TAIL, _LOG_MIN_P = tl.constexpr(TAIL), tl.constexpr(LOG_MIN_P)
 
 LOWEST = tl.constexpr(-2139095041)
-"""The key of -inf: never kept."""
+"""Key of -inf: never kept."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def key(score: tl.tensor) -> tl.tensor:
-    """int32 that compare as the float32 `score` do; no NaN, no -0.0."""
+    """int32 key in the order of the float32 `score`; no NaN, no -0.0."""
     bits = score.to(tl.int32, bitcast=True)
     return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def keeps(score: tl.tensor, token: tl.tensor, cut: tl.tensor, last: tl.tensor) -> tl.tensor:
-    """Mask of the tokens that are kept: the key is over `cut`, or equal to it and the token not after `last`."""
+    """Mask of kept tokens: the key is over `cut`, or equal to it and the token not after `last`."""
     k = key(score)
     return (k > LOWEST) & ((k > cut) | ((k == cut) & (token <= last)))
 
@@ -41,14 +39,14 @@ def probability(
     token: tl.tensor,
     inside: tl.tensor,
 ) -> tl.tensor:
-    """Probabilities float32 of `token` in a row as `choose` leaves it, 0 where not `inside`."""
+    """Probabilities float32 of `token` in a row after `choose`, 0 where not `inside`."""
     s = tl.load(scores + token, mask=inside, other=float("-inf"))
     return tl.where(keeps(s, token, cut, last), tl.exp(s - top) / mass, 0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def better(most: tl.tensor, token: tl.tensor, values: tl.tensor, ids: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """The largest of `most` and `values` and its token; the earlier one, then the lowest, among equals."""
+    """Largest of `most` and `values` and its token; the earlier one, then the lowest, among equals."""
     found = tl.max(values, 0)
     lowest = tl.min(tl.where(values == found, ids, 2147483647), 0)
     return tl.maximum(most, found), tl.where(found > most, lowest, token)
@@ -58,7 +56,7 @@ def better(most: tl.tensor, token: tl.tensor, values: tl.tensor, ids: tl.tensor)
 def tokens(
     candidates: tl.tensor, start: tl.tensor, n: tl.tensor, listed: tl.tensor, BLOCK: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """The tokens at places start .. of the first `n` candidates, or of the vocabulary if not `listed`; which are."""
+    """Tokens from index `start` on of the first `n` candidates, or of the vocabulary if not `listed`; with a mask."""
     place = start + tl.arange(0, BLOCK)
     inside = place < n
     return tl.load(candidates + place, mask=inside & listed, other=place), inside
@@ -66,20 +64,20 @@ def tokens(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _middle(low: tl.tensor, high: tl.tensor) -> tl.tensor:
-    """The middle of two int32, the lower one of two, without overflow."""
+    """Middle of two int32, rounded down, without overflow."""
     return (low & high) + ((low ^ high) >> 1)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _quarters(low: tl.tensor, high: tl.tensor) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """Three int32 over `low` that part low .. high, equal ones where it is shorter than four; without overflow."""
+    """Three int32 over `low` that divide low .. high, equal ones if it is shorter than four; without overflow."""
     middle = _middle(low, high) + 1
     return _middle(low, middle - 1) + 1, middle, _middle(middle - 1, high) + 1
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _counts(keys: tl.tensor, least: tl.tensor, middle: tl.tensor, most: tl.tensor) -> tl.tensor:
-    """How many of `keys` are at least each of three numbers: 21 bits each of an int64, so that one sum does."""
+    """Counts of `keys` at least each of three numbers: 21 bits each of an int64, for a single sum."""
     many = (keys >= least).to(tl.int64) + ((keys >= middle).to(tl.int64) << 21) + ((keys >= most).to(tl.int64) << 42)
     return tl.sum(many, 0)
 
@@ -89,7 +87,7 @@ def _narrowed(
     low: tl.tensor, high: tl.tensor, least: tl.tensor, middle: tl.tensor, most: tl.tensor, counts: tl.tensor,
     k: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """The quarter of low .. high that holds the largest number which k keys reach, by what `_counts` found."""
+    """Quarter of low .. high with the largest number that k keys reach, from the counts of `_counts`."""
     by_least = (counts & 0x1FFFFF) >= k
     by_middle = ((counts >> 21) & 0x1FFFFF) >= k
     by_most = (counts >> 42) >= k
@@ -102,7 +100,7 @@ def _narrowed(
 def _gather(
     scores: tl.tensor, best: tl.tensor, candidates: tl.tensor, floor: tl.tensor, vocab: tl.tensor, BLOCK: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """List the tokens whose key is at least `floor`, in ascending order; how many, and their smallest key."""
+    """List the tokens whose key is at least `floor`, in ascending order; return their number and smallest key."""
     n = tl.full((), 0, tl.int32)
     lowest = tl.full((), 2147483647, tl.int32)
     for start in range(0, vocab, BLOCK):
@@ -123,7 +121,7 @@ def _gather(
 def _candidates(
     scores: tl.tensor, candidates: tl.tensor, start: tl.tensor, n: tl.tensor, top: tl.tensor, BLOCK: tl.constexpr
 ) -> tuple[tl.tensor, tl.tensor]:
-    """Keys and exp(score - top) of the candidates at places start ..; the key of -inf and 0 after the n-th."""
+    """Keys and exp(score - top) of the candidates from index `start` on; the key of -inf and 0 after the n-th."""
     ids, inside = tokens(candidates, start, n, True, BLOCK)
     s = tl.load(scores + ids, mask=inside, other=float("-inf"))
     return key(s), tl.where(inside, tl.exp(s - top), 0.0)
@@ -134,7 +132,7 @@ def _mass_over(
     scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, top: tl.tensor, above: tl.tensor,
     keys: tl.tensor, weights: tl.tensor, BLOCK: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The sum of exp(score - top) of candidates whose key is over `above`; the first BLOCK are `keys`, `weights`."""
+    """Sum of exp(score - top) of candidates with a key over `above`; the first BLOCK are `keys`, `weights`."""
     mass = tl.sum(tl.where(keys > above, weights, 0.0), 0)
     for start in range(BLOCK, n, BLOCK):
         more, weight = _candidates(scores, candidates, start, n, top, BLOCK)
@@ -147,7 +145,7 @@ def _kth(
     scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, k: tl.tensor, top: tl.tensor, low: tl.tensor,
     high: tl.tensor, keys: tl.tensor, BLOCK: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """The key of the k-th largest of the candidates, all from `low` to `high`; `keys` are those of the first BLOCK."""
+    """Key of the k-th largest candidate, from `low` to `high`; `keys` are those of the first BLOCK candidates."""
     while low < high:
         least, middle, most = _quarters(low, high)
         counts = _counts(keys, least, middle, most)
@@ -162,7 +160,7 @@ def _kth(
 def _bound(
     tops: tl.tensor, k: tl.tensor, vocab: tl.tensor, high: tl.tensor, GROUPS: tl.constexpr, GROUP: tl.constexpr
 ) -> tl.tensor:
-    """The key of the k-th largest group maximum, or one over that of -inf: at least k scores are not below it."""
+    """Key of the k-th largest group maximum, at least one over that of -inf: at least k scores reach it."""
     g = tl.arange(0, GROUPS)
     keys = key(tl.load(tops + g, mask=g < tl.cdiv(vocab, GROUP), other=float("-inf")))
     low = tl.full((), LOWEST + 1, tl.int32)
@@ -176,7 +174,7 @@ def _bound(
 def _last_of_equals(
     scores: tl.tensor, candidates: tl.tensor, n: tl.tensor, cut: tl.tensor, wanted: tl.tensor, BLOCK: tl.constexpr
 ) -> tl.tensor:
-    """The token of the `wanted`-th candidate whose key is `cut`."""
+    """Token of the `wanted`-th candidate whose key is `cut`."""
     last = tl.full((), -1, tl.int32)
     met = tl.full((), 0, tl.int32)
     for start in range(0, n, BLOCK):
@@ -204,9 +202,9 @@ def cut(
     GROUPS: tl.constexpr,
     GROUP: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor, tl.tensor]:
-    """The filters of a row whose largest score is `top` > -inf and whose sum of exp(score - top) is `mass`.
+    """Filter a row whose largest score is `top` > -inf and whose sum of exp(score - top) is `mass`.
 
-    Returns how many candidates were listed, `cut` and `last` for `keeps`, and the mass of what is kept.
+    Returns the number of listed candidates, `cut` and `last` for `keeps`, and the mass of the kept tokens.
     """
     k = tl.load(integers + _TOP_K)
     top_p = tl.load(reals + _TOP_P)
@@ -216,14 +214,14 @@ def cut(
     if (k > 0) & (k <= tl.cdiv(vocab, GROUP)):
         floor = _bound(tops, k, vocab, high, GROUPS, GROUP)
     if top_p < 1.0:
-        # All tokens as improbable as this together weigh less than 1 - top_p; a little room is left for rounding.
-        # Top-k leaves a mass of at least 1 = exp(top - top).
+        # All tokens this improbable together weigh less than 1 - top_p, with room for rounding. Top-k leaves a mass of
+        # at least 1 = exp(top - top).
         log_mass = tl.where(k > 0, 0.0, tl.log(mass))
         floor = tl.maximum(floor, key(top + log_mass + tl.load(reals + _TAIL) - 0.01))
     else:
         floor = tl.maximum(floor, by_min_p)
     n, low = _gather(scores, best, candidates, floor, vocab, BLOCK)
-    # Mostly these are all of them: halving goes on in registers then.
+    # Mostly these are all candidates: bisection then runs in registers.
     keys, weights = _candidates(scores, candidates, tl.full((), 0, tl.int32), n, top, BLOCK)
     if k > 0:
         low = _kth(scores, candidates, n, k, top, low, high, keys, BLOCK)
@@ -232,7 +230,7 @@ def cut(
         if k > 0:
             mass = _mass_over(scores, candidates, n, top, low - 1, keys, weights, BLOCK)
         share = top_p * mass
-        # The smallest key over which there is less than the share; what has this key fills it up.
+        # The smallest key with a mass over it of less than the share; tokens with this key fill it up.
         while low < high:
             middle = _middle(low, high)
             if _mass_over(scores, candidates, n, top, middle, keys, weights, BLOCK) < share:

@@ -1,8 +1,8 @@
-"""A tree grows: the best candidates of a level are expanded, and in the end the best of all stay.
+"""Growth of a draft tree: the best candidates of a level are expanded, and the best of all form the draft.
 
-The dynamic tree of EAGLE-2 (Li et al. 2024) with a draft model in the place of its head. The value of a candidate is
-the product of the probabilities on its path, so it is never larger than its parent's: of equals the earlier one is
-taken, and with a node all nodes above it stay.
+The dynamic tree of EAGLE-2 (Li et al. 2024) with a draft model in place of its head. A candidate's value is the product
+of the probabilities on its path, never larger than its parent's. Of equals the earlier one is taken, so a node's
+ancestors are always in the draft.
 """
 
 import triton
@@ -44,7 +44,7 @@ def _expand(
     found = tl.sum(tl.where(rank[None, :] == k[:, None], i[None, :], 0), 1)
     node = 1 + level * WIDTH + k
     above = tl.load(path + found // WIDTH)
-    # What other threads of this program still read is written below.
+    # Write only after other threads of this program have read.
     tl.debug_barrier()
     tl.store(number + first + found, node)
     tl.store(tokens + node, tl.load(token + first + found))
@@ -100,7 +100,7 @@ def _settle(
     place = tl.sum(tl.where((rank[None, :] == node[:, None]) & taken[None, :], i[None, :], 0), 1)
     higher = tl.load(above + place, mask=there, other=-1)
     parent = tl.sum(tl.where((place[None, :] == higher[:, None]) & there[None, :], node[None, :], 0), 1)
-    # The nodes after the tree go on as a chain: passes have more rows than there are nodes.
+    # The nodes after the tree form a chain: passes have more rows than nodes.
     parent = tl.where(there, parent, tl.maximum(node - 1, 0))
     bits = tl.full((SLOTS,), 1, tl.int64) << node.to(tl.int64)
     steps = (node > 0).to(tl.int32)
@@ -123,7 +123,7 @@ def _settle(
 
 
 def expand(growth: Growth, rows: int) -> None:
-    """After `gather` for the `rows` nodes of the frontier, 1 or all: the best of what it found are the next one."""
+    """Expand the best candidates of the last `gather` as the next frontier; `rows` is that of `gather`, 1 or all."""
     width = growth.frontier
     _expand[(1,)](
         growth.value,
@@ -149,9 +149,9 @@ def expand(growth: Growth, rows: int) -> None:
 
 
 def settle(growth: Growth, state: VerifyState) -> None:
-    """Draft the best `limit` nodes of the pool, in the order in which they were found.
+    """Draft the best `limit` nodes of the pool, in the order of the pool.
 
-    Those whose value is 0 or below `least` are left out. `state.sure` gets the nodes' probabilities.
+    Nodes of a value of 0 or below `least` are left out. `state.sure` receives the nodes' probabilities.
     """
     _settle[(1,)](
         growth.value,

@@ -1,4 +1,4 @@
-"""State of a tree while a model drafts it, on the device."""
+"""State of a growing draft tree on the device."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -12,30 +12,27 @@ from specchat.engine.kernels.verify_state import BLOCK, VerifyState
 
 @dataclass(frozen=True)
 class Growth:
-    """A tree that grows level by level: a model runs over at most `width` nodes of each.
+    """Draft tree that grows level by level: a model runs over at most `width` nodes of each.
 
-    What may follow those are candidates, `width` after each node; all stand in the pool in the order in which they were
-    found. The best of a level are expanded: they are the frontier, over which the model runs next, and are numbered
-    then, from 1 on. Node 0 is the pending token.
+    Each of these nodes has `width` candidates, which go into the pool in order. The best of a level are expanded: they
+    are the frontier of the next model run, and are numbered from 1 on. Node 0 is the pending token.
 
     Attributes:
         best, best_id: float32 and int32 [width, blocks * width], the largest perturbed scores of each BLOCK tokens in
-            descending order, and their tokens. By `candidates.gather`, like the next one.
-        total: float32 [width, blocks], the sum of exp(score - largest) of each block.
+            descending order, and their tokens. From `candidates.gather`, like the next one.
+        total: float32 [width, blocks], sum of exp(score - largest) of each block.
         count: int32 [1], candidates in the pool.
-        value, probability: float32 [pool], of each candidate the product of the shares on its path, a share being the
-            softmax of the perturbed scores, and its probability without the noise.
-        token, above, number: int32 [pool], of each candidate its token, its parent's place in the pool (-1: node 0),
-            and its number (0: not expanded).
-        sure: float32 [levels], the largest value of each level.
+        value, probability: float32 [pool], a candidate's product of shares on its path, where a share is the softmax of
+            the perturbed scores, and its probability without noise.
+        token, above, number: int32 [pool], a candidate's token, its parent's index in the pool (-1: node 0), and its
+            number (0: not expanded).
+        sure: float32 [levels], largest value of each level.
         start: int32 [1], KV entry of the frontier's first node.
-        reached, place, ids, offsets: float32 and int32 [width], of each node of the frontier its value, its place in
-            the pool, its token, and its position less `start`.
-        limit, least: int32 and float32 [1], how many nodes stay in the end at most, and the value that they have at
-            least.
-        places: int32 [rows + 1], of each node that stayed its number here; 0 for one that no model ran over.
-        step: what `process` and `choose` read in the place of the step's own state: `fed` are the expanded nodes'
-            tokens, `depth` and `path` are the frontier's.
+        reached, place, ids, offsets: float32 and int32 [width], a frontier node's value, its index in the pool, its
+            token, and its position less `start`.
+        limit, least: int32 and float32 [1], most nodes of the draft, and their least value.
+        places: int32 [rows + 1], number of each draft node in this tree; 0 for one that no model ran over.
+        step: state for `process` and `choose`: `fed` are the expanded nodes' tokens, `depth` and `path` the frontier's.
     """
 
     best: Tensor
@@ -60,7 +57,7 @@ class Growth:
 
     @classmethod
     def create(cls, state: VerifyState, width: int, levels: int) -> Self:
-        """Buffers for trees of up to `levels` levels that follow the text of `state`; at most 62 nodes are expanded."""
+        """Allocate trees of up to `levels` levels after the text of `state`; at most 62 nodes are expanded."""
         device, blocks = state.fed.device, triton.cdiv(state.vocab, BLOCK)
         pool, nodes = width + width * width * (levels - 1), 1 + width * levels
 
@@ -101,11 +98,11 @@ class Growth:
 
     @property
     def frontier(self) -> int:
-        """Most nodes that are expanded of a level."""
+        """Most expanded nodes of a level."""
         return self.place.shape[0]
 
     def tensors(self) -> list[Tensor]:
-        """The part that the passes over a level advance."""
+        """Tensors that the passes over a level advance."""
         return [
             self.count,
             self.start,
@@ -118,7 +115,7 @@ class Growth:
         ]
 
     def begin(self) -> None:
-        """Nothing is drafted yet; the frontier is node 0."""
+        """Reset to an empty tree with node 0 as the frontier."""
         self.count.zero_()
         self.reached.fill_(1.0)
         self.place.fill_(-1)

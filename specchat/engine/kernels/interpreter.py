@@ -1,8 +1,8 @@
-"""Mends of Triton's interpreter, which lacks two things of a GPU: rows of a product that are alone, and bfloat16.
+"""Patches of Triton's interpreter, which lacks row-invariant products and correct bfloat16.
 
-The interpreter multiplies with numpy and so with a BLAS. Some of its kernels, those of OpenBLAS for AVX2 among them,
-sum a row in another order at another place in its block: no kernel's rows could be compared then. bfloat16 it keeps as
-uint16, multiplies as that, and cuts off instead of rounding.
+The interpreter multiplies with numpy and thus with a BLAS. Some BLAS kernels, such as OpenBLAS's for AVX2, sum a row in
+an order that depends on its place in the block, so that rows of kernels cannot be compared. bfloat16 is held as uint16,
+multiplied as integers, and truncated instead of rounded.
 """
 
 from typing import Any
@@ -12,25 +12,25 @@ import torch
 
 
 def rows_alone(a: np.ndarray, b: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """a @ b for a [rows, inner] and b [inner, columns], each element summed in `dtype` from the first of `inner` on."""
+    """Return a @ b for a [rows, inner] and b [inner, columns], each element summed in `dtype` in order of `inner`."""
     products: np.ndarray = np.multiply(a.T[:, :, None], b[:, None, :], dtype=dtype, order="C")
     summed: np.ndarray = products.sum(0)
     return summed
 
 
 def widened(bits: np.ndarray) -> np.ndarray:
-    """float32 of bfloat16 in uint16."""
+    """Convert bfloat16 in uint16 to float32."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def rounded(values: np.ndarray) -> np.ndarray:
-    """bfloat16 in uint16 of float32, rounded to the nearest, to the even one of two."""
+    """Convert float32 to bfloat16 in uint16, rounded to nearest even."""
     near = torch.from_numpy(np.array(values)).to(torch.bfloat16)
     return near.view(torch.int16).numpy().view(np.uint16)
 
 
 def complete() -> None:
-    """Give this process's interpreter both."""
+    """Patch the interpreter of this process."""
     import triton.language as tl
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 

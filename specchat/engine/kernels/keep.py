@@ -1,4 +1,4 @@
-"""After a step: the cache entries of the accepted nodes of a tree move to where a chain would have them."""
+"""After a step: moves the KV entries of a tree's accepted nodes to the positions of a chain."""
 
 import triton
 import triton.language as tl
@@ -20,7 +20,7 @@ def _keep(
     PADDED: tl.constexpr,
 ) -> None:
     accepted = tl.load(result)
-    # `commit` has counted the emitted tokens already.
+    # `commit` has already counted the emitted tokens.
     start = tl.load(length) - tl.load(result + 2)
     head = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
     first = (head * capacity + start) * DIM
@@ -29,7 +29,7 @@ def _keep(
         place = tl.load(kept + depth)
         if places is not None:
             place = tl.load(places + place)
-        # Never below `depth`: what is overwritten was moved before, or is no part of the path.
+        # Never below `depth`: an overwritten entry was moved before, or is not on the path.
         if place > depth:
             source = first + place * DIM + d
             target = first + depth * DIM + d
@@ -38,13 +38,12 @@ def _keep(
 
 
 def keep(keys: Tensor, values: Tensor, state: VerifyState, places: Tensor | None) -> None:
-    """After `commit`: the KV entries of the accepted nodes follow each other, from that of node 0 on.
+    """After `commit`, move the KV entries of the accepted nodes together, from that of node 0 on.
 
     Args:
-        keys, values: compute dtype [layers, kv, capacity, D]; before, node i has the i-th
-            entry after that of node 0.
-        places: int32 [rows + 1], numbers in this cache of the nodes, where they are not those of the step: none is less
-            than the node's depth, but 0 for a node that has no entries; the nodes after it have none either.
+        keys, values: compute dtype [layers, kv, capacity, D]; before, node i is the i-th KV entry after node 0.
+        places: int32 [rows + 1], the nodes' numbers in this cache if they differ from the step's: at least the node's
+            depth, or 0 for a node without KV entry; the nodes after it have none either.
     """
     layers, kv_heads, capacity, dim = keys.shape
     _keep[(layers, kv_heads)](

@@ -1,7 +1,7 @@
 """Counter-based noise on the device: the same (seed, position, stream, token) always gives the same number.
 
-SplitMix64, bit for bit as on the host (decoding/noise.py). So a number depends on nothing else: not on the device, on
-how many rows a step has, on replay, or on what was rejected before.
+SplitMix64, bit for bit as on the host (decoding/noise.py). A number depends on nothing else: not on the device, the
+rows of a step, replay, or earlier rejections.
 """
 
 import triton
@@ -25,7 +25,7 @@ def _mix(state: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def words(seed: tl.tensor, position: tl.tensor, stream: tl.tensor, tokens: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """The high and the low uint32 of the 64 bits for each of `tokens` int32 at an int32 position; `seed` int64."""
+    """High and low uint32 of the 64 bits for each of `tokens` int32 at an int32 position; `seed` int64."""
     key = _mix(seed.to(tl.uint64) + _GOLDEN)
     key = _mix(key + position.to(tl.uint64) * _GOLDEN + 1)
     key = _mix(key + tl.full((), stream, tl.uint64) * _GOLDEN + 2)
@@ -42,16 +42,16 @@ def gumbel(seed: tl.tensor, position: tl.tensor, stream: tl.tensor, tokens: tl.t
 
 @triton.jit  # type: ignore[untyped-decorator]
 def gumbel_of(high: tl.tensor, low: tl.tensor) -> tl.tensor:
-    """-log(E), E = -log(1 - w) exponential, w in (0, 1) of the 64 bits `high`, `low`.
+    """Gumbel noise -log(E), E = -log(1 - w) exponential, w in (0, 1) of the 64 bits `high`, `low`.
 
-    Below 1/2 w itself is rounded to float32, above it 1 - w is, so both ends keep 24 significant bits: the noise
-    reaches from -3.8 to 45 and no logarithm sees 0 or 1.
+    Below 1/2 w itself is rounded to float32, above it 1 - w, so both ends keep 24 significant bits: the noise ranges
+    from -3.8 to 45 and no logarithm gets 0 or 1.
     """
     near_one = high >= 0x80000000
     high = tl.where(near_one, high ^ 0xFFFFFFFF, high)
     low = tl.where(near_one, low ^ 0xFFFFFFFF, low)
     part = (high.to(tl.float32) * 4294967296.0 + low.to(tl.float32) + 0.5) * 5.421010862427522e-20
-    # log(1 - part) loses the digits that 1 - part rounds away; their share is known exactly (Kahan's log1p).
+    # log(1 - part) loses digits to rounding in 1 - part; the correction is exact (Kahan's log1p).
     rest = 1.0 - part
     lost = 1.0 - rest
     small = tl.where(lost == 0.0, part, -tl.log(rest) * (part / tl.where(lost == 0.0, 1.0, lost)))
@@ -60,12 +60,12 @@ def gumbel_of(high: tl.tensor, low: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def drafting(node: tl.tensor, by_blocks: tl.tensor) -> tl.tensor:
-    """The stream of a step's next token when `node` are drafted; TOKEN while none is, and where none is judged so."""
+    """Stream of a step's next token after `node` draft tokens: TOKEN for the first one and outside block acceptance."""
     return tl.where((by_blocks != 0) & (node > 0), LATER + node, TOKEN)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def uniform(seed: tl.tensor, position: tl.tensor, stream: tl.tensor, turn: tl.tensor) -> tl.tensor:
-    """One float32 strictly inside (0, 1) for a turn int32 at a position: the middle of one of 2**23 equal parts."""
+    """Uniform float32 strictly inside (0, 1) for a turn int32 at a position: the middle of one of 2**23 equal parts."""
     high, _ = words(seed, position, stream, turn)
     return ((high >> 9).to(tl.float32) + 0.5) * 1.1920928955078125e-07

@@ -1,4 +1,4 @@
-"""The residual stream takes in a sub-layer's output and is normed for the next one, in one launch."""
+"""Addition of a sub-layer's output to the residual stream and the next norm, in one launch."""
 
 import torch
 import triton
@@ -30,7 +30,7 @@ def _add_rms_norm(
     inside = column < hidden
     x = tl.load(residual + row * hidden + column, mask=inside, other=0.0)
     if SPLITS > 0:
-        # A skipped sub-layer leaves the partial sums of an earlier step behind.
+        # A skipped sub-layer leaves stale partial sums.
         left_out = 0
         if skip is not None:
             left_out = tl.load(skip)
@@ -73,17 +73,17 @@ def add_rms_norm(
     after: tuple[Tensor, float] | None = None,
     factor: float = 1.0,
 ) -> None:
-    """residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
+    """Compute residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
 
     RMSNorm(x) = x * rsqrt(mean(x^2) + eps) * weight, in float32 (Zhang and Sennrich 2019).
 
     Args:
         residual: float32 [R, H], changed in place.
-        partials: float32 [splits, R, H], the split sums of the product before; None adds nothing.
+        partials: float32 [splits, R, H], split sums of the previous product; None adds nothing.
         weight: any float dtype [H]; None copies the residual.
         out: compute dtype [R, H], written.
-        skip: int32 [1]; where it is not 0 the partial sums are old and nothing is added; the norm is still computed.
-        after: weight and eps of a norm of the summed product, before it is multiplied and added.
+        skip: int32 [1]; non-zero marks stale partial sums: only the norm is computed.
+        after: weight and eps of a norm of the summed product, before factor and addition.
 
     Raises:
         ModelError: H is over WIDEST.
@@ -104,7 +104,7 @@ def add_rms_norm(
         hidden,
         after and after[1],
         eps,
-        # Without one the kernel is compiled without the multiplication.
+        # A factor of 1 compiles without the multiplication.
         None if factor == 1 else factor,
         SPLITS=splits,
         COLUMNS=columns,
@@ -114,7 +114,7 @@ def add_rms_norm(
 
 
 def warps(columns: int) -> int:
-    """Warps for a row of `columns`: 16 numbers a thread where the row is wide enough."""
+    """Warps for a row of `columns`: 16 numbers a thread if the row is wide enough."""
     return min(16, max(1, columns // 512))
 
 
@@ -126,7 +126,7 @@ def reference_add_rms_norm(
     after: tuple[Tensor, float] | None = None,
     factor: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
+    """Residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
 
     def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

@@ -1,7 +1,7 @@
-"""Matrix products of up to 64 rows with dense or quantised weights: one kernel, whatever the number of rows.
+"""Matrix products of up to 64 rows with dense or quantised weights: one kernel for any number of rows.
 
-Rows go through the tensor cores in tiles of 16, padded, so one row takes the same instructions in the same order as
-sixteen; while the weights come from memory that costs nothing. More rows are more tiles against the same weights.
+Rows go through the tensor cores in padded tiles of 16, so one row takes the same instructions in the same order as
+sixteen. Padding is free while reading weights is the bottleneck. More rows are more tiles against the same weights.
 """
 
 from collections.abc import Iterator
@@ -133,24 +133,24 @@ def _store(
 
 
 def splits(weight: Weight) -> int:
-    """How many partial sums `multiply` leaves for `weight`: fixed by its shape, its format and its GPU."""
+    """Number of partial sums of `multiply` for `weight`, fixed by its shape, its format and its GPU."""
     return _tiling(weight).splits
 
 
 def multiply(
     x: Tensor, weight: Weight, bias: Tensor | None, out: Tensor, rows: int, skip: Tensor | None = None
 ) -> None:
-    """out[s, r] = the s-th partial sum of x[r] @ weight^T; their sum in index order is the product.
+    """Write out[s, r], the s-th partial sum of x[r] @ weight^T; their sum in index order is the product.
 
-    A 4-bit weight is float32(code * scale) rounded to the dtype of x, as bitsandbytes dequantises; an 8-bit one is
-    exact and its scale multiplies each partial sum.
+    A 4-bit weight is float32(code * scale) rounded to the dtype of x, as bitsandbytes dequantises. An 8-bit one is
+    exact, and its scale multiplies each partial sum.
 
     Args:
         x: bfloat16, float16, or float32 (the interpreter's) [>= rows, inputs].
         bias: float [outputs], added to the first partial sum.
         out: float32 [splits(weight), >= rows, outputs], written.
         rows: 1 to 64.
-        skip: int32 [1]; nothing is done where it is not 0.
+        skip: int32 [1]; non-zero skips the kernel.
 
     Raises:
         ModelError: the inputs are not a multiple of the weight's block, or the matrix has more than MATRIX values.
@@ -227,13 +227,13 @@ _OF_HOST = ContextVar("processors", default=PROCESSORS)
 
 
 def processors(device: torch.device) -> int:
-    """Multiprocessors of a GPU; PROCESSORS where kernels are interpreted."""
+    """Multiprocessors of a GPU; PROCESSORS if kernels are interpreted."""
     return _counted(device) if device.type == "cuda" else _OF_HOST.get()
 
 
 @contextmanager
 def as_with(count: int) -> Iterator[None]:
-    """Cut products in main memory as for a GPU of `count` multiprocessors."""
+    """Tile products in main memory as for a GPU of `count` multiprocessors."""
     token = _OF_HOST.set(count)
     try:
         yield

@@ -6,7 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 CHUNK = 16
-"""Heads whose squares are added at a time where all heads share a norm."""
+"""Heads whose squares are added at a time if all heads share a norm."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -44,7 +44,7 @@ def _rope_and_write(
     x = _summed(first, d, inside, stride_split, SPLITS)
     first_slot = tl.load(start)
     slot = first_slot + row
-    # Rows that pad a step out to its bucket may lie beyond the end of the cache.
+    # Rows that pad a step to its bucket may lie beyond the end of the cache.
     written = inside & (slot < capacity)
     if head >= heads + kv_heads:
         place = values + ((head - heads - kv_heads).to(tl.int64) * capacity + slot) * DIM + d
@@ -106,9 +106,9 @@ def rope_and_write(
     rows: int,
     skip: Tensor | None,
 ) -> None:
-    """Turn the fused product into rotated queries and cache entries (RoPE: Su et al. 2021).
+    """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
-    Row r is at position start + offsets[r] and becomes KV entry start + r; an entry beyond the cache is not written.
+    Row r is at position start + offsets[r] and becomes KV entry start + r; entries beyond the cache are not written.
 
     Args:
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
@@ -118,8 +118,8 @@ def rope_and_write(
         start: int32 [1], KV entry of the first row.
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
-        keys, values: compute dtype [kv, capacity, D], written at entries start .. start + rows - 1.
-        skip: int32 [1]; nothing is done where it is not 0.
+        keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1.
+        skip: int32 [1]; non-zero skips the kernel.
     """
     kv_heads, capacity, dim = keys.shape
     heads = query.shape[1]
@@ -152,7 +152,7 @@ def rope_and_write(
 
 
 def warps(together: bool) -> int:
-    """Warps of a program: one for a head, more where it reads all heads for their norm."""
+    """Warps of a program: one for a head, more if it reads all heads for their norm."""
     return 4 if together else 1
 
 

@@ -1,6 +1,6 @@
-"""Logits become scores: penalties, logit bias, temperature, and what each block of the vocabulary holds.
+"""Scores from logits: penalties, logit bias, temperature, and statistics of each block of the vocabulary.
 
-The reference is `Sampler.scores` of decoding/sampler.py, filters left out: those need the whole row (`choose`).
+The reference is `Sampler.scores` of decoding/sampler.py without filters, which need the whole row (`choose`).
 """
 
 import triton
@@ -75,7 +75,7 @@ def _process(
     s = tl.where(s == s, s, float("-inf"))
     if tl.load(integers + _PENALISED) != 0:
         count = tl.load(counts + token, mask=inside, other=0)
-        # A row is judged as if the drafted tokens of its path were part of the reply.
+        # A row is judged as if the draft tokens of its path were part of the reply.
         ahead = tl.load(path + at).to(tl.uint64) >> 1
         fed += 1
         while ahead != 0:
@@ -92,7 +92,7 @@ def _process(
         s += tl.load(bias + token, mask=inside, other=0.0)
     if not greedy:
         s = tl.div_rn(s, tl.load(reals + _TEMPERATURE))
-    # A bias or logit of +inf would make NaN further on, and -0.0 and 0.0 are one score.
+    # A bias or logit of +inf would make NaN later, and -0.0 and 0.0 are one score.
     s = tl.where(inside & (s == s), tl.minimum(s, 3.4028234663852886e38), float("-inf"))
     s = tl.where(s == 0.0, 0.0, s)
     scored = drafted + row
@@ -117,17 +117,17 @@ def _process(
 
 
 def process(logits: Tensor, state: VerifyState, first_row: int, scored: Scored, rows: int, columns: int) -> None:
-    """Penalties, bias and temperature for each row, and the statistics of each block of its vocabulary.
+    """Apply penalties, bias and temperature to each row, and compute the statistics of each block of its vocabulary.
 
-    Row r is the step's node n + r, n being first_row and what `state.node` holds: it chooses the token at position
-    length + 1 + depth[n + r], and for its penalties the drafted tokens of its path are generated ones. It goes into row
-    node + r of `scored`. NaN counts as -inf. Where the options ask for no filter, noise is added here already, on all
-    multiprocessors at once: `choose` then compares one candidate a block.
+    Row r is the step's node n + r, n = first_row + `state.node`. It chooses the token at position
+    length + 1 + depth[n + r], and its penalties count the draft tokens of its path. It goes into row node + r of
+    `scored`. NaN counts as -inf. Without filters noise is added here, on all multiprocessors at once, and `choose`
+    compares one candidate a block.
 
     Args:
         logits: float32 [R, V], V may be padded.
-        scored: written, `rows` rows of it.
-        columns: logits that belong to tokens; tokens from there up to state.vocab score -inf.
+        scored: `rows` rows of it are written.
+        columns: number of logits of tokens; tokens from there up to state.vocab score -inf.
     """
     _process[(rows, triton.cdiv(state.vocab, BLOCK))](
         logits,

@@ -1,4 +1,4 @@
-"""Values on their way from the host to a device."""
+"""Copies of values from the host to a device."""
 
 from collections.abc import Sequence
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def send(values: Sequence[int], to: Tensor) -> None:
-    """Copy values into a tensor from the device's next launch on; the host does not wait for it.
+    """Copy values into a tensor before the device's next launch, without waiting.
 
-    They go by pinned memory of their own, which torch does not reuse before the device has read it.
-    Pageable memory is read at once by some drivers only.
+    The copy uses its own pinned memory, which torch does not reuse before the device has read it. Only some drivers
+    read pageable memory at once.
     """
     to.copy_(torch.tensor(values, dtype=to.dtype, pin_memory=to.device.type == "cuda"), non_blocking=True)

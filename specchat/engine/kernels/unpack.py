@@ -1,11 +1,11 @@
-"""A tile of weights as the tensor cores take it, from each format; exactly as bitsandbytes dequantises."""
+"""Tiles of weights for the tensor cores, from each format; exactly as bitsandbytes dequantises."""
 
 import triton
 import triton.language as tl
 from triton import knobs
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
-"""True where kernels are interpreted, which cannot be done with assembly."""
+"""True if kernels are interpreted, which rules out assembly."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -28,10 +28,10 @@ def four_bit(
     WHOLE: tl.constexpr,
     TYPE: tl.constexpr,
 ) -> tl.tensor:
-    """TYPE [BN, BK]: code[nibble] * scale, a float32 product rounded once; zero beyond the matrix.
+    """Return code[nibble] * scale as TYPE [BN, BK], a float32 product rounded once; zero beyond the matrix.
 
-    `n` int32 [BN] are outputs, `k` the first input, a multiple of BLOCK; `table` is of `numbers(code)`; `scale_bytes`
-    uint32 [BN], or None, the quantised scales of the inputs from `k` on, the first in the lowest byte.
+    `n` int32 [BN] are outputs, `k` the first input, a multiple of BLOCK; `table` is `numbers(code)`; `scale_bytes`
+    uint32 [BN] or None are the quantised scales of the inputs from `k` on, the first in the lowest byte.
     """
     word = k // 8 + tl.arange(0, BK // 8)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
@@ -39,7 +39,7 @@ def four_bit(
     inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
     eights = packed.to(tl.pointer_type(tl.uint32))
     if WHOLE:
-        # Rows start at whole blocks of BK, which the compiler cannot know. With this hint it copies 16 bytes at a time.
+        # Rows start at whole blocks of BK. With this hint the compiler copies 16 bytes at a time.
         width = tl.multiple_of(inputs // 8, BK // 8)
         words = tl.load(eights + n[:, None] * width + word[None, :], eviction_policy="evict_first")
     else:
@@ -52,7 +52,7 @@ def four_bit(
     else:
         scale = tl.load(scales + where, mask=inside, other=0)
     if nested_code is not None:
-        # Two roundings, as bitsandbytes makes them: the launch forbids to fuse them.
+        # Two roundings, as in bitsandbytes: the launch disables fused multiply-add.
         if WHOLE:
             absmax, offset = tl.load(nested_absmax + (where >> 8)), tl.load(nested_offset + n)
         else:
@@ -73,9 +73,9 @@ def four_bit(
 def quantised_scales(
     scales: tl.tensor, n: tl.tensor, k: tl.tensor, inputs: tl.tensor, BLOCK: tl.constexpr
 ) -> tl.tensor:
-    """uint32 [BN]: the scales uint8 from that of input `k` on, the first in the lowest byte, as far as a word reaches.
+    """Scales uint8 from input `k` on as uint32 [BN], the first in the lowest byte, as far as a word reaches.
 
-    Words are copied to shared memory ahead, as single bytes cannot be.
+    Words can be prefetched to shared memory, single bytes cannot.
     """
     byte = n * (inputs // BLOCK) + k // BLOCK
     return tl.load(scales.to(tl.pointer_type(tl.uint32)) + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
@@ -83,7 +83,7 @@ def quantised_scales(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _by_address(words: tl.tensor, scale: tl.tensor, code: tl.tensor) -> tl.tensor:
-    """code[nibble] * scale float32 [..., 8] of each of the `words`: what `_by_bytes` rounds, plainly."""
+    """Return code[nibble] * scale float32 [..., 8] of each of the `words`: the reference that `_by_bytes` rounds."""
     # The high nibble of a byte is the even input.
     place = 4 * (tl.arange(0, 8) ^ 1)
     return tl.load(code + ((tl.expand_dims(words, 3) >> place) & 15).to(tl.int32)) * tl.expand_dims(scale, 3)
@@ -102,7 +102,7 @@ def numbers(code: tl.tensor) -> tl.tuple:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _by_bytes(words: tl.tensor, scale: tl.tensor, table: tl.tuple, TYPE: tl.constexpr) -> tl.tensor:
-    """code[nibble] * scale TYPE [..., 8] of each of the `words`, without a table in memory.
+    """Return code[nibble] * scale TYPE [..., 8] of each of the `words`, without a table in memory.
 
     The 16 products of a block's scale, rounded, stay in eight registers: their low bytes in four, their high bytes in
     four. A nibble's three low bits pick a byte of two registers, its high bit one of the two picked.
@@ -128,7 +128,7 @@ def _four(
     high0: tl.tensor, high1: tl.tensor, high2: tl.tensor, high3: tl.tensor,
     three: tl.tensor, fourth: tl.tensor,
 ) -> tuple[tl.tensor, tl.tensor]:  # fmt: skip
-    """Two pairs of values, of the four nibbles at the bottom of a word, in the order of their inputs."""
+    """Two pairs of values from the four lowest nibbles of a word, in the order of their inputs."""
     low = _bytes(_bytes(low0, low1, three), _bytes(low2, low3, three), fourth)
     high = _bytes(_bytes(high0, high1, three), _bytes(high2, high3, three), fourth)
     # The high nibble of a byte is the even input.
@@ -147,7 +147,7 @@ def _odd(low: tl.tensor, high: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _pair(low: tl.tensor, high: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
-    """uint32: float32 `low` in the low half and `high` in the high one, each rounded to TYPE."""
+    """Pack float32 `low` in the low half and `high` in the high half of uint32, each rounded to TYPE."""
     if INTERPRETED:
         low, high = low.to(TYPE).to(tl.uint16, bitcast=True), high.to(TYPE).to(tl.uint16, bitcast=True)
         both = low.to(tl.uint32) | (high.to(tl.uint32) << 16)
@@ -160,7 +160,7 @@ def _pair(low: tl.tensor, high: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
-    """uint32 of four of the eight bytes of `low` and `high`, each named by a nibble of `selector` from 0 to 7."""
+    """Pick four of the eight bytes of `low` and `high` as uint32, each by a nibble of `selector` from 0 to 7."""
     if INTERPRETED:
         both = low.to(tl.uint64) | (high.to(tl.uint64) << 32)
         found = (both >> (8 * (selector & 7))) & 255
@@ -176,9 +176,9 @@ def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _as_it_is(values: tl.tensor) -> tl.tensor:
-    """The `values`, behind what the compiler does not look through.
+    """Return the `values` through assembly that is opaque to the compiler.
 
-    It would see loads of 4 bytes and a join, and take operands for `mma` in an order for which there is no `ldmatrix`.
+    Otherwise it sees loads of 4 bytes and a join, and orders operands of `mma` in a way that has no `ldmatrix`.
     """
     if not INTERPRETED:
         values = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [values], values.dtype, False, 2)
@@ -196,7 +196,7 @@ def plain(
     WHOLE: tl.constexpr,
     TYPE: tl.constexpr,
 ) -> tl.tensor:
-    """TYPE [BN, BK] from int8 or float values: small integers are exact in any float type; zero beyond the matrix."""
+    """Return int8 or float values as TYPE [BN, BK], where small integers are exact; zero beyond the matrix."""
     column = k + tl.arange(0, BK)
     place = n[:, None] * inputs + column[None, :]
     if WHOLE:

@@ -1,6 +1,6 @@
-"""The state of verification on the device: the step's tokens and tree, the sampler's options, processed logits.
+"""State of verification on the device: the step's tokens and tree, sampling options, processed logits.
 
-All tensors are allocated once, for captured graphs hold their addresses; the host copies into them.
+All tensors are allocated once, because captured graphs hold their addresses; the host copies into them.
 """
 
 import math
@@ -18,27 +18,27 @@ from specchat.engine.kernels.transfer import send
 from specchat.engine.options import Acceptance, Sampling
 
 BLOCK = 4096
-"""Tokens of the vocabulary that one program of `scores.process` handles, and one pass of a loop in `choose`."""
+"""Tokens of the vocabulary for one program of `scores.process`, and for one loop iteration in `choose`."""
 GROUP = 128
-"""Tokens of which the largest score is kept: the k-th largest of these maxima bounds the k-th score from below."""
+"""Tokens of a group, which keeps its largest score: the k-th largest of these bounds the k-th score from below."""
 
 TEMPERATURE, REPETITION, PRESENCE, FREQUENCY, TOP_P, TAIL, LOG_MIN_P = range(7)
-"""Places in `VerifyState.reals`."""
+"""Indices in `VerifyState.reals`."""
 GREEDY, PENALISED, BIASED, TOP_K, FILTERED, RATIO, BY_BLOCKS = range(7)
-"""Places in `VerifyState.integers`."""
+"""Indices in `VerifyState.integers`."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Rows of processed logits and what is known of them; row r of every tensor belongs to one row of a step.
+    """Rows of processed logits and their statistics; row r of every tensor belongs to one row of a step.
 
     Attributes:
-        scores: float32 [R, columns], -inf where a token may not be chosen. By `process`, like the next ones.
+        scores: float32 [R, columns], -inf for tokens not allowed. From `process`, like the next ones.
         best, best_id: float32 and int32 [R, blocks], the largest score of each BLOCK tokens and its lowest token.
         total: float32 [R, blocks], the sum of exp(score - best) of each block.
         drawn, drawn_id: float32 and int32 [R, blocks], the largest score + noise of each block and its token.
         tops: float32 [R, groups], the largest score of each GROUP tokens.
-        candidates: int32 [R, columns], the tokens that filters look at. By `choose`, like the next ones.
+        candidates: int32 [R, columns], tokens that the filters read. From `choose`, like the next ones.
         kept, norm: int32 [R, 3] and float32 [R, 2], the distribution after filters: see `choose`.
 
     Rows may be longer than they need to be.
@@ -57,11 +57,11 @@ class Scored:
 
     @classmethod
     def create(cls, rows: int, columns: int, device: torch.device | str) -> Self:
-        """Buffers for `rows` rows of vocabularies up to `columns` tokens; 8 bytes a token and row."""
+        """Allocate `rows` rows of vocabularies up to `columns` tokens; 8 bytes a token and row."""
         blocks = triton.cdiv(columns, BLOCK)
 
         def aligned(width: int) -> int:
-            # Triton compiles another kernel, that may round otherwise, where a row does not start at 16 bytes.
+            # Triton compiles another kernel, which may round differently, for rows that do not start at 16 bytes.
             return width + -width % 16
 
         def reals(width: int) -> Tensor:
@@ -84,27 +84,27 @@ class Scored:
         )
 
     def row(self, index: int) -> Self:
-        """Row `index` alone, in the same memory."""
+        """Return row `index` alone, in the same memory."""
         return type(self)(*(tensor[index : index + 1] for tensor in vars(self).values()))
 
 
 @dataclass(frozen=True)
 class VerifyState:
-    """The state of a reply on the device.
+    """State of a reply on the device.
 
     Attributes:
-        fed: int32 [rows + 1], the pending token, which is node 0, then the drafted ones: nodes 1, 2, ...
-        parents: int32 [rows + 1], the node that each node follows, an earlier one; -1 for node 0.
+        fed: int32 [rows + 1], the pending token as node 0, then the draft tokens as nodes 1, 2, ...
+        parents: int32 [rows + 1], each node's parent, an earlier node; -1 for node 0.
         depth: int32 [rows + 1], nodes above each node; node i is at position length + depth[i].
-        path: int64 [rows + 1], bit j of path[i] is set where node j is node i or above it.
-        drafted: int32 [1], how many are drafted; rows after them count for nothing.
-        length: int32 [1], valid entries of the target's cache: the committed tokens but the pending one.
-        node: int32 [1], how many tokens the step has drafted so far; 0 while it verifies.
-        sure: float32 [rows], the probability of each drafted token, by `choose`.
-        reals, integers: float32 [8] and int32 [8], the sampler's options at the places named above.
+        path: int64 [rows + 1], bit j of path[i] is set if node j is node i or its ancestor.
+        drafted: int32 [1], number of draft tokens; rows after them are ignored.
+        length: int32 [1], valid KV entries of the target: the committed tokens but the pending one.
+        node: int32 [1], tokens drafted so far in this step; 0 while it verifies.
+        sure: float32 [rows], probability of each draft token, from `choose`.
+        reals, integers: float32 [8] and int32 [8], sampling options at the indices above.
         seed: int64 [1].
         in_prompt: uint8 [vocab], 1 where a token is in the prompt.
-        counts: int32 [vocab], how often a token was generated.
+        counts: int32 [vocab], occurrences of a token in the reply.
         bias: float32 [vocab].
         eos: int32 [END_TOKENS], padded with -1.
         result: int32 [3 + 2 * (rows + 1)], accepted, tested, emitted, the emitted tokens, and from `kept` on node 0 and
@@ -131,7 +131,7 @@ class VerifyState:
 
     @classmethod
     def create(cls, vocab: int, max_rows: int, device: torch.device | str) -> Self:
-        """State for a vocabulary of `vocab` tokens and steps of up to `max_rows` rows: a chain, greedy, coupled."""
+        """Allocate state for a vocabulary of `vocab` tokens and `max_rows` rows a step: a chain, greedy, coupled."""
 
         def zeros(size: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(size, device=device, dtype=dtype)
@@ -162,15 +162,15 @@ class VerifyState:
 
     @property
     def kept(self) -> Tensor:
-        """The nodes of `result`: int32 [rows + 1]."""
+        """Nodes of `result`: int32 [rows + 1]."""
         return self.result[3 + self.fed.shape[0] :]
 
     def set_tree(self, parents: Sequence[int]) -> None:
-        """The drafted nodes hang together so from the next launch on; the host does not wait for it.
+        """Set the draft tree from the next launch on, without waiting.
 
         Args:
-            parents: of the nodes 1, 2, ...; the nodes after those follow each other, so that nothing makes a chain. The
-                nodes that follow the same one have different tokens.
+            parents: parents of the nodes 1, 2, ...; the nodes after those form a chain, so that () is a chain. Siblings
+                have different tokens.
         """
         nodes = self.fed.shape[0]
         above = [-1, *parents, *range(len(parents), nodes - 1)]
@@ -182,11 +182,11 @@ class VerifyState:
             send(values, held)
 
     def tensors(self) -> list[Tensor]:
-        """The part that a step changes."""
+        """Tensors that a step changes."""
         return [self.fed, self.drafted, self.length, self.node, self.counts, self.result]
 
     def set_sampling(self, sampling: Sampling) -> None:
-        """The options from the next step on."""
+        """Set the sampling options from the next step on."""
         s = sampling
         tail = math.log((1.0 - s.top_p) / self.vocab) if s.top_p < 1.0 else -math.inf
         log_min_p = math.log(s.min_p) if s.min_p > 0.0 else -math.inf
@@ -205,12 +205,12 @@ class VerifyState:
         self.seed.fill_((s.seed + 2**63) % 2**64 - 2**63)
 
     def set_acceptance(self, acceptance: Acceptance) -> None:
-        """How drafted tokens are judged from the next step on; must be set before they are drafted."""
+        """Set the acceptance of draft tokens from the next step on, before any are drafted."""
         self.integers[RATIO].fill_(int(acceptance != "coupled"))
         self.integers[BY_BLOCKS].fill_(int(acceptance == "block"))
 
     def begin(self, prompt: Sequence[int], eos: Iterable[int]) -> None:
-        """A reply to `prompt` starts; the last token of it is pending.
+        """Start a reply to `prompt`, whose last token is pending.
 
         Raises:
             ModelError: more than END_TOKENS end-of-text tokens.
@@ -228,7 +228,7 @@ class VerifyState:
         self.place(prompt, len(prompt))
 
     def place(self, committed: Sequence[int], prompt: int) -> None:
-        """Set the text back to `committed`, the first `prompt` tokens of which are the prompt's."""
+        """Reset the text to `committed`, the first `prompt` tokens of which are the prompt's."""
         generated = torch.tensor(committed[prompt:], dtype=torch.int64)
         self.counts.copy_(torch.bincount(generated, minlength=self.vocab).to(torch.int32))
         self.length.fill_(len(committed) - 1)

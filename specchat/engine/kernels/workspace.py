@@ -14,11 +14,11 @@ from specchat.engine.gpu_shapes import SPLIT, WIDEST_HEAD
 class Workspace:
     """Partial sums between the two launches, shared by all layers: one set for each (split, row, head).
 
-    A layer of fewer or narrower heads uses the first part of each.
+    A layer of fewer or narrower heads uses the beginning of each.
 
     `best` float32 [splits, R, heads], the largest score times log2(e); `total` float32 [splits, R, heads], the sum of
-    exp2(score - best); `mixed` float32 [splits, R, heads, D], the values weighted with it, not yet divided by it;
-    `split`, the cache entries of one.
+    exp2(score - best); `mixed` float32 [splits, R, heads, D], the weighted values before division by `total`; `split`
+    is the number of KV entries of a split.
     """
 
     best: Tensor
@@ -30,7 +30,7 @@ class Workspace:
 def workspace(
     rows: int, heads: int, dim: int, capacity: int, device: torch.device | str, split: int = SPLIT
 ) -> Workspace:
-    """Buffers for steps of at most `rows` rows over a cache of `capacity` entries; 4 * D + 8 bytes a set.
+    """Allocate buffers for steps of up to `rows` rows over a cache of `capacity` positions; 4 * D + 8 bytes a set.
 
     `split` is a multiple of 64.
 
@@ -47,5 +47,5 @@ def workspace(
 
 
 def padded(dim: int) -> int:
-    """Columns of a head in a tile: a power of two, and 16 at least for the tensor cores."""
+    """Columns of a head in a tile: a power of two, at least 16 for the tensor cores."""
     return max(16, int(triton.next_power_of_2(dim)))

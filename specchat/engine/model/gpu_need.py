@@ -8,13 +8,13 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Attention, Matrix
 
 SCORES = 4
-"""Arrays of 4 bytes a row and token that verifying keeps: scores and candidates, of target and draft."""
+"""Arrays of 4 bytes a row and token for verification: scores and candidates, of target and draft."""
 TOKEN = 9
-"""Bytes a token of the vocabulary that penalties and bias take."""
+"""Bytes a token of the vocabulary for penalties and bias."""
 
 
 def unsupported(config: ModelConfig) -> str:
-    """The reason why the GPU kernels do not take a model, in words; empty if they take it."""
+    """Reason why the GPU kernels cannot run a model, in words; empty if they can."""
     return next(_reasons(config), "")
 
 
@@ -51,10 +51,10 @@ def _normed_alike(mixer: Attention) -> bool:
 
 
 def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:
-    """Bytes of what a pass writes, as `device.buffers` makes it, and of the tables that turn queries and keys.
+    """Bytes of the outputs of a pass, as in `device.buffers`, and of the rope tables.
 
-    `head` has the rows that there are; `bits` a value are those of each matrix, the head's among them; the cache has
-    `capacity` positions.
+    `head` has the rows of the draft vocabulary, if any; `bits` are those a value of each matrix, including the head;
+    the cache has `capacity` positions.
     """
     recipe = config.recipe
     mixers = [layer.mixer for layer in recipe.layers]
@@ -63,7 +63,7 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
         outputs = sum(matrix.outputs)
         return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
 
-    # Layers take turns in what is as large as the largest of them needs.
+    # Layers share buffers as large as the largest of them needs.
     summed = [max(map(partials, alike)) for alike in zip(*(layer.products for layer in recipe.layers), strict=True)]
     mixed, act = max(m.heads * m.head_dim for m in mixers), max(layer.feed.width for layer in recipe.layers)
     active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
@@ -76,5 +76,5 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
 
 
 def verifying(config: ModelConfig) -> int:
-    """Bytes that judging drafts takes, for the target alone."""
+    """Bytes for verification of drafts, for the target alone."""
     return config.vocab * (4 * SCORES * shapes.VERIFY_ROWS + TOKEN)

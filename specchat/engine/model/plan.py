@@ -1,4 +1,4 @@
-"""How much memory a pair will take, worked out from its shapes before anything is loaded."""
+"""Memory estimate of a pair from its shapes, before anything is loaded."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,29 +18,28 @@ from specchat.engine.recipe import Matrix
 Place = Literal["cpu", "cuda"]
 GIB = 1 << 30
 SPARE = 0.05
-"""Part of the memory that is left free: allocators round up, and the estimate is good to 5 %."""
+"""Fraction of memory left free: allocators round up, and the estimate is good to 5 %."""
 DEFAULT_CONTEXT = 8192
-"""Tokens a cache is made for where the pair does not say: published contexts of 128 k would take all memory."""
+"""Default tokens of cache: published contexts of 128 k would take all memory."""
 LEAST_CONTEXT = 1024
-"""No smaller context is proposed: too little of a chat would fit."""
+"""Least context to propose: too little of a chat would fit into a smaller one."""
 CONTEXT_STEP = 256
 
 HEAD: Quant = "int8"
-"""How the head of a quantised draft is kept: 4 bits would blur what it chooses."""
+"""Format of a quantised draft's head: 4 bits would blur its choice."""
 GPU_RUNTIME = 256 << 20
-"""What CUDA takes beside tensors once a pair runs: modules, loaded at their first launch, and captured graphs, of which
-each node keeps a kernel's arguments. Estimated, not measured; 5 % of a GPU of 8 GB would hold less than that."""
+"""Bytes of CUDA beside tensors for a running pair: modules, loaded at their first launch, and captured graphs, in which
+each node holds a kernel's arguments. Estimated, not measured; 5 % of a GPU of 8 GB would be less."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model as it is to be loaded; `fixed` says that the checkpoint itself is quantised so.
+    """A model and the formats to load it in; with `fixed` the checkpoint itself is quantised to `quant`.
 
-    `nested` tells whether the scales of 4-bit weights are quantised themselves; on the CPU they never are. `half` says
-    that the CPU keeps the dense weights in 16 bits, as the checkpoint has them. `head` is how the head is kept on a
-    GPU, beside a dense embedding; None is dense, as every target's is. `chosen` says that nobody asked for `quant`,
-    which then is for a GPU alone. `head_rows` are the rows of the head where not each token has one. `threads` are
-    those that a compiled pass on the CPU may have; 0 where there is none.
+    `nested` means that the scales of 4-bit weights are quantised too, never on the CPU. `half` means that the CPU holds
+    dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
+    None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
+    head with a draft vocabulary. `threads` are those of a compiled pass on the CPU; 0 without one.
     """
 
     config: ModelConfig
@@ -56,21 +55,21 @@ class Model:
 
     @property
     def compiled(self) -> bool:
-        """Whether a compiled pass runs the model; on the CPU it is the reference otherwise."""
+        """True if a compiled pass runs the model; otherwise the reference does on the CPU."""
         return self.place == "cpu" and self.threads > 0 and fills_vectors(self.config)
 
     @property
     def head_matrix(self) -> Matrix:
-        """The matrix that gives logits, of the rows that it has."""
+        """Output matrix, with the rows of the draft vocabulary if there is one."""
         head = self.config.recipe.head
         return replace(head, outputs=(self.head_rows,)) if self.head_rows else head
 
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one model. `workspace` is what a step takes besides, or loading the largest matrix if that is more.
+    """Bytes of one model. `workspace` is for a step, or for loading the largest matrix if that is more.
 
-    `shared` is the part of it that models on one device use in turn.
+    `shared` is its part that models on one device use in turn.
     """
 
     weights: int
@@ -85,10 +84,10 @@ class Need:
 
 @dataclass(frozen=True)
 class Plan:
-    """A pair with `context` tokens of cache in each model, and what that takes.
+    """A pair with `context` tokens of cache in each model, and its memory.
 
-    `processors` are the multiprocessors of the GPU, by which products are cut up; `besides` are the bytes that
-    trained heads take where the target is.
+    `processors` are the GPU's multiprocessors, which determine the tiling of products; `besides` are the bytes of
+    trained heads on the target's device.
     """
 
     target: Model
@@ -102,7 +101,7 @@ class Plan:
         return (self.target, self.draft) if self.draft else (self.target,)
 
     def need(self, place: Place) -> Need:
-        """The memory of all models on `place`."""
+        """Memory of all models on `place`."""
         needs = [need(model, self.context, self.processors) for model in self.models if model.place == place]
         weights, cache = sum(n.weights for n in needs), sum(n.cache for n in needs)
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
@@ -113,7 +112,7 @@ class Plan:
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
 
     def on(self, place: Place) -> "Plan":
-        """The same with both models on `place`."""
+        """Return the plan with both models on `place`."""
         moved = replace(self.draft, place=place) if self.draft else None
         if moved and moved.chosen and place == "cpu":
             moved = replace(moved, quant=None, head=None, chosen=False)
@@ -121,24 +120,24 @@ class Plan:
 
 
 def context_of(config: ModelConfig, asked: int | None) -> int:
-    """Tokens of a cache where a pair asks for so many, or does not say."""
+    """Tokens of cache for a pair that requests `asked` tokens, or the default."""
     return min(asked, config.longest) if asked else min(DEFAULT_CONTEXT, config.context)
 
 
 def shortened(asked: int | None, longest: int, label: str) -> str:
-    """That the model called `label` cannot hold what is asked for, in a sentence; empty where it can."""
+    """Message that the model `label` cannot hold the requested context; empty if it can."""
     if asked is None or asked <= longest:
         return ""
     return f"context = {asked} is more than {label} can hold: it is run with {longest} tokens, its longest."
 
 
 def plan(target: Model, draft: Model | None, context: int, processors: int = PROCESSORS) -> Plan:
-    """A plan whose context is no longer than the target's own."""
+    """Plan a pair with a context of at most the target's own."""
     return Plan(target, draft, min(context, target.config.longest), processors)
 
 
 def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
-    """Bytes that `model` takes with a cache of `context` tokens, on a GPU of so many multiprocessors."""
+    """Memory of `model` with a cache of `context` tokens, on a GPU of `processors` multiprocessors."""
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + PASS_ROWS, CACHE_BLOCK)
@@ -154,15 +153,15 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
 
 
 def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
-    """Whether the models fit what is free on each device, in bytes; None is not known, and is taken to be enough."""
+    """True if the models fit the free bytes of each device; None is unknown, and counts as enough."""
     return not list(_lacking(plan, available))
 
 
 def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> None:
-    """Pass when the pair called `name` fits the free bytes of each device.
+    """Check that the pair `name` fits the free bytes of each device.
 
     Raises:
-        EngineError: "memory": it does not; with the numbers and the nearest setting that does.
+        EngineError: "memory": it does not; with the numbers and the nearest setting that fits.
     """
     for place in _lacking(plan, available):
         needed, free = plan.need(place), available[place] or 0
@@ -177,7 +176,7 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
 
 
 def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
-    """The setting nearest to those of `plan` that fits, as advice in a sentence."""
+    """Advice in a sentence: the nearest setting to `plan` that fits."""
     for changed, words in _alternatives(plan):
         if fits(changed, available):
             return f"It fits with {words}."
@@ -185,7 +184,7 @@ def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
 
 
 def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
-    """Other settings, nearest first: a smaller context, fewer bits, the CPU."""
+    """Yield other settings, nearest first: a smaller context, fewer bits, the CPU."""
     for context in range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP):
         yield replace(plan, context=context), f"context = {context}"
     context = min(plan.context, LEAST_CONTEXT)
@@ -210,7 +209,7 @@ def _fewer_bits(plan: Plan) -> Iterator[tuple[Plan, str]]:
 
 
 def _quantised(model: Model, quant: Quant) -> Model | None:
-    """`model` with fewer bits a weight; None where that is not possible."""
+    """Return `model` with fewer bits a weight; None if that is impossible."""
     wider = model.quant is None or (model.quant == "int8" and quant == "nf4")
     if model.fixed or not wider:
         return None
@@ -218,12 +217,12 @@ def _quantised(model: Model, quant: Quant) -> Model | None:
 
 
 def quantised(draft: Model, quant: Quant) -> Model:
-    """`draft` quantised while it is loaded; on a GPU with its head, which a pass reads as it reads the layers."""
+    """Return `draft` quantised at load; on a GPU with its head, which a pass reads as it reads the layers."""
     return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
 
 
 def _kept(quant: Quant | None, inputs: int) -> Quant | None:
-    """How a matrix of so many inputs lies in memory; None is dense, as are 4 bits in blocks that go on across rows."""
+    """Format of a matrix with `inputs` columns; None is dense, also for 4 bits in blocks that would cross rows."""
     return None if quant in ("nf4", "fp4") and inputs % BLOCK else quant
 
 
@@ -238,7 +237,7 @@ def _weights(model: Model) -> int:
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
-    """Outputs that there are weights for: the compiled pass fills its vectors up."""
+    """Rows of weights: the compiled pass pads them to whole vectors."""
     return LANES * panels_for(sum(matrix.outputs)) if model.compiled else sum(matrix.outputs)
 
 
@@ -251,7 +250,7 @@ def _matrix(model: Model, matrix: Matrix) -> int:
         return outputs * inputs + 4 * outputs
     blocks = inputs // BLOCK
     packed, scales = outputs * inputs // 2, outputs * blocks
-    # `quantise.fused` drops the nesting where a part does not fill its last block of scales.
+    # `quantise.fused` drops the nesting if a part does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for part in matrix.outputs[:-1])
     if on_cpu or not model.nested or not aligned:
         return packed + 4 * scales

@@ -1,4 +1,4 @@
-"""How many rows a pass takes, and the products of heads."""
+"""Numbers of rows of a pass, and the products of heads."""
 
 import warnings
 from collections.abc import Callable
@@ -10,27 +10,27 @@ from torch.nn.functional import linear
 from specchat.engine.out_of_memory import ran_out
 
 TILE = 16
-"""Rows of a verify pass at most."""
+"""Most rows of a verify pass."""
 PREFILL_ROWS = 128
-"""Rows of any pass at most."""
+"""Most rows of any pass."""
 
 HALF_ERROR = 2.0**-25
 SHARED = 1 << 19
-"""Weights of a matrix that is worth the start of several threads."""
+"""Least weights of a matrix for several threads."""
 SLAB = 1 << 20
-"""Weights that are looked at together."""
+"""Weights that are compared at a time."""
 
 Product = Callable[[Tensor], Tensor]
 
 
 class Linear:
-    """y = x W^T + b for x float32 [rows, inputs], for drafting: rows may depend on each other, as no text does on them.
+    """y = x W^T + b for x float32 [rows, inputs], for drafting alone: rows may depend on each other.
 
-    On the processor a matrix that float16 holds is kept so, half the bytes; on a GPU all are kept as bfloat16.
+    On the CPU a matrix that float16 can represent is held in float16, half the bytes; on a GPU always in bfloat16.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """`weight` float32 or, on a GPU, bfloat16 [outputs, inputs], `bias` float32 [outputs].
+        """Initialise with `weight` float32 or, on a GPU, bfloat16 [outputs, inputs], and `bias` float32 [outputs].
 
         Raises:
             MemoryError, RuntimeError: memory ran out (`out_of_memory.ran_out`).
@@ -52,7 +52,7 @@ class Linear:
 
 
 def _narrow(weight: Tensor, bias: Tensor | None) -> Product:
-    """Weights, inputs and results in bfloat16."""
+    """Product with weights, inputs and results in bfloat16."""
     narrow = weight.bfloat16()
 
     def product(x: Tensor) -> Tensor:
@@ -63,14 +63,14 @@ def _narrow(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def _half(weight: Tensor, bias: Tensor | None) -> Product | None:
-    """FBGEMM: weights packed as float16, inputs and sums float32; None where this torch has none.
+    """FBGEMM product: weights packed as float16, inputs and sums float32; None if this torch lacks FBGEMM.
 
-    A large matrix is shared by threads: the same arithmetic, in a call that costs more.
+    Threads share a large matrix, by the same arithmetic in a call that costs more.
     """
     x = torch.zeros(1, weight.shape[1])
     try:
         with warnings.catch_warnings():
-            # They say once that they are deprecated.
+            # They warn once of their deprecation.
             warnings.simplefilter("ignore")
             if torch.get_num_threads() > 1 and weight.numel() >= SHARED:
                 shared = torch.ops.quantized.linear_prepack_fp16(weight, bias)
@@ -88,6 +88,6 @@ def _half(weight: Tensor, bias: Tensor | None) -> Product | None:
 
 
 def fits_half(weight: Tensor) -> bool:
-    """Whether float16 holds a matrix: exactly, or but for bits of bfloat16 below 2**-25."""
+    """True if float16 can represent a matrix: exactly, or but for bits of bfloat16 below 2**-25."""
     slabs = weight.split(max(1, SLAB // weight.shape[1]))
     return all(bool((slab.half().float() - slab).abs().max() <= HALF_ERROR) for slab in slabs)
