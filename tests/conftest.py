@@ -30,7 +30,7 @@ LONG = (
     "tests/device/test_prepare.py",
     "tests/device/test_draft_vocabulary.py",
     "tests/device/test_session.py",
-    "tests/device/test_on_host.py",
+    "tests/device/test_beside.py",
     "tests/engine/test_memory.py",
 )
 """Files whose few tests take long: who came to one of them last would end alone.

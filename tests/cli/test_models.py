@@ -200,7 +200,7 @@ def test_the_list_tells_size_fit_strategies_and_licence(run: Run, tmp_path: Path
 
 def test_a_pair_a_found_model_and_a_repository_are_shown(run: Run) -> None:
     shown = run("models", "show", "demo").stdout
-    assert "strategies    plain, auto, draft" in shown
+    assert "strategies    plain, auto, cascade, draft" in shown
     assert "licence       apache-2.0" in shown
     assert "turn end      <|end|>" in shown
     assert "system prompt has a role of its own" in shown

@@ -265,8 +265,9 @@ def test_the_last_token_is_a_bonus_where_nothing_was_refused(
         path=tuple(range(1, accepted + 1)),
         draft_ms=0.0,
         verify_ms=0.0,
+        sources=("draft",),
     )
-    assert [source(stepped, at, "draft") for at in range(len(tokens))] == [*["draft"] * accepted, last]
+    assert [source(stepped, at) for at in range(len(tokens))] == [*["draft"] * accepted, last]
 
 
 # The yardstick

@@ -300,7 +300,7 @@ def test_a_reply_that_was_cut_goes_on_to_the_same_text(text: str, stops: tuple[s
     assume(not any(cut.push(token, "plain") for token in tokens[:at]))
     cut.finish(complete=False)
     rest = reply_text(PIECES, stops)
-    rest.go_on(cut.written, tokens[:at])
+    rest.resume(cut.written, tokens[:at])
     written = next((n for n, token in enumerate(tokens[at:], at + 1) if rest.push(token, "plain")), len(tokens))
     rest.finish()
     assert written == wanted

@@ -158,7 +158,9 @@ class Rotation:
         sizes = (heads * dim, kv * dim) if together else (dim, dim)
         of_query, of_key = (1 + random(size, seed=seed).to(dtype) / 4 for seed, size in enumerate(sizes))
         self.norms = (of_query, of_key) if normed else (None, None)
-        self.cos, self.sin = (t.to(DEVICE) for t in tables(config(heads, kv, dim).rope, dim, CAPACITY))
+        self.cos, self.sin = (
+            t.to(DEVICE) for t in tables(config(heads, kv, dim).recipe.layers[0].mixer.rope, dim, CAPACITY)
+        )
 
     def run(
         self, length: int, offsets: list[int], first: int = 0, skip: Tensor | None = None

@@ -51,7 +51,10 @@ class HeadCache:
 
     def rotation(self, positions: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of positions."""
-        cos, sin = (table[positions] for table in self.rotations)
+        if isinstance(positions, slice):
+            cos, sin = (table[positions] for table in self.rotations)
+        else:
+            cos, sin = (table.index_select(0, positions) for table in self.rotations)
         return cos, sin
 
     def write(self, first: int, key: Tensor, value: Tensor) -> int:
