@@ -8,8 +8,9 @@ from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import silu
 
+from specchat.engine.model.norm import normed
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
 
@@ -76,8 +77,8 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
     """Root mean square norm of each `of.size` values of x [..., values]; x itself without a norm."""
     if of is None:
         return x
-    sized = x.unflatten(-1, (-1, of.size))
-    return rms_norm(sized, (of.size,), tensors.vector(f"{of.name}.weight"), of.eps).flatten(-2)
+    sized, weight = x.unflatten(-1, (-1, of.size)), tensors.vector(f"{of.name}.weight")
+    return normed(sized, weight * of.size**0.5, weight.new_full((1,), (of.size * of.eps) ** 0.5)).flatten(-2)
 
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
