@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -50,6 +51,10 @@ def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...
 # Triton's decorator decides at import.
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
+
+# A shell's background job ignores it, and so would every process that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Else every process of the tests compiles for seconds.
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))

@@ -74,8 +74,7 @@ class Terminal:
     def __init__(self, *command: str) -> None:
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            for number in (signal.SIGINT, signal.SIGHUP):  # who runs the tests in the background may ignore them
-                signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored
             os.chdir(ROOT)
             os.environ.update(TERM="xterm-256color", COLUMNS="120", LINES="36")
             os.execv(command[0], command)
