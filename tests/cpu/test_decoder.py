@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +17,9 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.tree_layout import Layout, Levels, depth_first
-from specchat.engine.model.vectors import fits
+from specchat.engine.model.vectors import fits, unsupported
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Attention
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint
@@ -216,6 +218,24 @@ def test_shapes_that_fill_no_vectors_go_to_the_reference(
     opened = Checkpoint.open(checkpoint(tmp_path / "m", model_type="qwen3", num_key_value_heads=2, **changes))
     assert fits(opened.config) is compiled
     assert isinstance(host_model(opened), CpuDecoder if compiled else ReferenceDecoder)
+
+
+WIDER: dict[str, Callable[[Attention], Attention]] = {
+    "a part of each head": lambda m: replace(m, rope=m.rope and replace(m.rope, width=16)),
+    "to later tokens": lambda m: replace(m, causal=False),
+    "one of all heads": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, size=2 * m.head_dim)),
+    "unlike eps": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, eps=1e-3)),
+}
+
+
+@pytest.mark.parametrize("feature", WIDER)
+def test_features_that_the_pass_lacks_are_told_before_it_reads(feature: str, tmp_path: Path) -> None:
+    """It would compute something else: its descriptors have no column for them."""
+    recipe = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILY["qwen3"])).config.recipe
+    first, *others = recipe.layers
+    changed = replace(first, mixer=WIDER[feature](first.mixer))
+    assert not unsupported(recipe)
+    assert feature in unsupported(replace(recipe, layers=(changed, *others)))
 
 
 def test_a_draft_vocabulary_leaves_the_others_out(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from math import prod
 
 from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.features import uncompiled
 from specchat.engine.recipe import Attention, Matrix
 
 SCORES = 4
@@ -20,7 +21,7 @@ def unsupported(config: ModelConfig) -> str:
 
 def _reasons(config: ModelConfig) -> Iterator[str]:
     recipe = config.recipe
-    mixers, feeds = [layer.mixer for layer in recipe.layers], [layer.feed for layer in recipe.layers]
+    mixers = [layer.mixer for layer in recipe.layers]
     matrices = recipe.embed, recipe.head, *recipe.matrices
     sizes = (
         (recipe.hidden, shapes.WIDEST, "hidden states of {} values"),
@@ -32,13 +33,11 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     for has, most, feature in sizes:
         if has > most:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
-    features = {
-        "sliding windows shorter than the context": any(0 < mixer.window < config.longest for mixer in mixers),
-        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
-        "unlike norms of queries and keys": not all(_normed_alike(mixer) for mixer in mixers),
-        "another activation than silu": any(feed.activation != "silu" for feed in feeds),
-    }
-    yield from (f"{feature}: not in the GPU kernels yet" for feature, there in features.items() if there)
+    if any(0 < mixer.window < config.longest for mixer in mixers):
+        yield "sliding windows shorter than the context: not in the GPU kernels yet"
+    if not all(map(_normed_alike, mixers)):
+        yield "unlike norms of queries and keys: not in the GPU kernels yet"
+    yield from (f"{feature}: not in the GPU kernels yet" for feature in uncompiled(recipe))
 
 
 def _normed_alike(mixer: Attention) -> bool:

@@ -1,7 +1,8 @@
 """Vector sizes of the compiled pass, apart from numba, which plans do without."""
 
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.recipe import Recipe
+from specchat.engine.model.features import uncompiled
+from specchat.engine.recipe import Attention, Recipe
 
 LANES = 16
 """float32 values of a vector."""
@@ -17,15 +18,25 @@ BRIEF = 30_000_000
 
 def unsupported(recipe: Recipe) -> str:
     """Reason why the compiled pass does not support a model; empty where it does."""
-    sizes = {"hidden states": {recipe.hidden}}
-    sizes["attention heads"] = {layer.mixer.head_dim for layer in recipe.layers}
-    sizes["MLPs"] = {layer.feed.width for layer in recipe.layers}
+    sizes = {
+        "hidden states": {recipe.hidden},
+        "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
+        "MLPs": {layer.feed.width for layer in recipe.layers},
+    }
     for what, found in sizes.items():
         if odd := [size for size in sorted(found) if size % LANES]:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
-    if any(len({norm.eps for norm in layer.norms}) > 1 for layer in recipe.layers):
-        return "norms of a layer with unlike eps: not in the compiled pass"
-    return ""
+    if any(len({norm.eps for norm in layer.norms}) != 1 for layer in recipe.layers):
+        return "layers without norms, or with norms of unlike eps: not in the compiled pass"
+    if any(len(_norms_over_heads(layer.mixer)) > 1 for layer in recipe.layers):
+        return "a norm of each head beside one of all heads: not in the compiled pass"
+    return next((f"{feature}: not in the compiled pass" for feature in uncompiled(recipe)), "")
+
+
+def _norms_over_heads(mixer: Attention) -> set[bool]:
+    """For the norms of queries and keys: True where one is over several heads."""
+    norms = (mixer.query_norm, mixer.heads), (mixer.key_norm, mixer.kv_heads)
+    return {norm.size > mixer.head_dim for norm, heads in norms if norm is not None and heads > 1}
 
 
 def fits(config: ModelConfig) -> bool:

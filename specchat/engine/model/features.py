@@ -1,0 +1,16 @@
+"""Features of recipes that no compiled executor supports, neither on the CPU nor on a GPU; the reference runs them."""
+
+from collections.abc import Iterator
+
+from specchat.engine.recipe import Recipe
+
+
+def uncompiled(recipe: Recipe) -> Iterator[str]:
+    """The features of a recipe that only the reference supports, in words."""
+    mixers = [layer.mixer for layer in recipe.layers]
+    found = {
+        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
+        "attention to later tokens": not all(mixer.causal for mixer in mixers),
+        "another activation than silu": any(layer.feed.activation != "silu" for layer in recipe.layers),
+    }
+    return (feature for feature, there in found.items() if there)
