@@ -29,6 +29,7 @@ from specchat.engine.heads.target import Embedding, Target
 from specchat.engine.heads.tensors import fits_target, proposed, stored
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
+from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix, Norm
@@ -96,7 +97,7 @@ class Eagle3Head(FeatureHead):
         from specchat.engine.cpu.head_chain import HeadChain
 
         norms = self._token_norm, self._feature_norm, self._norm
-        token, feature, last = (self._tensors.vector(f"{one.name}.weight") for one in norms)
+        token, feature, last = (read_norm(weights, one) for one in norms)
         return HeadChain(
             layer.compiled.of_layers,
             embed,

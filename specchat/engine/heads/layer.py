@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.heads.tensors import HeadTensors, stored
+from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
@@ -128,7 +129,7 @@ class HeadLayer:
 
             of = replace(of, pre_mixer=None)  # its input is already normed
             products = [stored(weights, matrix) for matrix in of.products]
-            norms = {one: tensors.vector(f"{one.name}.weight") for one in of.norms}
+            norms = {one: read_norm(weights, one) for one in of.norms}
             cache = self._cache.keys, self._cache.values
             self.compiled = CompiledLayer(of, products, norms, cache, self._cache.rotations)
 

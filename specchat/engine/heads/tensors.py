@@ -10,6 +10,7 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.matrices import read_norm
+from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Layer, Matrix, Norm
@@ -21,13 +22,13 @@ class HeadTensors:
     """Tensors of a head for `reference.layer`. Its products only draft, so their rounding does not matter."""
 
     def __init__(self) -> None:
-        self._vectors: dict[str, Tensor] = {}
+        self._norms: dict[Norm, RMSNorm] = {}
         self._products: dict[Matrix, Callable[[Tensor], Tensor]] = {}
         self._bytes = 0
 
-    def vector(self, name: str) -> Tensor:
-        """Return tensor `name`, float32 [size]."""
-        return self._vectors[name]
+    def norm(self, of: Norm) -> RMSNorm:
+        """Return a norm with its weight."""
+        return self._norms[of]
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         """Return x W^T + b: float32 [rows, inputs] -> float32 [rows, outputs]."""
@@ -44,7 +45,7 @@ class HeadTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         if isinstance(part, Norm):
-            self._vectors[f"{part.name}.weight"] = read_norm(weights, part)
+            self._norms[part] = RMSNorm(read_norm(weights, part), part.eps)
         elif part not in self._products:
             self.put(part, *stored(weights, part))
         return part

@@ -17,10 +17,5 @@ class RMSNorm:
         self.eps = weight.new_full((1,), (size * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return normed(x, self.weight, self.eps)
-
-
-def normed(x: Tensor, weight: Tensor, eps: Tensor) -> Tensor:
-    """The norm, given weight * sqrt(size) and sqrt(size * eps), as `RMSNorm` keeps them."""
-    # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
-    return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), eps)).mul_(weight)
+        # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
+        return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), self.eps)).mul_(self.weight)

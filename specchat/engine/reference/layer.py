@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu
 
-from specchat.engine.model.norm import normed
+from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
 
@@ -20,8 +20,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"silu": silu}
 class Tensors(Protocol):
     """The tensors that layers name."""
 
-    def vector(self, name: str) -> Tensor:
-        """Tensor `name`, float32 [size]."""
+    def norm(self, of: Norm) -> RMSNorm:
+        """A norm with its weight."""
         ...
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
@@ -64,21 +64,22 @@ def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context, inputs
     """The hidden states after the first half of a layer; attention may be given other `inputs` than x with its norm."""
     inputs = norm(of.pre_mixer, x, tensors) if inputs is None else inputs
     mixed = attention(of.mixer, inputs, tensors, context)
-    return x + of.residual * norm(of.post_mixer, mixed, tensors)
+    return x.add(norm(of.post_mixer, mixed, tensors), alpha=of.residual)
 
 
 def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
     """The hidden states after the second half of a layer."""
     fed = gated(of.feed, norm(of.pre_feed, x, tensors), tensors)
-    return x + of.residual * norm(of.post_feed, fed, tensors)
+    return x.add(norm(of.post_feed, fed, tensors), alpha=of.residual)
 
 
 def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
     """Root mean square norm of each `of.size` values of x [..., values]; x itself without a norm."""
     if of is None:
         return x
-    sized, weight = x.unflatten(-1, (-1, of.size)), tensors.vector(f"{of.name}.weight")
-    return normed(sized, weight * of.size**0.5, weight.new_full((1,), (of.size * of.eps) ** 0.5)).flatten(-2)
+    if x.shape[-1] == of.size:
+        return tensors.norm(of)(x)
+    return tensors.norm(of)(x.unflatten(-1, (-1, of.size))).flatten(-2)
 
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:

@@ -10,10 +10,11 @@ from torch.nn.functional import embedding, linear
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.matrices import read_matrix, read_norm, read_table
+from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.quantise import block_scales, dequantised
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix
+from specchat.engine.recipe import Matrix, Norm
 
 SLAB = 1 << 20
 """Weights dequantised at a time: 4 MiB in float32, which fit a processor's cache."""
@@ -25,8 +26,8 @@ class Dense:
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
 
-    def vector(self, name: str) -> Tensor:
-        return self._tensors[name]
+    def norm(self, of: Norm) -> RMSNorm:
+        return RMSNorm(self._tensors[f"{of.name}.weight"], of.eps)
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
         return embedding(tokens, self._tensors[f"{of.names[0]}.weight"])
@@ -49,7 +50,7 @@ class CheckpointTensors:
             ModelError: weights missing, damaged or of other shapes.
         """
         recipe = checkpoint.config.recipe
-        self._vectors: dict[str, Tensor] = {}
+        self._norms: dict[Norm, RMSNorm] = {}
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
         self.head = recipe.head
         """The matrix of the logits, with the rows of a draft vocabulary only, if there is one."""
@@ -60,7 +61,7 @@ class CheckpointTensors:
             for matrix in {recipe.embed, recipe.head}:
                 self._matrices[matrix] = read_table(weights, matrix).clone(), None
             for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
-                self._vectors[f"{norm.name}.weight"] = read_norm(weights, norm).clone()
+                self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps)
         if checkpoint.drafts is not None:
             kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
             if not recipe.tied:
@@ -68,8 +69,8 @@ class CheckpointTensors:
             self.head = replace(recipe.head, outputs=(len(kept),))
             self._matrices[self.head] = kept, None
 
-    def vector(self, name: str) -> Tensor:
-        return self._vectors[name]
+    def norm(self, of: Norm) -> RMSNorm:
+        return self._norms[of]
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
         return embedding(tokens, self._table(of)).float()
@@ -82,7 +83,9 @@ class CheckpointTensors:
     def memory(self) -> int:
         """Bytes held."""
         of_matrices = (part for weight, bias in self._matrices.values() for part in (*parts(weight), bias))
-        return sum(part.nbytes for part in (*self._vectors.values(), *of_matrices) if part is not None)
+        return sum(
+            part.nbytes for part in (*(norm.weight for norm in self._norms.values()), *of_matrices) if part is not None
+        )
 
     def _table(self, of: Matrix) -> Tensor:
         weight, _ = self._matrices[of]
