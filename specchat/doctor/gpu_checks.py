@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Needs = Literal["torch", "triton", "kernels", "gpu"]
-"""What a check needs. "kernels" run on a GPU or in the interpreter."""
+"""Requirement of a check. "kernels" run on a GPU or in the interpreter."""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def remember(checks: Iterable[GpuCheck], report: GpuReport) -> None:
 
 
 def _faulty(check: GpuCheck, outcome: Outcome) -> bool:
-    """Whether the card is at fault. A CUDA error says so in any check."""
+    """True if the card is at fault. A CUDA error proves it in any check."""
     if outcome.state == "failed" and any(saying in outcome.words for saying in MESSAGES):
         return True
     return check.judges and outcome.state in ("wrong", "failed", "out of time")

@@ -1,6 +1,6 @@
 """The draft model reads a prompt before a reply's first step: while the target does, where that leaves a core free.
 
-What it has not read then it reads before it first drafts, as without this.
+The rest of the prompt is read before it first drafts, as without this.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -29,7 +29,7 @@ BLOCK = 8
 ANCHORS = 64
 """Blocks that are learnt from in a text at each step: longer texts have a share of theirs, another each time."""
 STACK = "stack"
-"""What the layers are called here, where `layers` are the target's."""
+"""Name of the head's layers here; `layers` are the target's."""
 MOST_LAYERS = 5
 """The paper's number, for targets of 36 layers."""
 

@@ -82,6 +82,13 @@ class InOneGo(Protocol):
         ...
 
 
+class InBlocks(Protocol):
+    """A model that drafts a block in one pass."""
+
+    wanted: int
+    """Draft tokens of the next block."""
+
+
 M = TypeVar("M", bound=Model, covariant=True)
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from torch import Tensor, stack, tensor
 from torch.nn.functional import one_hot, pad
 
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.cached import CachedModel, HostModel, InOneGo
+from specchat.engine.decoding.cached import CachedModel, HostModel, InBlocks, InOneGo
 from specchat.engine.decoding.draft import WIDTH, Block, Chain, Copy, Draft, Proposal, Role, Then, Tree
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
@@ -103,7 +104,7 @@ class HostLoops:
         policy = self._policies.begin(chain.strategy, self.timed, isinstance(chain, Block))
         self._add(draft, copied)
         if isinstance(chain, Block):
-            self._models[chain.model].model.wanted = chain.limit  # type: ignore[attr-defined]
+            cast(InBlocks, self._models[chain.model].model).wanted = chain.limit
         try:
             while len(draft.tokens) < chain.limit:
                 in_one_go = self._one(chain, made, policy)

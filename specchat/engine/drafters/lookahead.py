@@ -170,7 +170,7 @@ STRATEGY = Strategy(
     title="Lookahead",
     summary="The target writes at several later places in each pass and drafts what it wrote there.",
     draft_length=7,
-    notes="""What it wrote there is drafted once the text gets to it (Fu et al. 2024): [lookahead.md](lookahead.md).
+    notes="""Its tokens there are drafted once the text gets to them (Fu et al. 2024): [lookahead.md](lookahead.md).
 *Pays* where nothing repeats, no draft model is there, and verifying 8 rows costs little more than one.""",
     make=lambda _: LookaheadDrafter(),
     needs=("drafting", "trees"),

@@ -27,7 +27,7 @@ DRAFTED: dict[Group, Source] = {
     "copied": Source("lookup", "copied from the chat", "copied from an earlier text, kept by the model"),
     "itself": Source("swift", "own short-cut kept", "drafted by a part of the model, kept by the whole"),
 }
-"""Of accepted drafts: one colour for each group of strategies, models and heads as one: nobody tells a dozen apart."""
+"""Colours of accepted drafts, one a group of strategies; models and heads share one, since a dozen look alike."""
 
 PLAIN = Source("plain", "plain", "written without a draft")
 TARGET = Source("target", "correction", "the model's own, where it refused a draft")
