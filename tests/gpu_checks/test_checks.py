@@ -32,6 +32,12 @@ def test_all_is_right_under_the_interpreter() -> None:
     assert {row["what"] for row in notes.rows} >= {"product dense", "attention", "tree", "captured product"}
 
 
+def test_all_is_right_in_the_precision_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels.place, "dtype", lambda: torch.bfloat16)
+    assert run(kernels.all_kernels).wrong == []
+    assert run(quick.quick).wrong == []
+
+
 def test_a_product_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     multiply = kernels.multiply
 

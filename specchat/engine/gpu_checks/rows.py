@@ -5,7 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from specchat.engine.errors import ModelError
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import attended, run_attention, weight_of
 from specchat.engine.gpu_checks.notes import Notes
@@ -37,11 +36,7 @@ def alone(notes: Notes) -> None:
 def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
     """Rows of x @ weight^T in one format."""
     outputs, inputs = 64, 256
-    try:
-        weight = weight_of(quant, outputs, inputs)
-    except ModelError as error:
-        notes.row(what=f"product {quant}", skipped=error.message)
-        return
+    weight = weight_of(quant, outputs, inputs)
     x = place.random(max(company), inputs, seed=21, dtype=place.dtype())
 
     def run(first: int, rows: int) -> Tensor:
