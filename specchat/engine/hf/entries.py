@@ -3,7 +3,8 @@
 from typing import Any
 
 from torch import Tensor
-from transformers.cache_utils import DummyLayer, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers import cache_utils
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 INITIAL_CAPACITY = 256
 """Tokens; it doubles."""
@@ -95,7 +96,8 @@ def replace_attention_layers(cache: DynamicCache) -> list[FullAttentionLayer | S
 
 def recurrent_layers(cache: DynamicCache) -> list[Any]:
     """Layers with a recurrent state, which cannot be rolled back."""
-    reversible = (FullAttentionLayer, SlidingWindowLayer, DummyLayer)
+    # Only newer versions of transformers have layers without a state.
+    reversible = (FullAttentionLayer, SlidingWindowLayer, getattr(cache_utils, "DummyLayer", FullAttentionLayer))
     return [layer for layer in cache.layers if not isinstance(layer, reversible)]
 
 

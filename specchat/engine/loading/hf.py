@@ -181,5 +181,5 @@ def _ends(model: HfModel) -> frozenset[int]:
     """token_ids that end a reply, by the checkpoint."""
     generation = getattr(model.network, "generation_config", None)
     ends = getattr(generation, "eos_token_id", None)
-    ends = model.network.config.eos_token_id if ends is None else ends
+    ends = getattr(model.network.config.get_text_config(), "eos_token_id", None) if ends is None else ends
     return frozenset([ends] if isinstance(ends, int) else ends or ())
