@@ -30,7 +30,7 @@ from specchat.engine.pair import Quant
 
 ROWS = (1, 2, 4, 8, 16, 32, PASS_ROWS)
 CONTEXTS = (256, 1024, 4096, 8192)
-SPLITS = (SPLIT, 128, 64)
+SPLITS = (256, SPLIT, 64)
 CYCLED = 1 << 30
 """Total bytes of the copies of a kernel's input: several times any L2 cache, so that each comes from memory."""
 WARM_UP, RUNS = 10, 50

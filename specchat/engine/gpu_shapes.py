@@ -29,11 +29,11 @@ CACHE_BLOCK = 64
 TILE_ROWS = 16
 """Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""
 
-SPLIT = 256
+SPLIT = 128
 """Cache entries of one partial sum of attention, the same in every step; a multiple of 64, the nodes of a tree.
 
-To tune: shorter splits occupy more of a GPU while the text is short, and leave more sums to combine when it is long.
-`measure.gpu.kernels` times others at several lengths. Estimated: 7 us a layer at 256 tokens with 256.
+Shorter splits occupy more of a GPU while the text is short, and leave more sums to combine when it is long:
+docs/kernels/attention.md has times of 64, 128 and 256.
 """
 
 PROCESSORS = 128

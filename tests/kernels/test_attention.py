@@ -182,7 +182,7 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("split", [SPLIT, 128, 64])
+@pytest.mark.parametrize("split", [256, SPLIT, 64])
 def test_splits_of_other_lengths_keep_rows_and_nodes_alone(split: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a constant is tuned to must change speed alone; 64 nodes of a tree lie in two splits of any length."""
     dtype = DTYPES[0]
