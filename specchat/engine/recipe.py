@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Activation = Literal["silu"]
+Activation = Literal["silu", "gelu_tanh"]
+"""x sigmoid(x), or x Phi(x) with Phi by its tanh (Hendrycks and Gimpel 2016)."""
 
 
 class Unsupported(ValueError):
@@ -22,11 +23,13 @@ class Norm:
     Attributes:
         name: of the weight, without ".weight".
         size: values that share a mean.
+        plus_one: the file holds the weight less 1.
     """
 
     name: str
     size: int
     eps: float
+    plus_one: bool = False
 
 
 @dataclass(frozen=True)

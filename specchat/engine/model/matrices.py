@@ -41,4 +41,5 @@ def read_norm(weights: Weights, norm: Norm) -> Tensor:
     Raises:
         ModelError: it is missing, damaged or of another shape.
     """
-    return weights.get(f"{norm.name}.weight", norm.size)
+    weight = weights.get(f"{norm.name}.weight", norm.size)
+    return weight + 1 if norm.plus_one else weight

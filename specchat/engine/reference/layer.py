@@ -4,17 +4,21 @@ The caller chooses how many rows run together; `decoder.py` runs each alone.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import silu
+from torch.nn.functional import gelu, silu
 
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
 
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"silu": silu}
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": silu,
+    "gelu_tanh": partial(gelu, approximate="tanh"),
+}
 
 
 class Tensors(Protocol):

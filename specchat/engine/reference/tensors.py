@@ -27,7 +27,8 @@ class Dense:
         self._tensors = tensors
 
     def norm(self, of: Norm) -> RMSNorm:
-        return RMSNorm(self._tensors[f"{of.name}.weight"], of.eps)
+        weight = self._tensors[f"{of.name}.weight"]
+        return RMSNorm(weight + 1 if of.plus_one else weight, of.eps)
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
         return embedding(tokens, self._tensors[f"{of.names[0]}.weight"])
