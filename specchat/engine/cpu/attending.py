@@ -58,6 +58,7 @@ def attention(
     key_norm: int,
     eps: np.float32,
     scale: np.float32,
+    window: int,
     keys: int,
     values: int,
     capacity: int,
@@ -106,7 +107,7 @@ def attention(
                     norm(query, query_norm, one, size, eps)
                     query = one
                 rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
-            _attend(together, done, group, position + 1, queries, keys, values, size, capacity, scale)
+            _attend(together, done, group, position + 1, window, queries, keys, values, size, capacity, scale)
             for j in range(done, done + together):
                 out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
@@ -120,6 +121,7 @@ def _attend(
     first: int,
     group: int,
     visible: int,
+    window: int,
     queries: int,
     keys: int,
     values: int,
@@ -132,10 +134,15 @@ def _attend(
     Args:
         first: index of the first query. Queries below `group` attend to `visible` KV entries, the next `group` to one
             more, and so on.
+        window: entries that a query attends to at most, the last ones; 0 for all.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
         keys, values: float32 [capacity, size].
     """
+    if window:
+        # In whole vectors: the lane of an entry's score is the same whatever queries are together.
+        before = max(0, visible + first // group - window) // LANES * LANES
+        keys, values, visible = keys + 4 * size * before, values + 4 * size * before, visible - before
     outs = queries + 4 * QUERIES * size
     scores, row = outs + 4 * QUERIES * size, capacity + LANES
     most = visible + (first + count - 1) // group
@@ -147,8 +154,11 @@ def _attend(
     for j in range(count):
         own = scores + 4 * j * row
         behind = visible + (first + j) // group
+        unseen = max(0, behind - window) if window else 0
+        _filled(own, 0, unseen, -np.inf)
         _filled(own, behind, padded, -np.inf)
         _exponentials(own, padded, _peak(own, padded), scale)
+        _filled(own, 0, unseen, 0.0)
         _filled(own, behind, padded, 0.0)
     d = 0
     while d < size:

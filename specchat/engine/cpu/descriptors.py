@@ -18,12 +18,13 @@ Floats = NDArray[np.float32]
 
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
-    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, ALL_HEADS, FIELDS,
-) = range(19)  # fmt: skip
+    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, ALL_HEADS, WINDOW, GELU, FIELDS,
+) = range(21)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's four rows in the table of products. TREE_SCRATCH is the address of the tree's
-keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads.
+keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads, GELU
+if the activation is gelu_tanh and not silu.
 """
 EPS, SCALE, RESIDUAL, FACTORS = range(4)
 """Columns of the floats."""
@@ -70,6 +71,7 @@ class Descriptors:
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
             row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
+            row[WINDOW], row[GELU] = mixer.window, layer.feed.activation == "gelu_tanh"
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual
 
     def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:

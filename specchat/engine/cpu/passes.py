@@ -15,6 +15,7 @@ from specchat.engine.cpu.descriptors import (
     CAPACITY,
     COS,
     EPS,
+    GELU,
     HEADS,
     KEY_NORM,
     KEYS,
@@ -32,6 +33,7 @@ from specchat.engine.cpu.descriptors import (
     TREE_SCRATCH,
     VALUES,
     VALUES_OFFSET,
+    WINDOW,
 )  # fmt: skip
 from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import copy_vector, norm
@@ -96,6 +98,7 @@ def attend(
             key_norm,
             eps,
             floats[layer, SCALE],
+            integers[layer, WINDOW],
             integers[layer, KEYS] + entries,
             integers[layer, VALUES] + entries,
             capacity,
@@ -189,8 +192,10 @@ def layers(
             else:
                 inputs, inputs_row = xs, hidden
             if part:
-                gate_up = of + 8 * COLUMNS * GATE_UP
-                gated_product(rows, inputs, inputs_row, gate_up, plans, more, ys, wide_row, board, used + 3, threads)
+                gate_up, gelu = of + 8 * COLUMNS * GATE_UP, integers[layer, GELU]
+                gated_product(
+                    rows, inputs, inputs_row, gate_up, gelu, plans, more, ys, wide_row, board, used + 3, threads
+                )
                 passed = barrier(board, passed, threads)
             else:
                 product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, board, used, threads)
