@@ -57,6 +57,27 @@ MORE: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
     },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2, "tie_word_embeddings": False},
+    "olmo3": {
+        "model_type": "olmo3",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        "rope_theta": 500000.0,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    },
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 20,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        "rope_local_base_freq": 500.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
+    "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""
 FAMILIES = FAMILY | MORE
@@ -98,7 +119,7 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
 
     def norm(one: Norm | None) -> None:
         if one is not None:
-            out[one.name + ".weight"] = 1 + 0.1 * torch.randn(one.size, generator=g)
+            out[one.name + ".weight"] = (not one.plus_one) + 0.1 * torch.randn(one.size, generator=g)
 
     out[recipe.embed.names[0] + ".weight"] = torch.randn(recipe.vocab, recipe.hidden, generator=g) * 0.5
     for layer in recipe.layers:

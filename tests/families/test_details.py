@@ -57,6 +57,17 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         of_layers(lambda one: replace(one, pre_mixer=None, post_mixer=one.pre_mixer)),
     ),
     "eps": ("olmo2", lambda r: replace(r, norm=replace(r.norm, eps=0.1))),
+    "a window off by one": ("mistral-window", of_attention(lambda mixer: replace(mixer, window=mixer.window + 1))),
+    "a layer slides that does not": ("gemma3", of_attention(lambda mixer: replace(mixer, window=8))),
+    "a local rope for a global one": (
+        "gemma3",
+        lambda r: of_attention(lambda mixer: replace(mixer, rope=r.layers[0].mixer.rope))(r),
+    ),
+    "a weight of a norm not less one": (
+        "gemma3",
+        of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, plus_one=False))),
+    ),
+    "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
     "scale of scores": ("granite", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
     "factor on residuals": ("granite", of_layers(lambda one: replace(one, residual=1.0))),
     "factor on embeddings": ("granite", lambda recipe: replace(recipe, embed_scale=1.0)),
