@@ -77,6 +77,24 @@ MORE: dict[str, dict[str, Any]] = {
         "rope_local_base_freq": 500.0,
         "rope_scaling": {"rope_type": "linear", "factor": 4.0},
     },
+    "gemma4": {
+        "model_type": "gemma4_text",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 0,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "final_logit_softcapping": 3.0,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
+        },
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""
@@ -118,7 +136,7 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
                 out[name + ".bias"] = torch.randn(outputs, generator=g) * 0.1
 
     def norm(one: Norm | None) -> None:
-        if one is not None:
+        if one is not None and one.name:
             out[one.name + ".weight"] = (not one.plus_one) + 0.1 * torch.randn(one.size, generator=g)
 
     out[recipe.embed.names[0] + ".weight"] = torch.randn(recipe.vocab, recipe.hidden, generator=g) * 0.5
@@ -135,6 +153,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
             layer.post_feed,
         ):
             norm(one)
+        if layer.scalar:
+            out[layer.scalar] = 0.7 + 0.6 * torch.rand(1, generator=g)
     norm(recipe.norm)
     if not recipe.tied:
         linear(recipe.head)

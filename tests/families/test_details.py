@@ -68,6 +68,13 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, plus_one=False))),
     ),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
+    "values without a norm": ("gemma4", of_attention(lambda mixer: replace(mixer, value_norm=None))),
+    "no factor at the end": ("gemma4", of_layers(lambda one: replace(one, scalar=""))),
+    "no cap": ("gemma4", lambda recipe: replace(recipe, cap=0.0)),
+    "all of a head turns": (
+        "gemma4",
+        of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, kind="default"))),
+    ),
     "scale of scores": ("granite", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
     "factor on residuals": ("granite", of_layers(lambda one: replace(one, residual=1.0))),
     "factor on embeddings": ("granite", lambda recipe: replace(recipe, embed_scale=1.0)),

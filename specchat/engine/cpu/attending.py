@@ -56,6 +56,7 @@ def attention(
     values_offset: int,
     query_norm: int,
     key_norm: int,
+    value_norm: int,
     eps: np.float32,
     scale: np.float32,
     window: int,
@@ -92,6 +93,9 @@ def attention(
                 norm(key, key_norm, one, size, eps)
                 key = one
             rotate(key, cos + width * (position + i), sin + width * (position + i), entry, size)
+            if value_norm:
+                norm(value, value_norm, one, size, eps)
+                value = one
             copy_vector(value, values + width * (position + i), size)
             if scratch_row >= 0:
                 tree_entry = tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)

@@ -136,6 +136,26 @@ def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
 
 
 @primitive
+def cap_vector(typing: Any, x: Any, size: Any, cap: Any) -> Any:
+    """x = cap * tanh(x / cap); float32 [size], a multiple of LANES."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, size, cap = arguments
+        most = spread(builder, cap)
+
+        def one(at: Any) -> None:
+            # tanh(u) = 1 - 2 / (exp(2u) + 1)
+            twice = builder.fdiv(builder.fmul(load(builder, x, at), splat(2.0)), most)
+            below = builder.fadd(exponential(builder, twice), splat(1.0))
+            store(builder, builder.fmul(most, builder.fsub(splat(1.0), builder.fdiv(splat(2.0), below))), x, at)
+
+        each_vector(builder, size, one)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), code
+
+
+@primitive
 def gate_silu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
     """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
     return _gate(lambda _, x: x)

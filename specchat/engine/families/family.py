@@ -18,6 +18,7 @@ ROPE_NEEDS = {
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": (),
+    "proportional": (),
 }
 """Supported scalings of rotary embeddings, with their required options."""
 

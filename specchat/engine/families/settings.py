@@ -69,6 +69,7 @@ class Scaling(Foreign):
 
     rope_theta: Number | None = Field(None, description=A_NUMBER)
     factor: MaybeNumber = None
+    partial_rotary_factor: MaybeNumber = None
     low_freq_factor: MaybeNumber = None
     high_freq_factor: MaybeNumber = None
     original_max_position_embeddings: MaybeNumber = None

@@ -47,6 +47,10 @@ def _frequencies(rope: Rope) -> tuple[Tensor, float]:
         return inverse / float(rope.options["factor"]), 1.0
     if rope.kind == "llama3":
         return _llama3(inverse, rope.options), 1.0
+    if rope.kind == "proportional":
+        turned = int(rope.options.get("partial_rotary_factor", 1.0) * dim // 2)
+        inverse[turned:] = 0.0
+        return inverse / float(rope.options.get("factor") or 1.0), 1.0
     if rope.kind == "yarn":
         return _yarn(rope.theta, inverse, dim, rope.options)
     return inverse, 1.0

@@ -9,10 +9,11 @@ from torch import Tensor
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm, scaled
 from specchat.engine.reference.tensors import CheckpointTensors
 
 
@@ -67,6 +68,8 @@ class ReferenceDecoder(CachedDecoder):
                     states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
                 if index not in skip.mlp:
                     states[i] = after_feed(of, states[i], self._tensors)
+                elif index not in skip.attention:
+                    states[i] = scaled(of, states[i], self._tensors)
         return torch.cat(states)
 
     def _context(self, index: int, row: Row) -> Context:
@@ -107,7 +110,8 @@ class ReferenceDecoder(CachedDecoder):
         return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
-        logits = by_row(lambda row: self._recipe.logit_scale * self._tensors.product(row, self._tensors.head), hidden)
+        of, tensors = self._recipe, self._tensors
+        logits = by_row(lambda row: capped(of.logit_scale * tensors.product(row, tensors.head), of.cap), hidden)
         if self._drafts is None:
             return logits
         whole = logits.new_full((len(logits), self._recipe.vocab), float("-inf"))
