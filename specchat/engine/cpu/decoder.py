@@ -152,6 +152,7 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
+        self._slide(start, start + layout.reach)
         space = self._space
         space.x[:rows] = x.numpy()
         space.counters[:] = 0
@@ -162,6 +163,11 @@ class CpuDecoder(CachedDecoder):
         head_args = self._head_args(self._head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
         self._crew.run(*at, PASS_ADDRESSES, given, head_args, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
+
+    def _slide(self, start: int, end: int) -> None:
+        """Hold positions start, ..., end - 1 and what they attend to."""
+        if self.cache.slide(start, end):
+            self._layers.begin_at(self.cache.bases)
 
     def onward(
         self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
@@ -218,8 +224,9 @@ class CpuDecoder(CachedDecoder):
         embed, keeps_states = self._parameters.embed, self.aux_states is not None and skip == NOTHING
         if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE:
             return []
-        if start + len(tokens) + chain.limit - 1 > self.context:
+        if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
+        self._slide(start, end)
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
             space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
@@ -233,9 +240,9 @@ class CpuDecoder(CachedDecoder):
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
             return
-        for scratch, cached in zip(self._space.tree_scratch, self._entries, strict=True):
+        for scratch, cached, base in zip(self._space.tree_scratch, self._entries, self.cache.bases, strict=True):
             for entries, into in zip(scratch, cached, strict=True):
-                into[:, start : start + len(rows)] = entries[list(rows)].transpose(1, 0, 2)
+                into[:, start - base : start - base + len(rows)] = entries[list(rows)].transpose(1, 0, 2)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.

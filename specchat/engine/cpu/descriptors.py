@@ -15,6 +15,7 @@ from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Layer, Norm
 
 Floats = NDArray[np.float32]
+FLOAT_BYTES = 4
 
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
@@ -60,6 +61,9 @@ class Descriptors:
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
         self.floats = np.zeros((len(layers), FACTORS), np.float32)
 
+        self._first = np.array([[part.ctypes.data for part in pair] for pair in cache], np.int64)
+        """Addresses of the keys and values of each layer."""
+
         def weight(norm: Norm | None) -> int:
             return 0 if norm is None else norms[norm].ctypes.data
 
@@ -76,6 +80,11 @@ class Descriptors:
             row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
             row[WINDOW], row[GELU] = mixer.window, layer.feed.activation == "gelu_tanh"
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalars[index]
+
+    def begin_at(self, bases: Sequence[int]) -> None:
+        """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""
+        for row, base, first in zip(self.integers, bases, self._first, strict=True):
+            row[[KEYS, VALUES]] = first - FLOAT_BYTES * base * row[SIZE]
 
     def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
         """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""

@@ -56,8 +56,10 @@ class ReferenceDecoder(CachedDecoder):
         self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         rows = list(_rows(len(x), start, runs))
-        if max(row.position for row in rows) >= self.context:
+        end = max(row.position for row in rows) + 1
+        if end > self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
+        self.cache.slide(start, end)
         if runs is not None:
             self._make_nodes(runs.scratch_row + len(x))
         states = alone(x)
@@ -75,18 +77,18 @@ class ReferenceDecoder(CachedDecoder):
     def _context(self, index: int, row: Row) -> Context:
         """The context of a row in layer `index`: the cache with the row's own KV entry."""
         of, end = self._recipe.layers[index].mixer, row.position + 1
-        cache = self.cache.keys[index], self.cache.values[index]
+        cache, base = (self.cache.keys[index], self.cache.values[index]), self.cache.bases[index]
 
         def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
             for kind, (kept, entry) in enumerate(zip(cache, own, strict=True)):
                 if row.ancestors:
-                    before = slice(row.position - len(row.ancestors), row.position)
+                    before = slice(row.position - len(row.ancestors) - base, row.position - base)
                     kept[:, before] = self._nodes[index][kind][:, row.ancestors]
-                kept[:, row.position : end] = entry
+                kept[:, row.position - base : end - base] = entry
                 if row.node is not None:
                     self._nodes[index][kind][:, row.node : row.node + 1] = entry
             first = max(0, end - of.window) if of.window else 0
-            keys, values = (kept[:, first:end] for kept in cache)
+            keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
 
         if of.rope is None:
@@ -103,8 +105,9 @@ class ReferenceDecoder(CachedDecoder):
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):
+            first = start - self.cache.bases[index]
             for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
-                kept[:, start : start + len(rows)] = entries[:, list(rows)]
+                kept[:, first : first + len(rows)] = entries[:, list(rows)]
 
     def normed(self, hidden: Tensor) -> Tensor:
         return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)
