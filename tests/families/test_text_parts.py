@@ -1,6 +1,7 @@
 """Of a checkpoint that reads images too the text part runs, by the names of any version of transformers."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
+from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import tokens
-from tests.engine.tiny import VOCAB
+from tests.engine.tiny import VOCAB, checkpoint, on_cpu
 
 TEXT = {
     "vocab_size": VOCAB,
@@ -55,9 +58,20 @@ def test_its_logits_are_those_of_transformers(names: tuple[str, str], saved: Pat
     save_file(stored, tmp_path / "model.safetensors", metadata={"format": "pt"})
     settings = json.loads((saved / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    model, ids = host_model(Checkpoint.open(tmp_path)), tokens(60)
+    opened, ids = Checkpoint.open(tmp_path), tokens(60)
+    model = host_model(opened)
+    assert opened.also_sees
     whole = Gemma3ForConditionalGeneration.from_pretrained(saved, dtype=torch.float32)
     with torch.no_grad():
         theirs = whole(torch.tensor([ids])).logits[0]
     assert theirs.std() > 0.3
     torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
+
+
+def test_that_images_are_not_read_is_told(saved: Path, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m")
+    assert load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.note == ""
+    for file in saved.iterdir():
+        shutil.copy(file, folder / file.name)
+    note = load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.note
+    assert note == "the text part of a model that reads images; images are not read"

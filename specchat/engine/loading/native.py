@@ -34,6 +34,8 @@ from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
 
+TEXT_ALONE = "the text part of a model that reads images; images are not read"
+
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
     """Load a pair; see `loading.load`."""
@@ -90,7 +92,9 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting)
         runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
         show("measuring plain speed", 0.9)
-        session = Session(pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map)))
+        session = Session(
+            pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map), TEXT_ALONE * target.also_sees)
+        )
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
         short = shortened(pair.context, target.config.longest, pair.target.label)
