@@ -84,6 +84,8 @@ class Attention:
         rope: rotation of queries and keys; None: not rotated.
         query_norm, key_norm: before the rotation, over each head or over all heads together (see `Norm.size`).
         value_norm: over each head.
+        temper: (beta, length): queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)), as in
+            Llama 4 and Ministral 3; beta 0: by 1.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
     """
@@ -98,6 +100,7 @@ class Attention:
     query_norm: Norm | None = None
     key_norm: Norm | None = None
     value_norm: Norm | None = None
+    temper: tuple[float, float] = (0.0, 1.0)
     window: int = 0
     causal: bool = True
 

@@ -95,6 +95,21 @@ MORE: dict[str, dict[str, Any]] = {
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
         },
     },
+    "ministral3": {
+        "model_type": "ministral3",
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.4,
+        },
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""

@@ -68,6 +68,7 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, plus_one=False))),
     ),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
+    "queries that do not grow": ("ministral3", of_attention(lambda mixer: replace(mixer, temper=(0.0, 1.0)))),
     "values without a norm": ("gemma4", of_attention(lambda mixer: replace(mixer, value_norm=None))),
     "no factor at the end": ("gemma4", of_layers(lambda one: replace(one, scalar=""))),
     "no cap": ("gemma4", lambda recipe: replace(recipe, cap=0.0)),

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import word
-from specchat.engine.cpu.rowwise import copy_vector, exponential, multiply_by, norm, rotate
+from specchat.engine.cpu.rowwise import copy_vector, exponential, multiply_by, multiply_by_entry, norm, rotate
 from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
@@ -65,6 +65,7 @@ def attention(
     capacity: int,
     cos: int,
     sin: int,
+    temper: int,
     qkv: int,
     qkv_row: int,
     scratch: int,
@@ -111,6 +112,8 @@ def attention(
                     norm(query, query_norm, one, size, eps)
                     query = one
                 rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
+                if temper:
+                    multiply_by_entry(queries + width * (j - done), size, temper, position + j // group)
             _attend(together, done, group, position + 1, window, queries, keys, values, size, capacity, scale)
             for j in range(done, done + together):
                 out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)

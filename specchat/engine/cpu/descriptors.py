@@ -5,12 +5,13 @@ So one signature serves all models, and layers may differ in shape, position emb
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Layer, Norm
 
@@ -19,8 +20,9 @@ FLOAT_BYTES = 4
 
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
-    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS, WINDOW, GELU, FIELDS,
-) = range(22)  # fmt: skip
+    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
+    WINDOW, TEMPER, GELU, FIELDS,
+) = range(23)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's four rows in the table of products. TREE_SCRATCH is the address of the tree's
@@ -57,7 +59,7 @@ class Descriptors:
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
             scalars: for each layer the factor at its end.
         """
-        self._kept = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
+        self._kept: list[NDArray[Any]] = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
         self.floats = np.zeros((len(layers), FACTORS), np.float32)
 
@@ -78,6 +80,9 @@ class Descriptors:
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
             row[VALUE_NORM] = weight(mixer.value_norm)
             row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
+            if (factors := tempers(mixer, len(cos))) is not None:
+                self._kept.append(tempered := factors.numpy())
+                row[TEMPER] = tempered.ctypes.data
             row[WINDOW], row[GELU] = mixer.window, layer.feed.activation == "gelu_tanh"
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalars[index]
 

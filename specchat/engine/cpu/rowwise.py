@@ -92,6 +92,18 @@ def multiply_by(typing: Any, x: Any, size: Any, factor: Any) -> Any:
 
 
 @primitive
+def multiply_by_entry(typing: Any, x: Any, size: Any, factors: Any, index: Any) -> Any:
+    """x = x * factors[index]; float32 [size], a multiple of LANES."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, size, factors, index = arguments
+        times = spread(builder, load(builder, factors, index, F32))
+        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
+
+    return emitted([], 4, emit)
+
+
+@primitive
 def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
     """out = out + factor * x; float32 [size], a multiple of LANES."""
 

@@ -77,5 +77,6 @@ class Scaling(Foreign):
     beta_fast: MaybeNumber = None
     beta_slow: MaybeNumber = None
     attention_factor: MaybeNumber = None
+    llama_4_scaling_beta: MaybeNumber = None
     mscale: MaybeNumber = None
     mscale_all_dim: MaybeNumber = None

@@ -84,8 +84,8 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     family = known.get(kind) if isinstance(kind, str) else None
     text = raw.get("text_config")
     if family is None and isinstance(kind, str) and isinstance(text, dict) and kind in families.also_seeing():
-        raw = {**raw, **text}
-        family = known.get(families.also_seeing()[kind])
+        raw, own = {**raw, **text}, text.get("model_type")
+        family = known.get(own if isinstance(own, str) and own in known else families.also_seeing()[kind])
     if family is None:
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")

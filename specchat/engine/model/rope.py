@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.recipe import Recipe, Rope
+from specchat.engine.recipe import Attention, Recipe, Rope
 
 
 def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
@@ -36,6 +36,13 @@ def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArr
             found = cos.numpy(), sin.numpy()
         made.append((mixer.rope, mixer.head_dim, found))
     return [pair for _, _, pair in made]
+
+
+def tempers(mixer: Attention, length: int) -> Tensor | None:
+    """Factors on the queries at each position, float32 [length]; None where all are 1."""
+    beta, of = mixer.temper
+    positions = torch.arange(length, dtype=torch.float32)
+    return 1 + beta * torch.log(1 + torch.floor(positions / of)) if beta else None
 
 
 def _frequencies(rope: Rope) -> tuple[Tensor, float]:

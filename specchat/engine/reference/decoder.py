@@ -10,7 +10,7 @@ from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.norm import capped
-from specchat.engine.model.rope import tables
+from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm, scaled
@@ -44,6 +44,7 @@ class ReferenceDecoder(CachedDecoder):
         self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
         """Keys and values of a tree's nodes in each layer, float32 [kv_heads, MAX_TREE_NODES, head_dim]."""
+        self._tempers = [tempers(layer.mixer, self.context) for layer in c.recipe.layers]
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
@@ -91,10 +92,12 @@ class ReferenceDecoder(CachedDecoder):
             keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
 
+        temper = self._tempers[index]
+        tempered = None if temper is None else temper[row.position]
         if of.rope is None:
-            return Context(None, entries)
+            return Context(None, entries, temper=tempered)
         cos, sin = (table[row.position : end] for table in self._rotations[of.rope])
-        return Context((cos, sin), entries)
+        return Context((cos, sin), entries, temper=tempered)
 
     def _make_nodes(self, count: int) -> None:
         if count > MAX_TREE_NODES:

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 from specchat.engine.model.norm import RMSNorm, capped
-from specchat.engine.model.rope import tables
+from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -54,6 +54,7 @@ class Context(NamedTuple):
         entries: maps the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all attended
             positions, float32 [..., kv_heads, positions, head_dim].
         seen: bool [rows, positions], True where a row attends; None: all.
+        temper: factors on the queries, float32 [rows, 1]; None: 1.
         attend: maps queries and what `entries` returned to the mixed values, as `attended`.
     """
 
@@ -61,6 +62,7 @@ class Context(NamedTuple):
     entries: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     seen: Tensor | None = None
     attend: Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
+    temper: Tensor | None = None
 
 
 def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
@@ -104,6 +106,8 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
     query, key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (query, key, value))
     if context.rotation is not None:
         query, key = (turned(each, *context.rotation) for each in (query, key))
+    if context.temper is not None:
+        query = query * context.temper
     keys, values = context.entries(key, value)
     mixed = (context.attend or attended)(of, query, keys, values, context.seen)
     return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
@@ -170,4 +174,6 @@ def whole(of: Attention, rows: int, device: torch.device) -> Context:
         cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))
         rotation = cos, sin
     seen = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
-    return Context(rotation, lambda key, value: (key, value), seen.triu(1 - of.window) if of.window else seen)
+    seen, temper = seen.triu(1 - of.window) if of.window else seen, tempers(of, rows)
+    tempered = None if temper is None else temper[:, None].to(device)
+    return Context(rotation, lambda key, value: (key, value), seen, temper=tempered)
