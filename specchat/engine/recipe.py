@@ -12,6 +12,10 @@ Activation = Literal["silu", "gelu_tanh"]
 """x sigmoid(x), or x Phi(x) with Phi by its tanh (Hendrycks and Gimpel 2016)."""
 
 
+MOST_EXPERTS = 1024
+"""No published layer has half of them."""
+
+
 class Unsupported(ValueError):
     """A feature of a model that no executor supports; the message names it."""
 
@@ -51,13 +55,15 @@ class Rope:
 class Matrix:
     """A product of one or more stored matrices of the same inputs, concatenated along the outputs.
 
-    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs].
+    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs]. A `dense` product is never quantised
+    when it is loaded.
     """
 
     names: tuple[str, ...]
     outputs: tuple[int, ...]
     inputs: int
     bias: bool = False
+    dense: bool = False
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -67,6 +73,10 @@ class Matrix:
     def only(self, first: int, last: int) -> "Matrix":
         """The product of the stored matrices `first`, ..., `last` - 1 alone."""
         return replace(self, names=self.names[first:last], outputs=self.outputs[first:last])
+
+    def of(self, number: int) -> "Matrix":
+        """The matrix of expert `number`, for which "{}" stands in the names."""
+        return replace(self, names=tuple(name.format(number) for name in self.names))
 
     @property
     def parameters(self) -> int:
@@ -133,6 +143,34 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class Experts:
+    """A mixture of experts (Shazeer et al. 2017): `top` of `count` gated MLPs, chosen for each row alone.
+
+    With p = softmax(router(x)) the output is the sum of p[e] times expert e's over the `top` largest p; of equal ones
+    those of lower experts. The chosen p are divided by their sum if `renormalised`.
+
+    Attributes:
+        router: scores of all experts.
+        each: every expert (see `Matrix.of`).
+    """
+
+    router: Matrix
+    each: Gated
+    count: int
+    top: int
+    renormalised: bool
+
+    def expert(self, number: int) -> Gated:
+        """Expert `number`, from 0 on."""
+        return replace(self.each, gate_up=self.each.gate_up.of(number), down=self.each.down.of(number))
+
+    @property
+    def width(self) -> int:
+        """Values between the products of a row's experts."""
+        return self.top * self.each.width
+
+
+@dataclass(frozen=True)
 class Layer:
     """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing.
 
@@ -141,7 +179,7 @@ class Layer:
     """
 
     mixer: Attention
-    feed: Gated
+    feed: Gated | Experts
     pre_mixer: Norm | None
     pre_feed: Norm | None
     post_mixer: Norm | None = None
@@ -150,9 +188,22 @@ class Layer:
     scalar: str = ""
 
     @property
-    def products(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-        """The matrices, in the order of a pass."""
-        return self.mixer.qkv, self.mixer.out, self.feed.gate_up, self.feed.down
+    def gated(self) -> Gated:
+        """The MLP, or any one of the experts."""
+        return self.feed.each if isinstance(self.feed, Experts) else self.feed
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The matrices: all of a form, then those of the next, in the order of a pass."""
+        return tuple(matrix.of(number) for matrix, count in self.forms for number in range(count))
+
+    @property
+    def forms(self) -> tuple[tuple[Matrix, int], ...]:
+        """Forms of matrices and how many there are of each: one stands for those of all experts."""
+        feed, of_each = self.feed, (self.gated.gate_up, self.gated.down)
+        router, count = ((feed.router,), feed.count) if isinstance(feed, Experts) else ((), 1)
+        once = self.mixer.qkv, self.mixer.out, *router
+        return *((matrix, 1) for matrix in once), *((matrix, count) for matrix in of_each)
 
     @property
     def norms(self) -> tuple[Norm, ...]:
@@ -172,7 +223,14 @@ class Layer:
     def parameters(self) -> int:
         """Values of all matrices, biases and norms."""
         vectors = sum(norm.size for norm in self.norms if norm.name) + sum(self.vectors.values())
-        return sum(one.parameters for one in self.products) + vectors
+        return sum(count * one.parameters for one, count in self.forms) + vectors
+
+    @property
+    def active(self) -> int:
+        """Those of them that a row reads."""
+        feed = self.feed
+        unread = feed.count - feed.top if isinstance(feed, Experts) else 0
+        return self.parameters - unread * (self.gated.gate_up.parameters + self.gated.down.parameters)
 
 
 @dataclass(frozen=True)
@@ -208,8 +266,13 @@ class Recipe:
 
     @property
     def matrices(self) -> Iterator[Matrix]:
-        """The matrices of the layers, in the order of a pass."""
+        """The matrices of the layers, in their order."""
         return (matrix for layer in self.layers for matrix in layer.products)
+
+    @property
+    def forms(self) -> Iterator[tuple[Matrix, int]]:
+        """The matrices of the layers with their numbers, as in `Layer.forms`."""
+        return (form for layer in self.layers for form in layer.forms)
 
     @property
     def ropes(self) -> list[Rope | None]:

@@ -41,7 +41,7 @@ class Buffers:
             return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
 
         def shapes(layer: Layer) -> Between[tuple[int, ...]]:
-            mixer, feed = layer.mixer, layer.feed
+            mixer, feed = layer.mixer, layer.gated
             return Between(
                 qkv=partials(mixer.qkv),
                 query=(PASS_ROWS, mixer.heads, mixer.head_dim),

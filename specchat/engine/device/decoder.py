@@ -152,9 +152,9 @@ class DeviceDecoder:
             attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale)
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
-            self._multiply(b.x, layer.feed.gate_up, own.gate_up, rows, no_feed)
+            self._multiply(b.x, layer.gated.gate_up, own.gate_up, rows, no_feed)
             silu_mul(own.gate_up, own.act, rows, no_feed)
-            self._multiply(own.act, layer.feed.down, own.down, rows, no_feed)
+            self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
             added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed)
         self._take(added, recipe.norm, rows)
         if states is not None:

@@ -79,8 +79,8 @@ def head_norms(
     )
 
 
-def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "") -> Gated:
-    """A gated MLP with activation `act`, or that of `c`; `prefix` begins the names of its tensors.
+def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width: int = 0) -> Gated:
+    """A gated MLP with activation `act` and `width`, or those of `c`; `prefix` begins the names of its tensors.
 
     Raises:
         Unsupported: its activation is unknown.
@@ -88,7 +88,7 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "") -> Gat
     activation = ACTIVATIONS.get(act := act or c.hidden_act)
     if activation is None:
         raise Unsupported(f"specchat's decoder has no activation {shown(act)}, only {', '.join(ACTIVATIONS)}")
-    inner = c.intermediate_size
+    inner = width or c.intermediate_size
     return Gated(
         Matrix((f"{prefix}.gate_proj", f"{prefix}.up_proj"), (inner, inner), c.hidden_size, bias),
         Matrix((f"{prefix}.down_proj",), (c.hidden_size,), inner, bias),
@@ -140,7 +140,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": next(name for name, kind in ACTIVATIONS.items() if kind == layer.feed.activation),
+        "hidden_act": next(name for name, kind in ACTIVATIONS.items() if kind == layer.gated.activation),
     }
 
 

@@ -18,7 +18,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Layer, Matrix, Recipe, Rope
+from specchat.engine.recipe import Experts, Layer, Matrix, Recipe, Rope
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]
 """Type of matrices; vectors are always float32. With q4_0 the embeddings and the head are q8_0."""
@@ -98,7 +98,7 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
 
 def architecture(recipe: Recipe) -> str:
     """llama.cpp's name of the architecture that computes a recipe."""
-    mixer, feed = recipe.layers[0].mixer, recipe.layers[0].feed
+    mixer, feed = recipe.layers[0].mixer, recipe.layers[0].gated
     if mixer.query_norm is not None:
         return "qwen3"
     of_inputs_alone = mixer.qkv.bias and not mixer.out.bias and not feed.gate_up.bias
@@ -111,11 +111,12 @@ def unsupported(recipe: Recipe) -> str:
     kinds = {rope.kind for rope in recipe.ropes if rope is not None}
     factors = {recipe.embed_scale, recipe.logit_scale, *(layer.residual for layer in layers)}
     features = {
+        "a mixture of experts": any(isinstance(one.feed, Experts) for one in layers),
         'rope scaling "yarn"': "yarn" in kinds,
         "a model whose layers differ": len({(_shape(one), one.mixer.rope is None) for one in layers}) > 1,
         "a model that turns no queries and keys": None in recipe.ropes,
         "attention within a window": any(one.window for one in mixers),
-        "another activation than silu": any(one.feed.activation != "silu" for one in layers),
+        "another activation than silu": any(one.gated.activation != "silu" for one in layers),
         "queries that grow with their position": any(one.temper[0] for one in mixers),
         "attention sinks": any(one.sinks for one in mixers),
         "a norm of values": any(one.value_norm for one in mixers),
@@ -135,7 +136,7 @@ def unsupported(recipe: Recipe) -> str:
 
 
 def _shape(layer: Layer) -> tuple[int, ...]:
-    return layer.mixer.heads, layer.mixer.kv_heads, layer.mixer.head_dim, layer.feed.width
+    return layer.mixer.heads, layer.mixer.kv_heads, layer.mixer.head_dim, layer.gated.width
 
 
 def _rope(recipe: Recipe) -> Rope:

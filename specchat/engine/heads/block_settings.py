@@ -11,8 +11,8 @@ from pydantic import Field
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, MaybeCount, Table, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, layers
-from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.heads.recipe import Given, HeadRecipe, layers, shape_by
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.strategy import Head
 
 MOST_LAYERS, MOST_BLOCK, MOST_RANK = 64, 64, 1 << 14
@@ -88,7 +88,7 @@ class BlockSettings:
         inner = raw if parts.transformer_layer_config is None else parts.transformer_layer_config
         merged = {**inner, **raw, **parts.dflash_config}
         known = checked(BlockKeys, merged, path)
-        shape = parse_config(files.folder, {"model_type": families.head_normed().model_type, **inner})
+        shape = shape_by(files, families.head_normed().model_type, inner)
         if shape.layers > MOST_LAYERS:
             raise ModelError(f"{path}: num_hidden_layers is {shape.layers}, and a head has {MOST_LAYERS} at most.")
         for key in UNKNOWN:

@@ -175,9 +175,9 @@ class BlockLayer:
         self._cache = HeadCache(of.mixer, slots, weights.device)
         self._around: list[Convolution] = []
         if kernel is not None:
-            prefix = of.feed.down.names[0].removesuffix("mlp.down_proj")
+            prefix = of.gated.down.names[0].removesuffix("mlp.down_proj")
             names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
-            self._around = [Convolution(weights, tensors, name, of.feed.down.outputs[0], *kernel) for name in names]
+            self._around = [Convolution(weights, tensors, name, of.gated.down.outputs[0], *kernel) for name in names]
 
     def remember(self, x: Tensor, first: int) -> None:
         """Write the KV entries of rows float32 [rows, hidden] at positions first, first + 1, ..."""
@@ -198,7 +198,7 @@ class BlockLayer:
         x = x + convolved(attention(of.mixer, convolved(normed, before), tensors, context), after)
         normed = norm(of.pre_feed, x, tensors)
         before, after = around_feed.kernels(normed)
-        return x + convolved(gated(of.feed, convolved(normed, before), tensors), after)
+        return x + convolved(gated(of.gated, convolved(normed, before), tensors), after)
 
     def _seen(self, known: int, rows: int, device: torch.device) -> Tensor | None:
         """Attention mask bool [rows, known + rows] after `known` KV entries; None for full attention."""

@@ -4,11 +4,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.errors import ModelError
+from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.plan import Place
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import brief, fits
-from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe
+from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, Norm, Recipe
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
 
@@ -73,6 +74,18 @@ def need(head: str, files: Given, target: ModelConfig, context: int, place: Plac
 def on_last_state(_: Given, target: ModelConfig, __: str) -> HeadRecipe:
     """Recipe of heads without layers, which use only the target's last hidden state."""
     return HeadRecipe((), (target.layers,))
+
+
+def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelConfig:
+    """Shape of a head's layers, of family `model_type` unless the settings name one.
+
+    Raises:
+        ModelError: a key is missing or wrong, or the layers are mixtures of experts.
+    """
+    shape = parse_config(files.folder, {"model_type": model_type, **settings})
+    if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
+        raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
+    return shape
 
 
 def compiles(shape: ModelConfig) -> bool:

@@ -9,8 +9,8 @@ from pydantic import Field
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, MaybeCount, Switch, Table, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, renamed
-from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, joined, layers, renamed, shape_by
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Layer
 from specchat.engine.strategy import Head
 
@@ -50,9 +50,9 @@ def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
     """Shape of a head's layers, all alike.
 
     Raises:
-        ModelError: a key is missing or wrong.
+        ModelError: a key is missing or wrong, or no such layers are run.
     """
-    return parse_config(files.folder, {"model_type": families.plain().model_type, **settings})
+    return shape_by(files, families.plain().model_type, settings)
 
 
 def _on_features(

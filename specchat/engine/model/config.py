@@ -61,8 +61,8 @@ class ModelConfig:
 
     @property
     def head_layers(self) -> float:
-        """Weights of the head, in layers."""
-        return self.recipe.head.parameters * self.layers / sum(layer.parameters for layer in self.recipe.layers)
+        """Weights of the head in layers, as a row reads them."""
+        return self.recipe.head.parameters * self.layers / sum(layer.active for layer in self.recipe.layers)
 
     def cut(self, layers: int) -> "ModelConfig":
         """The model of the first `layers` layers."""

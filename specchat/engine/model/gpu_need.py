@@ -6,7 +6,7 @@ from math import prod
 from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Matrix
+from specchat.engine.recipe import Attention, Experts, Layer, Matrix
 
 SCORES = 4
 """Arrays of 4 bytes a row and token for verification: scores and candidates, of target and draft."""
@@ -22,7 +22,7 @@ def unsupported(config: ModelConfig) -> str:
 def _reasons(config: ModelConfig) -> Iterator[str]:
     recipe = config.recipe
     mixers = [layer.mixer for layer in recipe.layers]
-    matrices = recipe.embed, recipe.head, *recipe.matrices
+    matrices = recipe.embed, recipe.head, *(matrix for matrix, _ in recipe.forms)
     sizes = (
         (recipe.hidden, shapes.WIDEST, "hidden states of {} values"),
         (max(mixer.head_dim for mixer in mixers), shapes.WIDEST_HEAD, "attention heads of {} values"),
@@ -38,6 +38,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     if not all(map(_normed_alike, mixers)):
         yield "unlike norms of queries and keys: not in the GPU kernels yet"
     lacking = {
+        "experts": any(isinstance(layer.feed, Experts) for layer in recipe.layers),
         "queries that grow with their position": any(mixer.temper[0] for mixer in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
         "norms of values": any(mixer.value_norm for mixer in mixers),
@@ -70,9 +71,12 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
         outputs = sum(matrix.outputs)
         return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
 
+    def products(layer: Layer) -> tuple[Matrix, ...]:
+        return layer.mixer.qkv, layer.mixer.out, layer.gated.gate_up, layer.gated.down
+
     # Layers share buffers as large as the largest of them needs.
-    summed = [max(map(partials, alike)) for alike in zip(*(layer.products for layer in recipe.layers), strict=True)]
-    mixed, act = max(m.heads * m.head_dim for m in mixers), max(layer.feed.width for layer in recipe.layers)
+    summed = [max(map(partials, alike)) for alike in zip(*map(products, recipe.layers), strict=True)]
+    mixed, act = max(m.heads * m.head_dim for m in mixers), max(layer.gated.width for layer in recipe.layers)
     active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
     heads, deepest = max(m.heads for m in mixers), max(m.head_dim for m in mixers)
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, deepest + 2))

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.mixture_need import mixture_need
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 from specchat.engine.recipe import Attention, Recipe
 
@@ -33,12 +34,13 @@ def entries(recipe: Recipe, capacity: int) -> int:
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits."""
     r = c.recipe
-    widest = LANES * max(panels_for(sum(m.outputs)) for m in r.matrices)
+    widest = LANES * max(panels_for(sum(m.outputs)) for m, _ in r.forms)
     for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
-    own = workers(c, threads, VERIFY_ROWS) * for_one
+    working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)
-    return 4 * (turns + ROWS * (c.hidden + widest) + own + TREE_ROWS * r.entry + logits)
+    own = 4 * (turns + ROWS * (c.hidden + widest) + working * for_one + TREE_ROWS * r.entry + logits)
+    return own + mixture_need(r, ROWS).bytes(working)
 
 
 def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:
@@ -57,4 +59,4 @@ def reference_workspace(c: ModelConfig, capacity: int) -> int:
 
 def _largest(c: ModelConfig) -> int:
     """Weights of the largest matrix of a layer."""
-    return max(sum(m.outputs) * m.inputs for m in c.recipe.matrices)
+    return max(sum(m.outputs) * m.inputs for m, _ in c.recipe.forms)

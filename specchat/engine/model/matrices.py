@@ -11,7 +11,7 @@ from specchat.engine.recipe import Layer, Matrix, Norm
 
 
 def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[Weight, Tensor | None]:
-    """Read a matrix and its bias float32 [outputs], if any; quantise it as `quant` where the checkpoint is dense.
+    """Read a matrix and its bias float32 [outputs], if any; quantise it as `quant` where both allow it.
 
     Raises:
         ModelError: tensors missing, damaged or of other shapes.
@@ -19,7 +19,8 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
 
     def stored(name: str, outputs: int) -> Weight:
         weight = weights.linear(name, outputs, matrix.inputs)
-        return quantise(weight, quant) if quant is not None and isinstance(weight, Tensor) else weight
+        wanted = None if matrix.dense else quant
+        return quantise(weight, wanted) if wanted is not None and isinstance(weight, Tensor) else weight
 
     biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
     return fused([stored(*part) for part in matrix.parts]), torch.cat(biases) if biases else None

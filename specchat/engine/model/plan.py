@@ -220,14 +220,14 @@ def quantised(draft: Model, quant: Quant) -> Model:
     return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
 
 
-def _kept(quant: Quant | None, inputs: int) -> Quant | None:
-    """Format of a matrix with `inputs` columns; None is dense, also for 4 bits in blocks that would cross rows."""
-    return None if quant in ("nf4", "fp4") and inputs % BLOCK else quant
+def _kept(quant: Quant | None, matrix: Matrix) -> Quant | None:
+    """Format of a matrix; None is dense, also for 4 bits in blocks that would cross rows."""
+    return None if matrix.dense or (quant in ("nf4", "fp4") and matrix.inputs % BLOCK) else quant
 
 
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
-    layers = sum(_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0) for m in c.recipe.matrices)
+    layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in c.recipe.forms)
     norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
@@ -242,7 +242,7 @@ def _outputs(model: Model, matrix: Matrix) -> int:
 
 def _matrix(model: Model, matrix: Matrix) -> int:
     outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
-    quant = _kept(model.quant, inputs)
+    quant = _kept(model.quant, matrix)
     if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
     if quant == "int8":
@@ -258,7 +258,7 @@ def _matrix(model: Model, matrix: Matrix) -> int:
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
-    kept = {matrix: bits[_kept(model.quant, matrix.inputs)] for matrix in model.config.recipe.matrices}
+    kept = {matrix: bits[_kept(model.quant, matrix)] for matrix, _ in model.config.recipe.forms}
     head = model.head_matrix
     return gpu_need.workspace(model.config, head, kept | {head: bits[model.head]}, capacity, processors)
 

@@ -21,7 +21,7 @@ def unsupported(recipe: Recipe) -> str:
     sizes = {
         "hidden states": {recipe.hidden},
         "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
-        "MLPs": {layer.feed.width for layer in recipe.layers},
+        "MLPs": {layer.gated.width for layer in recipe.layers},
     }
     for what, found in sizes.items():
         if odd := [size for size in sorted(found) if size % LANES]:

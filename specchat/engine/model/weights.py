@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -12,8 +12,10 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import Weight
+from specchat.engine.model.stacks import Rows, check_stacks, is_stack, renamed, unstacked
 from specchat.engine.model.stored import Stored, kind_of
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Recipe
 
 HOST = torch.device("cpu")
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
@@ -34,6 +36,26 @@ class Files(Protocol):
     def shards(self) -> tuple[Path, ...]: ...
 
 
+class Home(NamedTuple):
+    """Where a tensor is: a file, its handle, the name in it, and the rows of one expert in a stack."""
+
+    file: Path
+    handle: Any
+    name: str
+    rows: Rows | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        whole = tuple(self.handle.get_slice(self.name).get_shape())
+        return whole if self.rows is None else (len(range(*self.rows[1].indices(whole[1]))), *whole[2:])
+
+    def read(self) -> Tensor:
+        made: Tensor = (
+            self.handle.get_tensor(self.name) if self.rows is None else self.handle.get_slice(self.name)[self.rows]
+        )
+        return made
+
+
 class Weights:
     """A reader of tensors by name; a context manager that keeps the files memory-mapped."""
 
@@ -47,8 +69,9 @@ class Weights:
         self.device = device
         self._quant = checkpoint.quant
         self._stack = ExitStack()
-        self._home: dict[str, tuple[Path, Any, str]] = {}
-        """File, its handle, and the name in it, of each tensor."""
+        self._home: dict[str, Home] = {}
+        self._stacks: dict[str, int] = {}
+        """Experts in each stack of them."""
         try:
             for file in checkpoint.shards:
                 try:
@@ -57,13 +80,30 @@ class Weights:
                     raise ModelError(
                         f"{file} is damaged or cut short ({error}). Download the checkpoint again."
                     ) from None
-                self._home.update({name: (file, handle, name) for name in handle.keys()})  # noqa: SIM118
+                for name in handle.keys():  # noqa: SIM118
+                    self._add(Home(file, handle, name))
         except BaseException:
             self._stack.close()
             raise
         for beginning in TEXT_PARTS:
             if f"{beginning}embed_tokens.weight" in self._home:
                 self._home = {_of_text(name, beginning): home for name, home in self._home.items()}
+
+    def _add(self, home: Home) -> None:
+        """Add a tensor by our name of it; a stack as the matrices of its experts."""
+        name = renamed(home.name)
+        parts: dict[str, Rows] = {}
+        if is_stack(name):
+            parts, self._stacks[name] = dict(unstacked(name, home.shape)), next(iter(home.shape), 0)
+        self._home |= {part: home._replace(rows=rows) for part, rows in parts.items()} or {name: home}
+
+    def check(self, recipe: Recipe) -> None:
+        """Check that stacks of experts hold as many as `recipe` has.
+
+        Raises:
+            ModelError: one holds others.
+        """
+        check_stacks(self._stacks, recipe, self.folder)
 
     def __enter__(self) -> "Weights":
         return self
@@ -91,8 +131,7 @@ class Weights:
 
     def count(self, prefix: str = "") -> int:
         """Number of values in all tensors whose names begin with `prefix`."""
-        found = (home for name, home in self._home.items() if name.startswith(prefix))
-        return sum(prod(handle.get_slice(name).get_shape()) for _, handle, name in found)
+        return sum(prod(home.shape) for name, home in self._home.items() if name.startswith(prefix))
 
     def integers(self, name: str, *shape: int) -> Tensor:
         """Tensor `name` of whole numbers or truth values as int64 of exactly `shape`.
@@ -148,8 +187,9 @@ class Weights:
             # One pass over memory finds both: a minimum with NaN is NaN.
             least, most = torch.aminmax(tensor)
             if not (least.isfinite() and most.isfinite()):
+                home = self._home[name]
                 raise ModelError(
-                    f"{self._home[name][0]}: tensor {name} holds values that are no numbers (NaN or infinity). "
+                    f"{home.file}: tensor {home.name} holds values that are no numbers (NaN or infinity). "
                     "Download the checkpoint again."
                 )
         return tensor
@@ -159,14 +199,13 @@ class Weights:
             raise ModelError(
                 f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
             )
-        file, handle, stored = self._home[name]
+        home = self._home[name]
         try:
-            tensor: Tensor = handle.get_tensor(stored)
+            return home.read()
         except (SafetensorError, OSError, ValueError) as error:
             raise ModelError(
-                f"{file}: tensor {name} cannot be read ({error}). Download the checkpoint again."
+                f"{home.file}: tensor {home.name} cannot be read ({error}). Download the checkpoint again."
             ) from None
-        return tensor
 
     def _part(self, name: str) -> Tensor:
         """Read a part of a quantised matrix; packed bytes may have any dtype."""

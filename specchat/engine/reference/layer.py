@@ -13,7 +13,7 @@ from torch.nn.functional import gelu, silu
 
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
+from specchat.engine.recipe import Activation, Attention, Experts, Gated, Layer, Matrix, Norm, Recipe
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "silu": silu,
@@ -79,7 +79,8 @@ def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context, inputs
 
 def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
     """The hidden states after the second half of a layer."""
-    fed = gated(of.feed, norm(of.pre_feed, x, tensors), tensors)
+    inputs = norm(of.pre_feed, x, tensors)
+    fed = mixture(of.feed, inputs, tensors) if isinstance(of.feed, Experts) else gated(of.feed, inputs, tensors)
     return scaled(of, x.add(norm(of.post_feed, fed, tensors), alpha=of.residual), tensors)
 
 
@@ -161,6 +162,21 @@ def gated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
     """A gated MLP: float32 [..., inputs] -> float32 [..., hidden]."""
     gate, up = tensors.product(x, of.gate_up).chunk(2, -1)
     return tensors.product(ACTIVATIONS[of.activation](gate) * up, of.down)
+
+
+def mixture(of: Experts, x: Tensor, tensors: Tensors) -> Tensor:
+    """A mixture of experts: float32 [..., inputs] -> float32 [..., hidden]; only the chosen ones are multiplied."""
+    rows = x.reshape(-1, x.shape[-1])
+    # A stable order takes the lower of experts that are equally likely.
+    shares, chosen = tensors.product(rows, of.router).softmax(-1).sort(dim=-1, descending=True, stable=True)
+    shares, chosen = shares[:, : of.top], chosen[:, : of.top]
+    if of.renormalised:
+        shares = shares / shares.sum(-1, keepdim=True)
+    made = torch.zeros_like(rows)
+    for number in chosen.unique().tolist():
+        row, rank = (chosen == number).nonzero(as_tuple=True)
+        made[row] += shares[row, rank, None] * gated(of.expert(number), rows[row], tensors)
+    return made.view(x.shape)
 
 
 def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:

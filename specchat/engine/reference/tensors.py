@@ -60,6 +60,7 @@ class CheckpointTensors:
         self.head = recipe.head
         """The matrix of the logits, with the rows of a draft vocabulary only, if there is one."""
         with Weights(checkpoint) as weights:
+            weights.check(recipe)
             for matrix in recipe.matrices:
                 weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
                 self._matrices[matrix] = owned(weight), bias
