@@ -69,7 +69,8 @@ class CpuDecoder(CachedDecoder):
         self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
-        self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors)
+        mixtures = self._space.mixtures
+        self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors, mixtures)
         # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
@@ -86,12 +87,12 @@ class CpuDecoder(CachedDecoder):
         self._count = 0
 
     def _timed(self, rows: int, count: int) -> float:
-        """Seconds of a pass of `count` threads over `rows` tokens."""
+        """Seconds of a pass of `count` threads over `rows` unlike tokens."""
         self._count = count
         times: list[float] = []
         for trial in range(1, LOAD_PASSES[1] + 1):
             started = self._clock()
-            super().forward([0] * rows, 0)
+            super().forward(range(rows), 0)
             times.append(self._clock() - started)
             if trial >= LOAD_PASSES[0] and sum(times) >= LOAD_SECONDS:
                 break

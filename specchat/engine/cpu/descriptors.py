@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
@@ -21,11 +22,12 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, SINKS, GELU, FIELDS,
-) = range(24)  # fmt: skip
+    WINDOW, TEMPER, SINKS, GELU, MIXTURE, FIELDS,
+) = range(25)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
-PRODUCTS is the address of the layer's four rows in the table of products. TREE_SCRATCH is the address of the tree's
+PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
+MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's
 keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads, GELU
 if the activation is gelu_tanh and not silu.
 """
@@ -49,16 +51,19 @@ class Descriptors:
         cache: Sequence[tuple[Floats, Floats]],
         turns: Sequence[tuple[Floats, Floats]],
         vectors: Mapping[str, Floats],
+        mixtures: Mixtures | None = None,
     ) -> None:
         """Describe `layers`.
 
         Args:
-            table: int64 [>= 4 layers, COLUMNS], of their products.
+            table: int64 [>= products, COLUMNS], of their products.
             norms: the weight of each norm, float32 [size].
             cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
             vectors: other tensors of the layers by name, float32 [size].
+            mixtures: of layers with experts.
         """
+        self._mixtures = mixtures
         pairs = (part for pair in (*cache, *turns) for part in pair)
         self._kept: list[NDArray[Any]] = [table, *norms.values(), *vectors.values(), *pairs]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
@@ -70,10 +75,12 @@ class Descriptors:
         def weight(norm: Norm | None) -> int:
             return 0 if norm is None else norms[norm].ctypes.data
 
+        first = table.ctypes.data
         for index, layer in enumerate(layers):
             mixer, row = layer.mixer, self.integers[index]
             (keys, values), (cos, sin) = cache[index], turns[index]
-            row[PRODUCTS] = table.ctypes.data + table.itemsize * COLUMNS * 4 * index
+            row[PRODUCTS], first = first, first + table.itemsize * COLUMNS * len(layer.products)
+            row[MIXTURE] = mixtures.addresses[index] if mixtures else 0
             row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
             row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
@@ -86,7 +93,7 @@ class Descriptors:
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            row[WINDOW], row[GELU] = mixer.window, layer.feed.activation == "gelu_tanh"
+            row[WINDOW], row[GELU] = mixer.window, layer.gated.activation == "gelu_tanh"
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalar
 
     def begin_at(self, bases: Sequence[int]) -> None:

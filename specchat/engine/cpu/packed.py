@@ -35,6 +35,7 @@ class Packed:
     _held: list[NDArray[Any]] = field(default_factory=list)
     _extras: list[NDArray[np.float32]] = field(default_factory=lambda: [np.zeros(1, np.float32)])
     _used: int = 1
+    _codes: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, weight: Weight, bias: Tensor | None = None, ends: Sequence[int] = ()) -> NDArray[Any]:
         """Add a product and return its packed weights; a vector begins after each of the outputs `ends`.
@@ -55,7 +56,7 @@ class Packed:
         elif isinstance(weight, FourBit):
             scales = block_scales(weight).numpy()
             row[SCALES] = self._kept(joined([panelled(scales[span]) for span in spans]))
-            row[CODE], row[BLOCK] = self._kept(code_tables(weight.code)), weight.block
+            row[CODE], row[BLOCK] = self._code(weight.code), weight.block
         self._rows.append(row)
         return weights
 
@@ -77,6 +78,13 @@ class Packed:
     def _kept(self, array: NDArray[Any]) -> int:
         self._held.append(np.ascontiguousarray(array))
         return self._held[-1].ctypes.data
+
+    def _code(self, code: Tensor) -> int:
+        """Address of the tables of a 4-bit code, which many products share."""
+        tables = code_tables(code)
+        if (kept := self._codes.get(tables.tobytes())) is None:
+            kept = self._codes[tables.tobytes()] = self._kept(tables)
+        return kept
 
     def _extra(self, values: Tensor, spans: Sequence[slice]) -> int:
         """Add `values` float32 [outputs], laid out as the outputs of the product; return the index of the first."""

@@ -43,10 +43,11 @@ class Parameters:
         self.norms: dict[Norm, Floats] = {}
         self.vectors: dict[str, Floats] = {}
         with Weights(checkpoint) as weights:
+            weights.check(c)
             asked = quant if weights.quant is None else None
             for layer in c.layers:
-                for matrix in layer.products:
-                    ends = matrix.outputs[:1] if matrix is layer.feed.gate_up else ()
+                for place, matrix in enumerate(layer.products):
+                    ends = matrix.outputs[:1] if place > 1 and len(matrix.outputs) == 2 else ()
                     self._packed.add(*read_matrix(weights, matrix, asked), ends)
                 self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
                 self.vectors |= {name: one.numpy() for name, one in read_vectors(weights, layer).items()}

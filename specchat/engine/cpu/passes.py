@@ -1,6 +1,7 @@
 """A whole pass over the layers in one function, run by one thread or by several at once.
 
-Threads meet at five barriers a layer. The pass computes the same as `reference/`, with other orders of sums.
+Threads meet at five barriers a layer, at six with experts. The pass computes the same as `reference/`, with other
+orders of sums.
 """
 
 from typing import Any
@@ -20,6 +21,7 @@ from specchat.engine.cpu.descriptors import (
     KEY_NORM,
     KEYS,
     KV_HEADS,
+    MIXTURE,
     POST_FEED,
     POST_MIXER,
     PRE_FEED,
@@ -39,6 +41,7 @@ from specchat.engine.cpu.descriptors import (
     VALUES_OFFSET,
     WINDOW,
 )  # fmt: skip
+from specchat.engine.cpu.experts import experts
 from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.signatures import HEAD, LAYERS
@@ -47,6 +50,8 @@ from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_pro
 
 QKV, OUT, GATE_UP, DOWN = range(4)
 """Products of a layer, in the order of the table of products."""
+ROUTER = GATE_UP
+"""Where a layer with experts has its router."""
 
 
 @inner
@@ -198,8 +203,16 @@ def layers(
                     norm(xs + 4 * r * hidden, pre, normed + 4 * r * own_row, hidden, eps)
             else:
                 inputs, inputs_row = xs, hidden
+            gelu, mixture = integers[layer, GELU], integers[layer, MIXTURE]
+            if part and mixture:
+                router = of + 8 * COLUMNS * ROUTER
+                passed = experts(
+                    rows, inputs, inputs_row, router, mixture, gelu, plans, more, xs, hidden, residual, post, eps,
+                    scratch, own_row, board, used + 3, passed, thread, threads,
+                )  # fmt: skip
+                continue
             if part:
-                gate_up, gelu = of + 8 * COLUMNS * GATE_UP, integers[layer, GELU]
+                gate_up = of + 8 * COLUMNS * GATE_UP
                 gated_product(
                     rows, inputs, inputs_row, gate_up, gelu, plans, more, ys, wide_row, board, used + 3, threads
                 )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import PANELS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
@@ -26,6 +27,7 @@ class Workspace:
         logits: float32 [rows, width of the head], for the most rows so far.
         stashes: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree; empty
             until `make_tree_scratch`.
+        mixtures: buffers of experts.
         counters, head_counters: int64, counters of `together.py`; zero before a pass.
     """
 
@@ -41,6 +43,7 @@ class Workspace:
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.tree_scratch: list[Floats] = []
+        self.mixtures = Mixtures(recipe, threads)
         self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
