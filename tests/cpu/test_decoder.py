@@ -184,9 +184,10 @@ from pathlib import Path
 import torch
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
-decoder = CpuDecoder(Checkpoint.open(Path(sys.argv[1])), 64, sys.argv[2] or None)
-rows = torch.cat([decoder.logits(decoder.forward(list(range(20, 20 + count)), 0)) for count in (30, 1, 2, 3, 6)])
-print(hashlib.sha256(rows.contiguous().numpy().tobytes()).hexdigest())
+for folder in sys.argv[2:]:
+    decoder = CpuDecoder(Checkpoint.open(Path(folder)), 64, sys.argv[1] or None)
+    rows = torch.cat([decoder.logits(decoder.forward(list(range(20, 20 + count)), 0)) for count in (30, 1, 2, 3, 6)])
+    print(hashlib.sha256(rows.contiguous().numpy().tobytes()).hexdigest())
 """
 AVX2 = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2,+fma,+f16c"}
 NO_TABLES = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+fma,+f16c"}
@@ -194,11 +195,12 @@ NO_TABLES = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+fma,+f16c"}
 
 @pytest.mark.parametrize("kind", [AVX2, pytest.param(NO_TABLES, marks=pytest.mark.slow)], ids=["avx2", "less"])
 def test_the_kind_of_processor_changes_no_bit(kind: dict[str, str], tmp_path: Path) -> None:
-    """Layers in 4 bits where they can be, a dense head."""
-    folder = checkpoint(tmp_path / "m", hidden_size=128, intermediate_size=128)
+    """Layers in 4 bits where they can be, a dense head; and experts."""
+    shape = {"hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 128}
+    folders = [checkpoint(tmp_path / kind, **FAMILIES[kind] | shape) for kind in ("llama", "qwen3_moe")]
     digests = {
         subprocess.run(
-            [sys.executable, "-c", DIGEST, str(folder), "nf4" if find_spec("bitsandbytes") else ""],
+            [sys.executable, "-c", DIGEST, "nf4" if find_spec("bitsandbytes") else "", *map(str, folders)],
             env=os.environ | changed,
             check=True,
             capture_output=True,

@@ -21,7 +21,7 @@ from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.model.vectors import SMALL
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.engine.threads import CORES
-from tests.engine.tiny import checkpoint
+from tests.engine.tiny import FAMILIES, checkpoint
 
 WITHIN = 0.01
 SHAPE: dict[str, Any] = {"hidden_size": 128, "intermediate_size": 192, "num_key_value_heads": 2}
@@ -58,7 +58,7 @@ def held(decoder: CpuDecoder) -> int:
 
 def stored_as(dtype: str, folder: Path, **changes: Any) -> Checkpoint:
     """A random checkpoint whose weights are stored so."""
-    checkpoint(folder, torch_dtype=dtype, **SHAPE, **changes)
+    checkpoint(folder, torch_dtype=dtype, **SHAPE | changes)
     file = folder / "model.safetensors"
     save_file({name: tensor.to(DTYPES[dtype]) for name, tensor in load_file(file).items()}, file)
     return Checkpoint.open(folder)
@@ -94,6 +94,20 @@ def test_a_decoder_holds_what_was_planned(form: str, tied: bool, tmp_path: Path)
 def test_biases_and_norms_of_heads_count(family: str, tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m", model_type=family, **SHAPE))
     assert own(planned(opened, None, CORES)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
+
+
+@pytest.mark.parametrize("form", ["float32", "float16", "int8", "nf4"])
+def test_every_expert_counts_and_what_is_between_them(form: str, tmp_path: Path) -> None:
+    quant: Quant | None = "int8" if form == "int8" else "nf4" if form == "nf4" else None
+    if quant:
+        pytest.importorskip("bitsandbytes")
+    shape = FAMILIES["qwen3_moe"] | {"num_experts": 24, "num_experts_per_tok": 5, "moe_intermediate_size": 128}
+    opened = stored_as("float16" if quant else form, tmp_path / "m", **shape)
+    decoder = CpuDecoder(opened, 200, quant)
+    expected = planned(opened, quant, CORES)
+    assert own(expected) == pytest.approx(held(decoder), rel=WITHIN)
+    assert expected.weights + expected.cache == pytest.approx(decoder.memory(), rel=WITHIN)
+    assert 3 * 24 * 128 * 128 * 3 < opened.config.parameters() < expected.weights * (4 if form == "nf4" else 1)
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])

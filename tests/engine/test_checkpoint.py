@@ -13,6 +13,7 @@ from specchat.engine.loading import load
 from specchat.engine.model import files
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import half_on_cpu
+from specchat.engine.model.stacks import is_stack, unstacked
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
 from specchat.models.about import about_folder
@@ -83,7 +84,11 @@ def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) ->
         named |= {f"{name}.bias": (outputs,) for name, outputs in matrix.parts if matrix.bias}
     with torch.device("meta"):
         theirs = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
-    stored = {name: tuple(tensor.shape) for name, tensor in theirs.state_dict().items()}
+    stored = dict[str, tuple[int, ...]]()
+    for name, tensor in theirs.state_dict().items():
+        shape = tuple(tensor.shape)
+        experts = unstacked(name, shape) if is_stack(name) else ()
+        stored |= {expert: (rows.stop - rows.start, shape[2]) for expert, (_, rows) in experts} or {name: shape}
     if recipe.tied:
         del stored["lm_head.weight"]
     assert named == stored

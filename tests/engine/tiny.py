@@ -95,6 +95,23 @@ MORE: dict[str, dict[str, Any]] = {
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
         },
     },
+    "qwen3_moe": {
+        "model_type": "qwen3_moe",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "norm_topk_prob": True,
+        "mlp_only_layers": [2],
+    },
+    "mixtral": {
+        "model_type": "mixtral",
+        "num_key_value_heads": 2,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "sliding_window": 8,
+    },
     "ministral3": {
         "model_type": "ministral3",
         "head_dim": 16,
@@ -114,6 +131,10 @@ MORE: dict[str, dict[str, Any]] = {
 }
 """Families that differ from Llama in more than a norm or a bias."""
 FAMILIES = FAMILY | MORE
+
+
+MIXTRAL = {".mlp.": ".block_sparse_moe.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+"""Names in its files by those of transformers' modules."""
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -173,7 +194,15 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     norm(recipe.norm)
     if not recipe.tied:
         linear(recipe.head)
-    return out
+    return {published(c, name): weight for name, weight in out.items()}
+
+
+def published(c: dict[str, Any], name: str) -> str:
+    """The name that files of Mixtral have for a tensor."""
+    if c["model_type"] == "mixtral":
+        for ours, theirs in MIXTRAL.items():
+            name = name.replace(ours, theirs)
+    return name
 
 
 def tokenizer(special: list[str] = SPECIAL) -> Tokenizer:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.recipe import Attention, Layer, Recipe
+from specchat.engine.recipe import Attention, Experts, Layer, Recipe
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -30,6 +30,14 @@ def of_layers(change: Callable[[Layer], Layer]) -> Callable[[Recipe], Recipe]:
 
 def of_attention(change: Callable[[Attention], Attention]) -> Callable[[Recipe], Recipe]:
     return of_layers(lambda layer: replace(layer, mixer=change(layer.mixer)))
+
+
+def exchanged(layer: Layer) -> Layer:
+    """Experts whose gate and up have each other's weights."""
+    assert isinstance(layer.feed, Experts)
+    each = layer.feed.each
+    gate_up = replace(each.gate_up, names=each.gate_up.names[::-1])
+    return replace(layer, feed=replace(layer.feed, each=replace(each, gate_up=gate_up)))
 
 
 def of_the_first_head(recipe: Recipe) -> Recipe:
@@ -68,6 +76,13 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, plus_one=False))),
     ),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
+    "shares as they are": (
+        "qwen3_moe",
+        of_layers(lambda one: replace(one, feed=replace(one.feed, renormalised=False))),
+    ),
+    "one expert instead of two": ("mixtral", of_layers(lambda one: replace(one, feed=replace(one.feed, top=1)))),
+    "three experts instead of two": ("qwen3_moe", of_layers(lambda one: replace(one, feed=replace(one.feed, top=3)))),
+    "gate and up exchanged": ("mixtral", of_layers(exchanged)),
     "queries that do not grow": ("ministral3", of_attention(lambda mixer: replace(mixer, temper=(0.0, 1.0)))),
     "values without a norm": ("gemma4", of_attention(lambda mixer: replace(mixer, value_norm=None))),
     "no factor at the end": ("gemma4", of_layers(lambda one: replace(one, scalar=""))),

@@ -1,0 +1,43 @@
+"""Mixtures of experts whose router takes the softmax over all of them first, and their keys of config.json."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from specchat.engine.families.family import gated
+from specchat.engine.families.settings import Settings
+from specchat.engine.recipe import MOST_EXPERTS, Experts, Matrix
+
+Chosen = Annotated[int, Field(gt=0, le=MOST_EXPERTS, description=f"a number of experts from 1 to {MOST_EXPERTS}")]
+Count = Annotated[int | None, Field(ge=0, le=MOST_EXPERTS, description=f"a number of experts up to {MOST_EXPERTS}")]
+
+
+class ExpertsSettings(Settings):
+    """transformers 5 writes num_local_experts for every family, where published files of some have num_experts."""
+
+    num_experts: Count = None
+    num_local_experts: Count = None
+    num_experts_per_tok: Chosen
+
+    def experts(self, usual: int) -> int:
+        """Experts of a layer that has some; `usual` where no key says."""
+        named = self.num_local_experts if self.num_experts is None else self.num_experts
+        return usual if named is None else named
+
+
+def mixture(c: ExpertsSettings, prefix: str, count: int, width: int, *, renormalised: bool) -> Experts:
+    """`count` experts of `width` values; `prefix` begins the names of their tensors and of the router's.
+
+    Raises:
+        ValueError: a token is to have more experts than there are.
+        Unsupported: their activation is unknown.
+    """
+    if c.num_experts_per_tok > count:
+        raise ValueError(f"num_experts_per_tok is {c.num_experts_per_tok}, and a layer has {count} experts")
+    return Experts(
+        router=Matrix((f"{prefix}.gate",), (count,), c.hidden_size, dense=True),
+        each=gated(c, f"{prefix}.experts.{{}}", width=width),
+        count=count,
+        top=c.num_experts_per_tok,
+        renormalised=renormalised,
+    )

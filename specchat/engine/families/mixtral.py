@@ -1,0 +1,31 @@
+"""Mixtral (Jiang et al. 2024): Llama's layers with a mixture of experts as MLP; they may have a window."""
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture
+from specchat.engine.families.family import Family, block, decoder, within
+from specchat.engine.foreign import A_NUMBER, MaybeCount, Number
+from specchat.engine.recipe import Layer, Recipe
+
+
+class MixtralSettings(ExpertsSettings):
+    """Published files leave out what is as here."""
+
+    num_key_value_heads: MaybeCount = 8
+    rms_norm_eps: Number = 1e-5
+    rope_theta: Number | None = Field(1e6, description=A_NUMBER)
+    num_experts_per_tok: Chosen = 2
+
+
+def recipe(c: MixtralSettings) -> Recipe:
+    def layer(_: int, prefix: str) -> Layer:
+        plain = within(c.sliding_window, block(c, prefix))
+        experts = mixture(c, f"{prefix}.mlp", c.experts(8), c.intermediate_size, renormalised=True)
+        return replace(plain, feed=experts)
+
+    return decoder(c, layer)
+
+
+FAMILY = Family("mixtral", "Mixtral", recipe, MixtralSettings)
