@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from specchat.bench.summary import Spread
-from specchat.engine.measure import Repeating
+from specchat.engine.measure import Unlike
 from specchat.engine.options import Sampling
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -36,7 +36,7 @@ def verify_cost(runner: Runner, notify: Callable[[float], None], wanted: Callabl
     sizes = [m for m in range(1, MAX_DRAFT_LENGTH + 2) if PROMPT_TOKENS + m < runner.context]
     times: dict[int, list[float]] = {m: [] for m in sizes}
     prompt = [0] * PROMPT_TOKENS
-    drafter = Repeating()
+    drafter = Unlike()
     begun = perf_counter()
     for turn in range(WARM_UP_STEPS + STEPS):
         if not wanted() or (turn >= WARM_UP_STEPS + MIN_STEPS and perf_counter() - begun > BUDGET_S):

@@ -43,13 +43,13 @@ REPLY_TOKENS = 16
 """Shorter plain replies give no reliable speed."""
 
 
-class Repeating(Copier):
-    """Drafts the last token repeatedly, up to the limit."""
+class Unlike(Copier):
+    """Drafts as many unlike tokens as it may: rows of one token would have the same experts, and share their cost."""
 
-    name = "repeating"
+    name = "unlike"
 
     def propose(self, text: Sequence[int], limit: int) -> Copy:
-        return Copy([text[-1]] * limit, strategy=self.name)
+        return Copy([abs(text[-1] - 1 - i) for i in range(limit)], strategy=self.name)
 
 
 class Deadline:
@@ -159,11 +159,11 @@ def check_costs(runner: Runner) -> dict[int, float]:
 
 
 def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
-    """A step after `prompt`, a repeated token, that drafts `length` more of it."""
+    """A step after `prompt` that drafts `length` unlike tokens."""
     runner.target.begin(prompt)
     reply = runner.reply(Sampling(), prompt, ())
     try:
-        return reply.step(Repeating(), length, "coupled")
+        return reply.step(Unlike(), length, "coupled")
     finally:
         reply.close()
 
