@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -80,10 +80,13 @@ def on_host(shapes: Shapes, quant: Quant | None, context: int) -> Runner:
     return host_runner(target, draft)
 
 
-def write_random(folder: Path, config: ModelConfig, seed: int) -> Path:
-    """Write a checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`."""
+def write_random(folder: Path, config: ModelConfig, seed: int, settings: Mapping[str, object] | None = None) -> Path:
+    """Write a checkpoint of random float16 weights, scaled so that activations stay finite; returns `folder`.
+
+    `settings` is the config.json of a model whose layers `published.config_json` does not describe.
+    """
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config_json(config)))
+    (folder / "config.json").write_text(json.dumps(settings or config_json(config)))
     generator = torch.Generator().manual_seed(seed)
     home: dict[str, str] = {}
     # A file per layer, so that only one is in memory.
