@@ -56,7 +56,8 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("dense", Mutation(products._store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("norm", Mutation(norm._add_rms_norm, "other", "tl.load(residual"), {REFERENCE}),
     ("rope", Mutation(rope._rope_and_write, "mask", "tl.store(place"), {SANITISER, REFERENCE}),
-    ("silu", Mutation(activation._silu_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("silu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("gelu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),
 ]
 """What is left out, the case that is run so, and what notices it."""

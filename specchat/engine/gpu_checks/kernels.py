@@ -1,5 +1,7 @@
 """Every kernel of a step against its reference, at small shapes."""
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from specchat.engine.gpu_checks import drafts, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import reference_silu_mul, silu_mul
+from specchat.engine.kernels.activation import gate_mul, reference_gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
@@ -26,6 +28,7 @@ from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.quantise import code_table, dequantised
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.recipe import Activation
 
 EPS = 1e-5
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
@@ -71,8 +74,10 @@ def rowwise(notes: Notes) -> None:
     add_rms_norm(residual, partials, weight, EPS, out, rows, None)
     notes.within("norm", _relative(out, truth), allowed)
     act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
-    silu_mul(partials, act, rows, None)
-    notes.within("activation", _relative(act, reference_silu_mul(partials.double())), allowed)
+    for activation in get_args(Activation):
+        gate_mul(partials, act, rows, None, activation)
+        truth = reference_gate_mul(partials.double(), activation)
+        notes.within(f"activation {activation}", _relative(act, truth), allowed)
     _rotation(notes, dtype, device)
 
 

@@ -1,6 +1,8 @@
 """Bits of a row alone against the same row in larger passes, and of a tree's node against the end of a chain."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
 import torch
 from torch import Tensor
@@ -8,10 +10,11 @@ from torch import Tensor
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import attended, run_attention, weight_of
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.kernels.activation import silu_mul
+from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.recipe import Activation
 
 COMPANY = (2, 8, 16, 17, 33, 64)
 """Numbers of rows in a pass, on both sides of the tile boundaries."""
@@ -68,13 +71,14 @@ def norms(notes: Notes) -> None:
         add_rms_norm(state, partials[:, first:].contiguous(), weight, 1e-5, out, rows, None)
         return out
 
-    def activation(first: int, rows: int) -> Tensor:
+    def gated(activation: Activation, first: int, rows: int) -> Tensor:
         out = torch.empty(rows, hidden // 2, device=residual.device, dtype=dtype)
-        silu_mul(partials[:, first:].contiguous(), out, rows, None)
+        gate_mul(partials[:, first:].contiguous(), out, rows, None, activation)
         return out
 
     compare(notes, "norm", norm)
-    compare(notes, "activation", activation)
+    for activation in get_args(Activation):
+        compare(notes, f"activation {activation}", partial(gated, activation))
 
 
 def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPANY) -> None:

@@ -11,6 +11,5 @@ def uncompiled(recipe: Recipe) -> Iterator[str]:
     found = {
         "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
         "attention to later tokens": not all(mixer.causal for mixer in mixers),
-        "another activation than silu": any(layer.feed.activation != "silu" for layer in recipe.layers),
     }
     return (feature for feature, there in found.items() if there)
