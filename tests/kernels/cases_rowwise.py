@@ -108,6 +108,7 @@ CASES = [
         )
         for name, dim, normed, together in (
             ("rope, head norms", 128, True, False),
+            ("rope, 256 a head", 256, True, False),
             ("rope, 80 a head", 80, False, False),
             ("rope, a norm of all heads", 128, True, True),
         )
