@@ -149,7 +149,8 @@ class DeviceDecoder:
             rope_and_write(
                 own.qkv, query_norm, key_norm, eps, cos, sin, start, offsets, own.query, keys, values, rows, no_mixer
             )
-            attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale)
+            window = mixer.window if mixer.window < self.context else 0
+            attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale, window)
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
             self._multiply(b.x, layer.feed.gate_up, own.gate_up, rows, no_feed)
