@@ -21,7 +21,7 @@ class Norm:
     """A root mean square norm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps) * weight.
 
     Attributes:
-        name: of the weight, without ".weight".
+        name: of the weight, without ".weight"; empty: no weight.
         size: values that share a mean.
         plus_one: the file holds the weight less 1.
     """
@@ -37,7 +37,7 @@ class Rope:
     """Rotary position embeddings over the halves of `width` values (Su et al. 2021), and their scaling.
 
     Attributes:
-        kind: default, linear, llama3 or yarn.
+        kind: default, linear, llama3, yarn or proportional.
         options: of the scaling, by the keys of transformers' "rope_parameters".
     """
 
@@ -83,6 +83,9 @@ class Attention:
         scale: factor on the scores before their softmax.
         rope: rotation of queries and keys; None: not rotated.
         query_norm, key_norm: before the rotation, over each head or over all heads together (see `Norm.size`).
+        value_norm: over each head.
+        temper: (beta, length): queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)), as in
+            Llama 4 and Ministral 3; beta 0: by 1.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
     """
@@ -96,6 +99,8 @@ class Attention:
     rope: Rope | None
     query_norm: Norm | None = None
     key_norm: Norm | None = None
+    value_norm: Norm | None = None
+    temper: tuple[float, float] = (0.0, 1.0)
     window: int = 0
     causal: bool = True
 
@@ -126,7 +131,11 @@ class Gated:
 
 @dataclass(frozen=True)
 class Layer:
-    """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing."""
+    """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing.
+
+    Attributes:
+        scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
+    """
 
     mixer: Attention
     feed: Gated
@@ -135,6 +144,7 @@ class Layer:
     post_mixer: Norm | None = None
     post_feed: Norm | None = None
     residual: float = 1.0
+    scalar: str = ""
 
     @property
     def products(self) -> tuple[Matrix, Matrix, Matrix, Matrix]:
@@ -144,15 +154,16 @@ class Layer:
     @property
     def norms(self) -> tuple[Norm, ...]:
         """The norms of the layer."""
-        every = (
-            self.pre_mixer, self.mixer.query_norm, self.mixer.key_norm, self.post_mixer, self.pre_feed, self.post_feed,
-        )  # fmt: skip
+        mixer = self.mixer
+        of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
+        every = self.pre_mixer, *of_heads, self.post_mixer, self.pre_feed, self.post_feed
         return tuple(norm for norm in every if norm is not None)
 
     @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms."""
-        return sum(one.parameters for one in self.products) + sum(norm.size for norm in self.norms)
+        vectors = sum(norm.size for norm in self.norms if norm.name) + bool(self.scalar)
+        return sum(one.parameters for one in self.products) + vectors
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,7 @@ class Recipe:
     """A decoder: embeddings by `embed`, the layers, the last norm, and logits by `head`.
 
     A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, logits by `logit_scale`.
+    With a `cap` logits x are cap * tanh(x / cap) (Gemma 2, Gemma team 2024).
     """
 
     layers: tuple[Layer, ...]
@@ -168,6 +180,7 @@ class Recipe:
     head: Matrix
     embed_scale: float = 1.0
     logit_scale: float = 1.0
+    cap: float = 0.0
 
     @property
     def hidden(self) -> int:

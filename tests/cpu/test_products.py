@@ -45,7 +45,7 @@ FORMATS: dict[str, Callable[[], Weight]] = {
 }
 
 
-def product(packed: Packed, x: NDArray[np.float32], threads: int = 1) -> NDArray[np.float32]:
+def product(packed: Packed, x: NDArray[np.float32], threads: int = 1, cap: float = 0.0) -> NDArray[np.float32]:
     """x W^T + b as the last product of a pass is made, but for the norm: its weights and its eps make nothing of it."""
     table = packed.table
     addresses = np.zeros((FORMS, KERNELS), np.int64)
@@ -62,6 +62,7 @@ def product(packed: Packed, x: NDArray[np.float32], threads: int = 1) -> NDArray
         packed.extras,
         np.ones(inputs, np.float32),
         np.float32(0),
+        np.float32(cap),
         out,
         own,
         np.zeros(2 * LINE, np.int64),
@@ -88,6 +89,14 @@ def test_a_product_is_the_sum_it_should_be(name: str) -> None:
     found = product(packed, x)
     np.testing.assert_allclose(found[:, :OUTPUTS], exact(weight, bias, x), atol=1e-4, rtol=1e-5)
     assert not found[:, OUTPUTS:].any()
+
+
+def test_a_cap_is_the_tanh_of_what_there_was() -> None:
+    packed, x = Packed(), np.random.default_rng(5).standard_normal((5, INPUTS)).astype(np.float32)
+    packed.add(matrix())
+    plain, below = product(packed, x), product(packed, x, cap=0.5)
+    np.testing.assert_allclose(below, 0.5 * np.tanh(plain.astype(np.float64) / 0.5), atol=2e-7)
+    np.testing.assert_array_equal(product(packed, x[3:4], cap=0.5)[0], below[3])
 
 
 @pytest.mark.parametrize("name", FORMATS)

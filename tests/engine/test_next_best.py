@@ -136,6 +136,21 @@ def loaded(pair: PairSpec) -> Session:
     return load(pair, lambda _: None)
 
 
+def test_a_model_that_the_kernels_do_not_take_runs_by_transformers_on_the_gpu(
+    transformers: Transformers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = checkpoint(tmp_path / "wide", num_attention_heads=2, num_key_value_heads=1, head_dim=528)
+    wide = PairSpec("p", "P", ModelSource(path=str(folder)))
+    monkeypatch.setattr(devices, "this_machine", machine(ROOMY))
+    for asked in (wide, on("cuda", wide)):
+        session = loaded(asked)
+        assert session.info.device == "transformers, Tesla T4, float16"
+        assert session.info.warning.startswith("Attention heads of 528 values: the GPU kernels take ")
+        assert session.info.warning.endswith("at most, so transformers runs p on Tesla T4.")
+    assert [pair.target.device for pair in transformers.pairs] == ["cuda", "cuda"]
+    assert loaded(on("cpu", wide)).info.device.startswith("cpu")
+
+
 def test_an_old_card_runs_by_transformers_and_says_so(transformers: Transformers, pair: PairSpec) -> None:
     for asked in (pair, on("cuda", pair)):
         info = loaded(asked).info

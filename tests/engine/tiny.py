@@ -57,6 +57,60 @@ MORE: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
     },
     "olmo2": {"model_type": "olmo2", "num_key_value_heads": 2, "tie_word_embeddings": False},
+    "olmo3": {
+        "model_type": "olmo3",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        "rope_theta": 500000.0,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    },
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 20,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+        "rope_local_base_freq": 500.0,
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
+    "gemma4": {
+        "model_type": "gemma4_text",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "global_head_dim": 32,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "hidden_size_per_layer_input": 0,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "final_logit_softcapping": 3.0,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
+        },
+    },
+    "ministral3": {
+        "model_type": "ministral3",
+        "head_dim": 16,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "llama_4_scaling_beta": 0.4,
+        },
+    },
+    "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""
 FAMILIES = FAMILY | MORE
@@ -97,8 +151,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
                 out[name + ".bias"] = torch.randn(outputs, generator=g) * 0.1
 
     def norm(one: Norm | None) -> None:
-        if one is not None:
-            out[one.name + ".weight"] = 1 + 0.1 * torch.randn(one.size, generator=g)
+        if one is not None and one.name:
+            out[one.name + ".weight"] = (not one.plus_one) + 0.1 * torch.randn(one.size, generator=g)
 
     out[recipe.embed.names[0] + ".weight"] = torch.randn(recipe.vocab, recipe.hidden, generator=g) * 0.5
     for layer in recipe.layers:
@@ -114,6 +168,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
             layer.post_feed,
         ):
             norm(one)
+        if layer.scalar:
+            out[layer.scalar] = 0.7 + 0.6 * torch.rand(1, generator=g)
     norm(recipe.norm)
     if not recipe.tied:
         linear(recipe.head)

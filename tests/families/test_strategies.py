@@ -32,8 +32,14 @@ def session(pair: PairSpec) -> Session:
     return load(pair, lambda _: None)
 
 
-def written(session: Session, sampling: Sampling, speculation: Speculation) -> Finished:
-    request = Generate(1, (Message("user", PROMPT),), sampling, Limits(TOKENS), speculation, cold=True)
+def written(
+    session: Session,
+    sampling: Sampling,
+    speculation: Speculation,
+    asked: tuple[Message, ...] = (Message("user", PROMPT),),
+    limits: Limits = Limits(TOKENS),
+) -> Finished:
+    request = Generate(1, asked, sampling, limits, speculation, cold=True)
     last = list(session.generate(request))[-1]
     assert isinstance(last, Finished)
     return last

@@ -18,7 +18,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.export import KINDS, TENSOR_NAMES, Kind, architecture, export, unsupported
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.recipe import Norm, Recipe
+from specchat.engine.recipe import Gated, Matrix, Norm, Recipe
 from tests.engine.tiny import byte_fallback, checkpoint
 from tests.gguf.conftest import byte_tokenizer
 from tests.gguf.test_export import FAMILIES, WIDE
@@ -169,9 +169,17 @@ def in_last(**changes: Any) -> Callable[[Recipe], Recipe]:
     return changed
 
 
+MATRIX = Matrix(("m",), (112,), 112)
 UNSUPPORTED: list[tuple[str, Callable[[Recipe], Recipe]]] = [
     ("a model whose layers differ", in_last(rope=None)),
     ("a model whose layers differ", in_last(kv_heads=1)),
+    ("attention within a window", in_last(window=8)),
+    ("another activation than silu", in_last(feed=Gated(MATRIX, MATRIX, "gelu_tanh"))),
+    ("queries that grow with their position", in_last(temper=(0.1, 8.0))),
+    ("a norm of values", in_last(value_norm=Norm("", 16, 1e-6))),
+    ("a factor at the end of a layer", in_last(scalar="s")),
+    ("a norm whose weight the file holds less one", in_last(pre_feed=Norm("n", 64, 1e-6, plus_one=True))),
+    ("a cap on logits", lambda recipe: replace(recipe, cap=30.0)),
     ("a norm after a sub-layer", in_last(post_feed=Norm("n", 64, 1e-6))),
     ("a factor on embeddings, scores, residuals or logits", in_last(scale=0.3)),
     ("a factor on embeddings, scores, residuals or logits", in_last(residual=0.3)),

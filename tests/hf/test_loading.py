@@ -61,7 +61,7 @@ def refusal(spec: PairSpec) -> str:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     root = tmp_path_factory.mktemp("hf")
-    made = network("gemma3_text")
+    made = network("gemma2")
     return saved(made, root / "target"), saved(perturbed(made), root / "draft")
 
 
@@ -125,12 +125,12 @@ def test_stop_conditions_hold_within_a_draft(
 def test_a_pair_without_backend_goes_to_transformers_where_our_decoder_cannot(folders: tuple[Path, Path]) -> None:
     told = loaded(pair(folders[0], backend="native")).info
     assert told.device.startswith("transformers")
-    assert told.note.startswith("transformers runs this pair: model_type 'gemma3_text' is not one that specchat's")
+    assert told.note.startswith("transformers runs this pair: model_type 'gemma2' is not one that specchat's")
 
 
 SCALES = [1.0 + i / 4 for i in range(8)]
 FOREIGN: dict[str, tuple[dict[str, object], str]] = {
-    "activation": ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
+    "activation": ({"hidden_act": "gelu"}, "activation 'gelu'"),
     "dynamic": ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope scaling 'dynamic'"),
     "longrope": (
         {
@@ -245,10 +245,10 @@ def test_a_known_architecture_ignores_the_programs_beside_it(folders: tuple[Path
 
 
 OWN = """
-from transformers import Gemma3ForCausalLM, Gemma3TextConfig
-class Own(Gemma3TextConfig):
+from transformers import Gemma2Config, Gemma2ForCausalLM
+class Own(Gemma2Config):
     model_type = "own"
-class OwnModel(Gemma3ForCausalLM):
+class OwnModel(Gemma2ForCausalLM):
     config_class = Own
 """
 
@@ -335,7 +335,7 @@ def test_programs_that_are_trusted_but_not_there(folders: tuple[Path, Path], tmp
 
 
 def test_embedding_and_head_stay_as_they_are_when_the_layers_are_quantised(tmp_path: Path) -> None:
-    made = network("qwen3_moe", tie_word_embeddings=False).to(torch.bfloat16)
+    made = network("qwen2_moe", tie_word_embeddings=False).to(torch.bfloat16)
     files = HfFiles.open(saved(made, tmp_path / "x"), trusted=False)
     every = sum(weights.numel() for weights in made.parameters())
     kept = 2 * made.config.vocab_size * made.config.hidden_size

@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import word
-from specchat.engine.cpu.rowwise import copy_vector, exponential, multiply_by, norm, rotate
+from specchat.engine.cpu.rowwise import copy_vector, exponential, multiply_by, multiply_by_entry, norm, rotate
 from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
@@ -56,13 +56,16 @@ def attention(
     values_offset: int,
     query_norm: int,
     key_norm: int,
+    value_norm: int,
     eps: np.float32,
     scale: np.float32,
+    window: int,
     keys: int,
     values: int,
     capacity: int,
     cos: int,
     sin: int,
+    temper: int,
     qkv: int,
     qkv_row: int,
     scratch: int,
@@ -91,6 +94,9 @@ def attention(
                 norm(key, key_norm, one, size, eps)
                 key = one
             rotate(key, cos + width * (position + i), sin + width * (position + i), entry, size)
+            if value_norm:
+                norm(value, value_norm, one, size, eps)
+                value = one
             copy_vector(value, values + width * (position + i), size)
             if scratch_row >= 0:
                 tree_entry = tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
@@ -106,7 +112,9 @@ def attention(
                     norm(query, query_norm, one, size, eps)
                     query = one
                 rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
-            _attend(together, done, group, position + 1, queries, keys, values, size, capacity, scale)
+                if temper:
+                    multiply_by_entry(queries + width * (j - done), size, temper, position + j // group)
+            _attend(together, done, group, position + 1, window, queries, keys, values, size, capacity, scale)
             for j in range(done, done + together):
                 out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
@@ -120,6 +128,7 @@ def _attend(
     first: int,
     group: int,
     visible: int,
+    window: int,
     queries: int,
     keys: int,
     values: int,
@@ -132,10 +141,15 @@ def _attend(
     Args:
         first: index of the first query. Queries below `group` attend to `visible` KV entries, the next `group` to one
             more, and so on.
+        window: entries that a query attends to at most, the last ones; 0 for all.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
         keys, values: float32 [capacity, size].
     """
+    if window:
+        # In whole vectors: the lane of an entry's score is the same whatever queries are together.
+        before = max(0, visible + first // group - window) // LANES * LANES
+        keys, values, visible = keys + 4 * size * before, values + 4 * size * before, visible - before
     outs = queries + 4 * QUERIES * size
     scores, row = outs + 4 * QUERIES * size, capacity + LANES
     most = visible + (first + count - 1) // group
@@ -147,8 +161,11 @@ def _attend(
     for j in range(count):
         own = scores + 4 * j * row
         behind = visible + (first + j) // group
+        unseen = max(0, behind - window) if window else 0
+        _filled(own, 0, unseen, -np.inf)
         _filled(own, behind, padded, -np.inf)
         _exponentials(own, padded, _peak(own, padded), scale)
+        _filled(own, 0, unseen, 0.0)
         _filled(own, behind, padded, 0.0)
     d = 0
     while d < size:

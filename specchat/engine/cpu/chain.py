@@ -26,7 +26,7 @@ from specchat.engine.streams import TOKEN
 _drawn: Any = drawn
 _COUNTERS = -1
 """Index of the counters in `layer_args` and `head_args`."""
-_LOGITS = 5
+_LOGITS = 6
 
 
 @constants_primitive

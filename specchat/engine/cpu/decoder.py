@@ -23,7 +23,7 @@ from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
-from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
@@ -69,7 +69,7 @@ class CpuDecoder(CachedDecoder):
         self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
-        self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns)
+        self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns, of.scalars)
         # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
@@ -152,6 +152,7 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
+        self._slide(start, start + layout.reach)
         space = self._space
         space.x[:rows] = x.numpy()
         space.counters[:] = 0
@@ -159,9 +160,14 @@ class CpuDecoder(CachedDecoder):
         given = self._layer_args(self._parts(first, last, skip), runs, kept_states)
         at = space.x, rows, start, layout.spans, layout.ancestors
         space.head_counters[:] = 0
-        head_args = self._head_args(self._head_norm, space.room(rows if scoring else 0))
+        head_args = self._head_args(self._head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
         self._crew.run(*at, PASS_ADDRESSES, given, head_args, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
+
+    def _slide(self, start: int, end: int) -> None:
+        """Hold positions start, ..., end - 1 and what they attend to."""
+        if self.cache.slide(start, end):
+            self._layers.begin_at(self.cache.bases)
 
     def onward(
         self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
@@ -218,12 +224,13 @@ class CpuDecoder(CachedDecoder):
         embed, keeps_states = self._parameters.embed, self.aux_states is not None and skip == NOTHING
         if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE:
             return []
-        if start + len(tokens) + chain.limit - 1 > self.context:
+        if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
+        self._slide(start, end)
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
             space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
-            head_args = self._head_args(self._head_norm, logits)
+            head_args = self._head_args(self._head_norm, self.config.recipe.cap, logits)
             layer_args, token_ids, recipe = self._layer_args(parts), space.token_ids, self.config.recipe
             self._chains = Chains(
                 PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
@@ -233,39 +240,41 @@ class CpuDecoder(CachedDecoder):
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
             return
-        for scratch, cached in zip(self._space.tree_scratch, self._entries, strict=True):
+        for scratch, cached, base in zip(self._space.tree_scratch, self._entries, self.cache.bases, strict=True):
             for entries, into in zip(scratch, cached, strict=True):
-                into[:, start : start + len(rows)] = entries[list(rows)].transpose(1, 0, 2)
+                into[:, start - base : start - base + len(rows)] = entries[list(rows)].transpose(1, 0, 2)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab], -inf outside a draft vocabulary.
 
         The next call overwrites them.
         """
-        return self._headed(hidden, self._head_norm)
+        return self._headed(hidden, self._head_norm, self.config.recipe.cap)
 
     def normed(self, hidden: Tensor) -> Tensor:
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
         # A norm of equal weights divides each row by its length; multiply by the length again.
-        lengths = hidden.square().mean(-1, keepdim=True).add(self.config.recipe.norm.eps).sqrt()
-        return self._headed(hidden, np.full_like(self._head_norm, self.config.recipe.logit_scale)) * lengths
+        recipe = self.config.recipe
+        lengths = hidden.square().mean(-1, keepdim=True).add(recipe.norm.eps).sqrt()
+        scale = np.full_like(self._head_norm, recipe.logit_scale)
+        return capped(self._headed(hidden, scale, 0.0) * lengths, recipe.cap)
 
-    def _headed(self, hidden: Tensor, norm: Floats) -> Tensor:
+    def _headed(self, hidden: Tensor, norm: Floats, cap: float) -> Tensor:
         rows = hidden.shape[0]
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        x, head_args = hidden.contiguous().numpy(), self._head_args(norm, self._space.room(rows))
+        x, head_args = hidden.contiguous().numpy(), self._head_args(norm, cap, self._space.room(rows))
         nothing = self._chain_layout(1)
         self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, self._layer_args(self._all), head_args, False, True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
-    def _head_args(self, norm: Floats, logits: Floats) -> tuple[Any, ...]:
+    def _head_args(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
         """Arguments of `passes.head` after its rows."""
         of, space, eps = self._parameters, self._space, self.config.recipe.norm.eps
-        return of.table[-1], of.kernels, of.extras, norm, eps, logits, space.own, space.head_counters
+        return of.table[-1], of.kernels, of.extras, norm, eps, cap, logits, space.own, space.head_counters
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:

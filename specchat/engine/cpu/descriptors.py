@@ -5,27 +5,31 @@ So one signature serves all models, and layers may differ in shape, position emb
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.recipe import Layer, Norm
 
 Floats = NDArray[np.float32]
+FLOAT_BYTES = 4
 
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
-    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, ALL_HEADS, FIELDS,
-) = range(19)  # fmt: skip
+    PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
+    WINDOW, TEMPER, GELU, FIELDS,
+) = range(23)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's four rows in the table of products. TREE_SCRATCH is the address of the tree's
-keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads.
+keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads, GELU
+if the activation is gelu_tanh and not silu.
 """
-EPS, SCALE, RESIDUAL, FACTORS = range(4)
+EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
 """Columns of the floats."""
 
 
@@ -44,6 +48,7 @@ class Descriptors:
         norms: Mapping[Norm, Floats],
         cache: Sequence[tuple[Floats, Floats]],
         turns: Sequence[tuple[Floats, Floats]],
+        scalars: Sequence[float],
     ) -> None:
         """Describe `layers`.
 
@@ -52,10 +57,14 @@ class Descriptors:
             norms: the weight of each norm, float32 [size].
             cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
+            scalars: for each layer the factor at its end.
         """
-        self._kept = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
+        self._kept: list[NDArray[Any]] = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
         self.floats = np.zeros((len(layers), FACTORS), np.float32)
+
+        self._first = np.array([[part.ctypes.data for part in pair] for pair in cache], np.int64)
+        """Addresses of the keys and values of each layer."""
 
         def weight(norm: Norm | None) -> int:
             return 0 if norm is None else norms[norm].ctypes.data
@@ -69,8 +78,18 @@ class Descriptors:
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
+            row[VALUE_NORM] = weight(mixer.value_norm)
             row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
-            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual
+            if (factors := tempers(mixer, len(cos))) is not None:
+                self._kept.append(tempered := factors.numpy())
+                row[TEMPER] = tempered.ctypes.data
+            row[WINDOW], row[GELU] = mixer.window, layer.feed.activation == "gelu_tanh"
+            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalars[index]
+
+    def begin_at(self, bases: Sequence[int]) -> None:
+        """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""
+        for row, base, first in zip(self.integers, bases, self._first, strict=True):
+            row[[KEYS, VALUES]] = first - FLOAT_BYTES * base * row[SIZE]
 
     def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
         """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""

@@ -15,6 +15,7 @@ from specchat.engine.cpu.descriptors import (
     CAPACITY,
     COS,
     EPS,
+    GELU,
     HEADS,
     KEY_NORM,
     KEYS,
@@ -26,18 +27,22 @@ from specchat.engine.cpu.descriptors import (
     PRODUCTS,
     QUERY_NORM,
     RESIDUAL,
+    SCALAR,
     SCALE,
     SIN,
     SIZE,
+    TEMPER,
     TREE_SCRATCH,
+    VALUE_NORM,
     VALUES,
     VALUES_OFFSET,
+    WINDOW,
 )  # fmt: skip
 from specchat.engine.cpu.products import COLUMNS, INPUTS
-from specchat.engine.cpu.rowwise import copy_vector, norm
+from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.signatures import HEAD, LAYERS
 from specchat.engine.cpu.simd import called, inner
-from specchat.engine.cpu.together import add_product, barrier, gated_product, next_piece, product
+from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, next_piece, product
 
 QKV, OUT, GATE_UP, DOWN = range(4)
 """Products of a layer, in the order of the table of products."""
@@ -94,13 +99,16 @@ def attend(
             integers[layer, VALUES_OFFSET],
             query_norm,
             key_norm,
+            integers[layer, VALUE_NORM],
             eps,
             floats[layer, SCALE],
+            integers[layer, WINDOW],
             integers[layer, KEYS] + entries,
             integers[layer, VALUES] + entries,
             capacity,
             integers[layer, COS],
             integers[layer, SIN],
+            integers[layer, TEMPER],
             ys,
             wide_row,
             address(scores) + 4 * thread * scores.shape[1],
@@ -189,11 +197,13 @@ def layers(
             else:
                 inputs, inputs_row = xs, hidden
             if part:
-                gate_up = of + 8 * COLUMNS * GATE_UP
-                gated_product(rows, inputs, inputs_row, gate_up, plans, more, ys, wide_row, board, used + 3, threads)
+                gate_up, gelu = of + 8 * COLUMNS * GATE_UP, integers[layer, GELU]
+                gated_product(
+                    rows, inputs, inputs_row, gate_up, gelu, plans, more, ys, wide_row, board, used + 3, threads
+                )
                 passed = barrier(board, passed, threads)
             else:
-                product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, board, used, threads)
+                product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, NO_CAP, board, used, threads)
                 passed = barrier(board, passed, threads)
                 passed = attend(
                     rows, start, spans, ancestors, scratch_row, integers, floats, layer, ys, wide_row, scores, board,
@@ -205,6 +215,10 @@ def layers(
                 rows, ys, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board, turns,
                 passed, thread, threads,
             )  # fmt: skip
+        if floats[layer, SCALAR] != 1.0 and (parts[layer, 0] or parts[layer, 1]):
+            for r in range(thread, rows, threads):
+                multiply_by(xs + 4 * r * hidden, hidden, floats[layer, SCALAR])
+            passed = barrier(board, passed, threads)
 
 
 @called(types.void(*HEAD))
@@ -216,13 +230,17 @@ def head(
     extras: Any,
     weight: Any,
     eps: np.float32,
+    cap: np.float32,
     logits: Any,
     own: Any,
     counters: Any,
     thread: int,
     threads: int,
 ) -> None:
-    """Write logits of rows of x: the last norm and the product `of`, a row of the table; the rest as in `layers`."""
+    """Write logits of rows of x: the last norm and the product `of`, a row of the table, below `cap` unless it is 0.
+
+    The rest is as in `layers`.
+    """
     hidden, own_row = x.shape[1], own.shape[3]
     normed = address(own) + 4 * 2 * thread * own.shape[2] * own_row
     for r in range(rows):
@@ -236,6 +254,7 @@ def head(
         address(extras),
         address(logits),
         logits.shape[1],
+        cap,
         address(counters),
         0,
         threads,

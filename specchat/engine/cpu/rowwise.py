@@ -92,6 +92,18 @@ def multiply_by(typing: Any, x: Any, size: Any, factor: Any) -> Any:
 
 
 @primitive
+def multiply_by_entry(typing: Any, x: Any, size: Any, factors: Any, index: Any) -> Any:
+    """x = x * factors[index]; float32 [size], a multiple of LANES."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, size, factors, index = arguments
+        times = spread(builder, load(builder, factors, index, F32))
+        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
+
+    return emitted([], 4, emit)
+
+
+@primitive
 def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
     """out = out + factor * x; float32 [size], a multiple of LANES."""
 
@@ -136,15 +148,52 @@ def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
 
 
 @primitive
+def cap_vector(typing: Any, x: Any, size: Any, cap: Any) -> Any:
+    """x = cap * tanh(x / cap); float32 [size], a multiple of LANES."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, size, cap = arguments
+        most = spread(builder, cap)
+
+        def one(at: Any) -> None:
+            # tanh(u) = 1 - 2 / (exp(2u) + 1)
+            twice = builder.fdiv(builder.fmul(load(builder, x, at), splat(2.0)), most)
+            below = builder.fadd(exponential(builder, twice), splat(1.0))
+            store(builder, builder.fmul(most, builder.fsub(splat(1.0), builder.fdiv(splat(2.0), below))), x, at)
+
+        each_vector(builder, size, one)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32), code
+
+
+@primitive
 def gate_silu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
     """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
+    return _gate(lambda _, x: x)
+
+
+@primitive
+def gate_gelu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
+    """gate = gelu(gate) * up, by tanh (Hendrycks and Gimpel 2016); float32 [size], a multiple of LANES."""
+
+    def twice(builder: Any, x: Any) -> Any:
+        # (1 + tanh(u)) / 2 is the sigmoid of 2u; u = sqrt(2 / pi) (x + 0.044715 x^3).
+        cubic = fma(builder, builder.fmul(x, x), splat(0.0713548162726), splat(1.59576912161))
+        return builder.fmul(x, cubic)
+
+    return _gate(twice)
+
+
+def _gate(argument: Callable[[Any, Any], Any]) -> Any:
+    """Make a gate: gate = gate * sigmoid(argument(gate)) * up."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         gate, up, size = arguments
 
         def one(at: Any) -> None:
             x = load(builder, gate, at)
-            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), x)), splat(1.0))
+            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), argument(builder, x))), splat(1.0))
             store(builder, builder.fmul(builder.fdiv(x, below), load(builder, up, at)), gate, at)
 
         each_vector(builder, size, one)

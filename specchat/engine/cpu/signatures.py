@@ -11,7 +11,7 @@ LAYERS: tuple[Any, ...] = normalize_signature(
 )[0]
 """Arguments of `passes.layers`."""
 HEAD: tuple[Any, ...] = normalize_signature(
-    "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)"
+    "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)"
 )[0]
 """Arguments of `passes.head`."""
 LAYER_ARGS = types.Tuple(LAYERS[5:-2])

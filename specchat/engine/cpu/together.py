@@ -7,7 +7,7 @@ import numpy as np
 
 from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax, word
 from specchat.engine.cpu.products import PANELS, least, multiply
-from specchat.engine.cpu.rowwise import add_scaled, gate_silu, norm
+from specchat.engine.cpu.rowwise import add_scaled, cap_vector, gate_gelu, gate_silu, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
 
@@ -15,6 +15,7 @@ ARRIVED, LINE = 0, 8
 """Counters are LINE words, a cache line, apart: arrivals at the barrier, then pieces taken of each product."""
 PIECES = 4
 """Pieces of a product for each thread, so that a slow thread delays the others little."""
+NO_CAP = np.float32(0.0)
 SPINS = 2000
 """Looks at a counter before the thread yields the processor."""
 
@@ -70,16 +71,21 @@ def product(
     extras: int,
     y: int,
     y_row: int,
+    cap: np.float32,
     counters: int,
     which: int,
     threads: int,
 ) -> None:
-    """y = x W^T + b."""
+    """y = x W^T + b; with a cap y = cap * tanh(y / cap)."""
     panels, few = word(of, PANELS), least(of, kernels)
     size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
     last = piece_end(index, panels, few, size)
     while last:
-        multiply(rows, x, x_row, of, kernels, extras, y, y_row, index * size, last)
+        first = index * size
+        multiply(rows, x, x_row, of, kernels, extras, y, y_row, first, last)
+        if cap > 0.0:
+            for r in range(rows):
+                cap_vector(y + 4 * (r * y_row + first * LANES), (last - first) * LANES, cap)
         index = next_piece(counters, which, threads, index + 1)
         last = piece_end(index, panels, few, size)
 
@@ -113,7 +119,7 @@ def add_product(
     panels, few = word(of, PANELS), least(of, kernels)
     if post:
         end_of_row = y + 4 * (y_row - LANES * panels)
-        product(rows, y, y_row, of, kernels, extras, end_of_row, y_row, counters, which, threads)
+        product(rows, y, y_row, of, kernels, extras, end_of_row, y_row, NO_CAP, counters, which, threads)
         passed = barrier(counters, passed, threads)
         for r in range(thread, rows, threads):
             norm(end_of_row + 4 * r * y_row, post, own, hidden, eps)
@@ -138,6 +144,7 @@ def gated_product(
     x: int,
     x_row: int,
     of: int,
+    gelu: int,
     kernels: int,
     extras: int,
     y: int,
@@ -146,7 +153,7 @@ def gated_product(
     which: int,
     threads: int,
 ) -> None:
-    """First half of y = silu(x G^T) * (x U^T); `of` is G followed by U."""
+    """First half of y = silu(x G^T) * (x U^T), or with gelu for silu; `of` is G followed by U."""
     panels, few = word(of, PANELS) // 2, least(of, kernels)
     size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
     last = piece_end(index, panels, few, size)
@@ -156,6 +163,9 @@ def gated_product(
             multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
         for r in range(rows):
             gate = y + 4 * (r * y_row + first * LANES)
-            gate_silu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
+            if gelu:
+                gate_gelu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
+            else:
+                gate_silu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
         index = next_piece(counters, which, threads, index + 1)
         last = piece_end(index, panels, few, size)

@@ -82,6 +82,15 @@ class InOneGo(Protocol):
         ...
 
 
+@runtime_checkable
+class Forgetting(Protocol):
+    """A model whose cache may have lost what a text would go on from."""
+
+    def reusable(self, length: int) -> int:
+        """Return `length` if a text may go on after so many tokens of what the cache holds, otherwise 0."""
+        ...
+
+
 class InBlocks(Protocol):
     """A model that drafts a block in one pass."""
 
@@ -107,8 +116,9 @@ class CachedModel(Generic[M]):
         return reused
 
     def rewind(self, prompt: Sequence[int]) -> int:
-        """Roll back to the prefix shared with `prompt`; return its length."""
-        self.keep(shared_prefix(self.tokens, prompt[:-1]))
+        """Roll back to the prefix shared with `prompt`, if the cache can; return the length of what it holds."""
+        shared = shared_prefix(self.tokens, prompt[:-1])
+        self.keep(self.model.reusable(shared) if isinstance(self.model, Forgetting) else shared)
         return len(self.tokens)
 
     def fill(self, prompt: Sequence[int]) -> bool:

@@ -123,7 +123,8 @@ def _assemble(
         return (weight if rows is None else weight[rows]).to(device, dtype)
 
     def norm(one: Norm) -> Tensor:
-        return vector(f"{one.name}.weight", one.size).to(device, torch.float32)
+        weight = vector(f"{one.name}.weight", one.size).to(device, torch.float32)
+        return weight + 1 if one.plus_one else weight
 
     def product(matrix: Matrix) -> Product:
         parts = [read(name, outputs, matrix.inputs) for name, outputs in matrix.parts]

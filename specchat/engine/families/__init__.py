@@ -15,6 +15,11 @@ def known() -> dict[str, Family]:
     return {family.model_type: family for family in families}
 
 
+def also_seeing() -> dict[str, str]:
+    """The model_type of the text part, by that of a checkpoint that reads images too."""
+    return {outer: family.model_type for family in known().values() for outer in family.also_seeing}
+
+
 def plain() -> Family:
     """The family whose layers trained heads have, unless they say otherwise."""
     return known()["llama"]

@@ -6,16 +6,19 @@ from typing import Any
 
 from specchat.engine.families.settings import Scaling, Settings
 from specchat.engine.foreign import shown
-from specchat.engine.recipe import Attention, Gated, Layer, Matrix, Norm, Recipe, Rope, Unsupported
+from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe, Rope, Unsupported
 
-SILU = ("silu", "swish")
-"""Names of the supported activation in config.json."""
+ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
+"""The supported activations by their names in config.json."""
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Kinds of attention in "layer_types"."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
 ROPE_NEEDS = {
     "default": (),
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": (),
+    "proportional": (),
 }
 """Supported scalings of rotary embeddings, with their required options."""
 
@@ -29,12 +32,14 @@ class Family:
         name: for people.
         recipe: makes a recipe from `settings`, the keys of config.json. It raises ValueError for a wrong value and
             `Unsupported` for an unsupported feature.
+        also_seeing: model_types of checkpoints that read images too; their "text_config" is of this family.
     """
 
     model_type: str
     name: str
     recipe: Callable[[Any], Recipe]
     settings: type[Settings] = Settings
+    also_seeing: tuple[str, ...] = ()
 
 
 def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:
@@ -62,28 +67,32 @@ def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: boo
     )
 
 
-def head_norms(c: Settings, mixer: Attention, prefix: str, *, together: bool = False) -> Attention:
+def head_norms(
+    c: Settings, mixer: Attention, prefix: str, *, together: bool = False, plus_one: bool = False
+) -> Attention:
     """`mixer` with norms of queries and keys: of each head, or `together` over all heads."""
     queries, keys = (mixer.heads, mixer.kv_heads) if together else (1, 1)
     return replace(
         mixer,
-        query_norm=Norm(f"{prefix}.q_norm", queries * mixer.head_dim, c.rms_norm_eps),
-        key_norm=Norm(f"{prefix}.k_norm", keys * mixer.head_dim, c.rms_norm_eps),
+        query_norm=Norm(f"{prefix}.q_norm", queries * mixer.head_dim, c.rms_norm_eps, plus_one),
+        key_norm=Norm(f"{prefix}.k_norm", keys * mixer.head_dim, c.rms_norm_eps, plus_one),
     )
 
 
-def gated(c: Settings, prefix: str, *, bias: bool = False) -> Gated:
-    """A gated MLP; `prefix` begins the names of its tensors.
+def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "") -> Gated:
+    """A gated MLP with activation `act`, or that of `c`; `prefix` begins the names of its tensors.
 
     Raises:
-        Unsupported: its activation is not silu.
+        Unsupported: its activation is unknown.
     """
-    if c.hidden_act not in SILU:
-        raise Unsupported(f"specchat's decoder has no hidden_act {shown(c.hidden_act)}, only silu")
+    activation = ACTIVATIONS.get(act := act or c.hidden_act)
+    if activation is None:
+        raise Unsupported(f"specchat's decoder has no activation {shown(act)}, only {', '.join(ACTIVATIONS)}")
     inner = c.intermediate_size
     return Gated(
         Matrix((f"{prefix}.gate_proj", f"{prefix}.up_proj"), (inner, inner), c.hidden_size, bias),
         Matrix((f"{prefix}.down_proj",), (c.hidden_size,), inner, bias),
+        activation,
     )
 
 
@@ -95,6 +104,14 @@ def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = 
         pre_mixer=Norm(f"{prefix}.input_layernorm", c.hidden_size, c.rms_norm_eps),
         pre_feed=Norm(f"{prefix}.post_attention_layernorm", c.hidden_size, c.rms_norm_eps),
     )
+
+
+def between_norms(c: Settings, prefix: str, mixer: Attention, feed: Gated, *, plus_one: bool = False) -> Layer:
+    """Gemma's layer (Gemma team 2024): a norm before and one after attention and MLP each."""
+    names = ("input", "pre_feedforward", "post_attention", "post_feedforward")
+    norms = [Norm(f"{prefix}.{name}_layernorm", c.hidden_size, c.rms_norm_eps, plus_one) for name in names]
+    pre_mixer, pre_feed, post_mixer, post_feed = norms
+    return Layer(mixer, feed, pre_mixer, pre_feed, post_mixer, post_feed)
 
 
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
@@ -123,21 +140,50 @@ def described(recipe: Recipe) -> dict[str, Any]:
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": "silu",
+        "hidden_act": next(name for name, kind in ACTIVATIONS.items() if kind == layer.feed.activation),
     }
 
 
-def rope_of(given: Settings, width: int) -> Rope:
-    """The rotary embeddings by `given`, over `width` values.
+def kinds(c: Settings, slides: Callable[[int], bool]) -> list[str]:
+    """FULL or SLIDING for each layer, by "layer_types", else by `slides` of its index.
+
+    Raises:
+        ValueError: there is not a kind for each layer.
+        Unsupported: a kind is unknown, or layers slide without a window.
+    """
+    layers = c.num_hidden_layers
+    found = c.layer_types or [SLIDING if slides(index) else FULL for index in range(layers)]
+    if len(found) != layers:
+        raise ValueError(f"layer_types has {len(found)} values, and num_hidden_layers is {layers}")
+    if unknown := set(found) - {FULL, SLIDING}:
+        raise Unsupported(f"specchat's decoder has no layers of {shown(min(unknown))}, only {FULL} and {SLIDING}")
+    return found
+
+
+def within(window: int | None, layer: Layer, kind: str = SLIDING) -> Layer:
+    """`layer` with a `window`, if its kind is SLIDING."""
+    return replace(layer, mixer=replace(layer.mixer, window=(window or 0) if kind == SLIDING else 0))
+
+
+def rope_of_kind(c: Settings, width: int, kind: str, theta: float) -> Rope:
+    """The rotary embeddings of a kind of attention; where config.json has one scaling, it is that of FULL."""
+    options = c.rope_parameters.get(kind)
+    if not isinstance(options, dict):
+        options = {} if kind == SLIDING or isinstance(c.rope_parameters.get(SLIDING), dict) else c.scaling
+    return rope_of(c, width, options, theta)
+
+
+def rope_of(given: Settings, width: int, options: dict[str, Any] | None = None, theta: float | None = None) -> Rope:
+    """The rotary embeddings by `given`, over `width` values; by other `options` or another default `theta` if given.
 
     Raises:
         ValueError: a value is wrong.
         KeyError: one is missing.
         Unsupported: their scaling is unknown.
     """
-    options = dict(given.scaling)
+    options = dict(given.scaling if options is None else options)
     scaling = Scaling.model_validate(options)
-    theta = scaling.rope_theta or given.rope_theta or 10000.0
+    theta = scaling.rope_theta or theta or given.rope_theta or 10000.0
     kind = options.get("rope_type", options.get("type", "default"))
     if not isinstance(kind, str):
         raise ValueError(f"rope_type is {shown(kind)}, not a text")

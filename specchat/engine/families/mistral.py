@@ -1,13 +1,21 @@
 """Mistral (Jiang et al. 2023): Llama's layers with sliding-window attention."""
 
+from dataclasses import replace
+
 from specchat.engine.families import llama
-from specchat.engine.families.family import Family
+from specchat.engine.families.family import Family, within
 from specchat.engine.families.settings import Settings
+from specchat.engine.foreign import MaybeCount
 from specchat.engine.recipe import Recipe
 
 
-def recipe(c: Settings) -> Recipe:
-    return llama.recipe(c.model_copy(update={"use_sliding_window": True}))
+class MistralSettings(Settings):
+    sliding_window: MaybeCount = 4096
 
 
-FAMILY = Family("mistral", "Mistral", recipe)
+def recipe(c: MistralSettings) -> Recipe:
+    made = llama.recipe(c)
+    return replace(made, layers=tuple(within(c.sliding_window, layer) for layer in made.layers))
+
+
+FAMILY = Family("mistral", "Mistral", recipe, MistralSettings)

@@ -37,6 +37,7 @@ class Settings(Ends):
     max_position_embeddings: Count
     sliding_window: MaybeCount = None
     use_sliding_window: Switch = False
+    layer_types: Annotated[list[str] | None, Field(description="a list of kinds of attention")] = None
     rms_norm_eps: Number = 1e-6
     rope_theta: Number | None = Field(None, description=A_NUMBER)
     rope_parameters: Table
@@ -56,12 +57,19 @@ class Settings(Ends):
         """Options of the rotary embeddings: of transformers 5, or those of older checkpoints with rope_theta."""
         return self.rope_parameters or self.rope_scaling
 
+    @property
+    def scalings(self) -> list[dict[str, Any]]:
+        """The options of every kind of attention, where they differ by kind."""
+        kinds = [options for options in self.rope_parameters.values() if isinstance(options, dict)]
+        return kinds or [self.scaling]
+
 
 class Scaling(Foreign):
     """Options of rotary embeddings."""
 
     rope_theta: Number | None = Field(None, description=A_NUMBER)
     factor: MaybeNumber = None
+    partial_rotary_factor: MaybeNumber = None
     low_freq_factor: MaybeNumber = None
     high_freq_factor: MaybeNumber = None
     original_max_position_embeddings: MaybeNumber = None
@@ -69,5 +77,6 @@ class Scaling(Foreign):
     beta_fast: MaybeNumber = None
     beta_slow: MaybeNumber = None
     attention_factor: MaybeNumber = None
+    llama_4_scaling_beta: MaybeNumber = None
     mscale: MaybeNumber = None
     mscale_all_dim: MaybeNumber = None

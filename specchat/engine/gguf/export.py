@@ -114,6 +114,13 @@ def unsupported(recipe: Recipe) -> str:
         'rope scaling "yarn"': "yarn" in kinds,
         "a model whose layers differ": len({(_shape(one), one.mixer.rope is None) for one in layers}) > 1,
         "a model that turns no queries and keys": None in recipe.ropes,
+        "attention within a window": any(one.window for one in mixers),
+        "another activation than silu": any(one.feed.activation != "silu" for one in layers),
+        "queries that grow with their position": any(one.temper[0] for one in mixers),
+        "a norm of values": any(one.value_norm for one in mixers),
+        "a factor at the end of a layer": any(one.scalar for one in layers),
+        "a norm whose weight the file holds less one": any(norm.plus_one for one in layers for norm in one.norms),
+        "a cap on logits": recipe.cap > 0,
         "a norm after a sub-layer": any(one.post_mixer or one.post_feed for one in layers),
         "a factor on embeddings, scores, residuals or logits": (
             factors != {1.0} or any(one.scale != one.head_dim**-0.5 for one in mixers)

@@ -56,6 +56,10 @@ class HeadTensors:
         self._bytes += made.memory()
         return part
 
+    def scaled(self, x: Tensor, _: Layer) -> Tensor:
+        """x itself: no head's layer has a factor."""
+        return x
+
     def read_layer(self, weights: Weights, of: Layer, apart: bool = False) -> Layer:
         """Read a layer, and return it with the biases and query and key norms that its files hold.
 

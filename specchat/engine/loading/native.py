@@ -20,9 +20,10 @@ from specchat.engine.hub import locate
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.model import devices, draft_vocabulary
+from specchat.engine.model import devices, draft_vocabulary, gpu_need
 from specchat.engine.model.accelerator import Accelerator, find_accelerator
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.gpu import Gpu
 from specchat.engine.model.plan import Plan, context_of, shortened
@@ -32,6 +33,8 @@ from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
+
+TEXT_ALONE = "the text part of a model that reads images; images are not read"
 
 
 def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
@@ -68,7 +71,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     context = context_of(target.config, pair.context)
     threads = CORES if compiled.expected() else 0
     machine = devices.this_machine(pair)
-    _check_gpu_there(pair, machine)
+    _check_gpu_runs(pair, machine, target.config)
     placement = place(pair, target, draft, context, machine, threads)
     if placement.plan.target.place == "cuda" and torch.cuda.is_available():
         _check_kernels(pair, lambda part: show(f"preparing the GPU: {part}", 0.1))
@@ -89,7 +92,9 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
             runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting)
         runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
         show("measuring plain speed", 0.9)
-        session = Session(pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map)))
+        session = Session(
+            pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map), TEXT_ALONE * target.also_sees)
+        )
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
         short = shortened(pair.context, target.config.longest, pair.target.label)
@@ -113,13 +118,17 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     return loaded(placement.otherwise, f"the GPU failed: {first}")
 
 
-def _check_gpu_there(pair: PairSpec, machine: Machine) -> None:
-    """Check that the kernels support the GPU, if the pair may use one.
+def _check_gpu_runs(pair: PairSpec, machine: Machine, target: ModelConfig) -> None:
+    """Check that the kernels support the GPU and the target, if the pair may use a GPU.
 
     Raises:
         KernelsUnsupported: they do not, and torch does.
     """
-    if pair.target.device == "cpu" or isinstance(machine.gpu, Gpu):
+    if pair.target.device == "cpu":
+        return
+    if isinstance(machine.gpu, Gpu):
+        if reason := gpu_need.unsupported(target):
+            raise KernelsUnsupported(reason, fault=False)
         return
     found = find_accelerator()
     if isinstance(found, Accelerator):

@@ -64,6 +64,11 @@ class Checkpoint:
             settings=raw,
         )
 
+    @property
+    def also_sees(self) -> bool:
+        """True where the checkpoint reads images too, of which the model here is the text part."""
+        return self.settings.get("model_type") != self.config.family
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer beside the weights.
 

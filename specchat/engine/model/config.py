@@ -82,6 +82,10 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     path = folder / "config.json"
     known, kind = families.known(), raw.get("model_type")
     family = known.get(kind) if isinstance(kind, str) else None
+    text = raw.get("text_config")
+    if family is None and isinstance(kind, str) and isinstance(text, dict) and kind in families.also_seeing():
+        raw, own = {**raw, **text}, text.get("model_type")
+        family = known.get(own if isinstance(own, str) and own in known else families.also_seeing()[kind])
     if family is None:
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")
@@ -101,17 +105,15 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
 
 def _parse(raw: dict[str, Any], family: Family, where: str) -> ModelConfig:
     given: Settings = checked(family.settings, raw, where)
-    checked(Scaling, given.scaling, where)
+    for options in given.scalings:
+        checked(Scaling, options, where)
     recipe = family.recipe(given)
     rope = next((rope for rope in recipe.ropes if rope is not None), None)
     context = stretched = given.max_position_embeddings
     if rope is not None:
         context, stretched = reach(rope.kind, rope.options, context)
-    if window := min((layer.mixer.window for layer in recipe.layers if layer.mixer.window), default=0):
-        # Within the window sliding attention is full attention; executors do not support more.
-        context, stretched = min(context, window), 0
     if context < LEAST_CONTEXT:
-        raise ValueError(f"max_position_embeddings or sliding_window is {context}, and a chat needs {LEAST_CONTEXT}")
+        raise ValueError(f"max_position_embeddings is {context}, and a chat needs {LEAST_CONTEXT}")
     eos = _with_rows(given.ends, recipe.vocab)
     return ModelConfig(family.model_type, recipe, context, eos, stretched if stretched > context else 0)
 

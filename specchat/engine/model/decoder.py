@@ -146,13 +146,19 @@ class CachedDecoder(ABC):
         """Write the KV entries of `tokens` from position `start` on."""
         self.forward(tokens, start)
 
+    def reusable(self, length: int) -> int:
+        """`length` if a text may go on after so many tokens of what the cache holds, otherwise 0."""
+        return self.cache.reusable(length)
+
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.scored([token], start)[0]
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Likeliest token after each of `tokens`, from position `start` on, without `skip`; the cache is restored."""
-        held = [part.narrow(1, start, len(tokens)) for part in (*self.cache.keys, *self.cache.values)]
+        of = self.cache
+        parts = (pair for kind in (of.keys, of.values) for pair in zip(kind, of.bases, strict=True))
+        held = [part.narrow(1, start - base, len(tokens)) for part, base in parts]
         kept = [part.clone() for part in held]
         try:
             likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()

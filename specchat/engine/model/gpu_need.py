@@ -35,7 +35,14 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
     if not all(map(_normed_alike, mixers)):
         yield "unlike norms of queries and keys: not in the GPU kernels yet"
-    yield from (f"{feature}: not in the GPU kernels yet" for feature in uncompiled(recipe))
+    lacking = {
+        "queries that grow with their position": any(mixer.temper[0] for mixer in mixers),
+        "norms of values": any(mixer.value_norm for mixer in mixers),
+        "a factor at the end of layers": any(layer.scalar for layer in recipe.layers),
+        "a cap on logits": recipe.cap,
+    }
+    features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
+    yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
 
 
 def _normed_alike(mixer: Attention) -> bool:

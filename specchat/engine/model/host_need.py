@@ -4,16 +4,30 @@ from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
+from specchat.engine.recipe import Attention, Recipe
 
 ROWS, VERIFY_ROWS, TREE_ROWS = 128, 16, 64
 """Rows of a prefill pass, rows with logits, and nodes of a tree."""
 CACHE_BLOCK = 64
 """Positions that a KV cache is rounded up to."""
+BACK, ROOM = 512, 512
+"""Positions of a layer with a window beside it: before it, to roll back to, and after it, to write on."""
 HEAP = 64 << 20
 """Heap that loading leaves allocated (measured: 50 to 100 MB)."""
 ReadAs = Literal["quantised", "half", "whole"]
 PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
 """Bytes per weight that packing a layer's matrix takes beside the result, by the format read (measured)."""
+
+
+def positions(mixer: Attention, capacity: int) -> int:
+    """Positions that a layer's KV cache holds, for a text of up to `capacity`."""
+    held = -(-(mixer.window + BACK + ROOM) // CACHE_BLOCK) * CACHE_BLOCK
+    return min(held, capacity) if mixer.window else capacity
+
+
+def entries(recipe: Recipe, capacity: int) -> int:
+    """Values of the KV caches of all layers."""
+    return sum(layer.mixer.entry * positions(layer.mixer, capacity) for layer in recipe.layers)
 
 
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:

@@ -7,7 +7,7 @@ from specchat.engine.formats import Weight
 from specchat.engine.model.quantise import dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.recipe import Layer, Matrix, Norm
 
 
 def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[Weight, Tensor | None]:
@@ -36,10 +36,21 @@ def read_table(weights: Weights, matrix: Matrix) -> Tensor:
 
 
 def read_norm(weights: Weights, norm: Norm) -> Tensor:
-    """Read the weight of a norm, float32 [size].
+    """Read the weight of a norm, float32 [size]; ones where it has none.
 
     Raises:
         ModelError: it is missing, damaged or of another shape.
     """
+    if not norm.name:
+        return torch.ones(norm.size, device=weights.device)
     weight = weights.get(f"{norm.name}.weight", norm.size)
     return weight + 1 if norm.plus_one else weight
+
+
+def read_scalar(weights: Weights, layer: Layer) -> float:
+    """Read the factor at the end of a layer; 1 where it has none.
+
+    Raises:
+        ModelError: it is missing, damaged or of another shape.
+    """
+    return weights.get(layer.scalar, 1).item() if layer.scalar else 1.0

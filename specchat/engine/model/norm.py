@@ -1,4 +1,4 @@
-"""Root mean square norm (Zhang and Sennrich 2019)."""
+"""Root mean square norm (Zhang and Sennrich 2019), and the cap on logits (Gemma team 2024)."""
 
 import torch
 from torch import Tensor
@@ -19,3 +19,8 @@ class RMSNorm:
     def __call__(self, x: Tensor) -> Tensor:
         # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
         return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), self.eps)).mul_(self.weight)
+
+
+def capped(x: Tensor, cap: float) -> Tensor:
+    """cap * tanh(x / cap); x itself where the cap is 0."""
+    return cap * torch.tanh(x / cap) if cap else x

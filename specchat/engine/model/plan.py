@@ -9,7 +9,7 @@ from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.host_need import CACHE_BLOCK, buffers, packing_workspace, reference_workspace
+from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
@@ -141,15 +141,14 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     c, on_cpu = model.config, model.place == "cpu"
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + PASS_ROWS, CACHE_BLOCK)
-    entries = c.recipe.entry * capacity
     if not on_cpu:
-        return Need(_weights(model), entries * 2, _gpu_workspace(model, capacity, processors))
+        return Need(_weights(model), 2 * c.recipe.entry * capacity, _gpu_workspace(model, capacity, processors))
     if not model.compiled:
         passing = reference_workspace(c, capacity)
-        return Need(_weights(model), entries * 4, passing, passing)
+        return Need(_weights(model), 4 * entries(c.recipe, capacity), passing, passing)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
     kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity)
-    return Need(_weights(model), entries * 4, kept + passing, passing)
+    return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)
 
 
 def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:

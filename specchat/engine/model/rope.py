@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specchat.engine.recipe import Recipe, Rope
+from specchat.engine.recipe import Attention, Recipe, Rope
 
 
 def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
@@ -38,6 +38,13 @@ def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArr
     return [pair for _, _, pair in made]
 
 
+def tempers(mixer: Attention, length: int) -> Tensor | None:
+    """Factors on the queries at each position, float32 [length]; None where all are 1."""
+    beta, of = mixer.temper
+    positions = torch.arange(length, dtype=torch.float32)
+    return 1 + beta * torch.log(1 + torch.floor(positions / of)) if beta else None
+
+
 def _frequencies(rope: Rope) -> tuple[Tensor, float]:
     """Inverse frequencies float32 [width / 2] and the factor on cos and sin (1 except for YaRN)."""
     dim = rope.width
@@ -47,6 +54,10 @@ def _frequencies(rope: Rope) -> tuple[Tensor, float]:
         return inverse / float(rope.options["factor"]), 1.0
     if rope.kind == "llama3":
         return _llama3(inverse, rope.options), 1.0
+    if rope.kind == "proportional":
+        turned = int(rope.options.get("partial_rotary_factor", 1.0) * dim // 2)
+        inverse[turned:] = 0.0
+        return inverse / float(rope.options.get("factor") or 1.0), 1.0
     if rope.kind == "yarn":
         return _yarn(rope.theta, inverse, dim, rope.options)
     return inverse, 1.0

@@ -17,6 +17,8 @@ from specchat.engine.pair import Quant
 
 HOST = torch.device("cpu")
 DENSE = (torch.float32, torch.float16, torch.bfloat16)
+TEXT_PARTS = ("model.language_model.", "language_model.model.")
+"""Beginnings of names in checkpoints that read images too, where others have "model."."""
 
 
 class Files(Protocol):
@@ -45,7 +47,8 @@ class Weights:
         self.device = device
         self._quant = checkpoint.quant
         self._stack = ExitStack()
-        self._home: dict[str, tuple[Path, Any]] = {}
+        self._home: dict[str, tuple[Path, Any, str]] = {}
+        """File, its handle, and the name in it, of each tensor."""
         try:
             for file in checkpoint.shards:
                 try:
@@ -54,10 +57,13 @@ class Weights:
                     raise ModelError(
                         f"{file} is damaged or cut short ({error}). Download the checkpoint again."
                     ) from None
-                self._home.update(dict.fromkeys(handle.keys(), (file, handle)))
+                self._home.update({name: (file, handle, name) for name in handle.keys()})  # noqa: SIM118
         except BaseException:
             self._stack.close()
             raise
+        for beginning in TEXT_PARTS:
+            if f"{beginning}embed_tokens.weight" in self._home:
+                self._home = {_of_text(name, beginning): home for name, home in self._home.items()}
 
     def __enter__(self) -> "Weights":
         return self
@@ -85,8 +91,8 @@ class Weights:
 
     def count(self, prefix: str = "") -> int:
         """Number of values in all tensors whose names begin with `prefix`."""
-        names = ((name, handle) for name, (_, handle) in self._home.items() if name.startswith(prefix))
-        return sum(prod(handle.get_slice(name).get_shape()) for name, handle in names)
+        found = (home for name, home in self._home.items() if name.startswith(prefix))
+        return sum(prod(handle.get_slice(name).get_shape()) for _, handle, name in found)
 
     def integers(self, name: str, *shape: int) -> Tensor:
         """Tensor `name` of whole numbers or truth values as int64 of exactly `shape`.
@@ -153,9 +159,9 @@ class Weights:
             raise ModelError(
                 f"{self.folder}: tensor {name} is missing from the weights; config.json does not fit them."
             )
-        file, handle = self._home[name]
+        file, handle, stored = self._home[name]
         try:
-            tensor: Tensor = handle.get_tensor(name)
+            tensor: Tensor = handle.get_tensor(stored)
         except (SafetensorError, OSError, ValueError) as error:
             raise ModelError(
                 f"{file}: tensor {name} cannot be read ({error}). Download the checkpoint again."
@@ -166,3 +172,10 @@ class Weights:
         """Read a part of a quantised matrix; packed bytes may have any dtype."""
         tensor = self._read(name)
         return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)
+
+
+def _of_text(name: str, beginning: str) -> str:
+    """The name that a tensor of the text part has in a checkpoint that reads text alone."""
+    if name.startswith(beginning):
+        return f"model.{name.removeprefix(beginning)}"
+    return name.removeprefix("language_model.")

@@ -9,10 +9,11 @@ from torch import Tensor
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
-from specchat.engine.model.rope import tables
+from specchat.engine.model.norm import capped
+from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm, scaled
 from specchat.engine.reference.tensors import CheckpointTensors
 
 
@@ -43,6 +44,7 @@ class ReferenceDecoder(CachedDecoder):
         self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
         """Keys and values of a tree's nodes in each layer, float32 [kv_heads, MAX_TREE_NODES, head_dim]."""
+        self._tempers = [tempers(layer.mixer, self.context) for layer in c.recipe.layers]
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
@@ -55,8 +57,10 @@ class ReferenceDecoder(CachedDecoder):
         self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
     ) -> Tensor:
         rows = list(_rows(len(x), start, runs))
-        if max(row.position for row in rows) >= self.context:
+        end = max(row.position for row in rows) + 1
+        if end > self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
+        self.cache.slide(start, end)
         if runs is not None:
             self._make_nodes(runs.scratch_row + len(x))
         states = alone(x)
@@ -67,29 +71,33 @@ class ReferenceDecoder(CachedDecoder):
                     states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
                 if index not in skip.mlp:
                     states[i] = after_feed(of, states[i], self._tensors)
+                elif index not in skip.attention:
+                    states[i] = scaled(of, states[i], self._tensors)
         return torch.cat(states)
 
     def _context(self, index: int, row: Row) -> Context:
         """The context of a row in layer `index`: the cache with the row's own KV entry."""
         of, end = self._recipe.layers[index].mixer, row.position + 1
-        cache = self.cache.keys[index], self.cache.values[index]
+        cache, base = (self.cache.keys[index], self.cache.values[index]), self.cache.bases[index]
 
         def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
             for kind, (kept, entry) in enumerate(zip(cache, own, strict=True)):
                 if row.ancestors:
-                    before = slice(row.position - len(row.ancestors), row.position)
+                    before = slice(row.position - len(row.ancestors) - base, row.position - base)
                     kept[:, before] = self._nodes[index][kind][:, row.ancestors]
-                kept[:, row.position : end] = entry
+                kept[:, row.position - base : end - base] = entry
                 if row.node is not None:
                     self._nodes[index][kind][:, row.node : row.node + 1] = entry
             first = max(0, end - of.window) if of.window else 0
-            keys, values = (kept[:, first:end] for kept in cache)
+            keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
 
+        temper = self._tempers[index]
+        tempered = None if temper is None else temper[row.position]
         if of.rope is None:
-            return Context(None, entries)
+            return Context(None, entries, temper=tempered)
         cos, sin = (table[row.position : end] for table in self._rotations[of.rope])
-        return Context((cos, sin), entries)
+        return Context((cos, sin), entries, temper=tempered)
 
     def _make_nodes(self, count: int) -> None:
         if count > MAX_TREE_NODES:
@@ -100,14 +108,16 @@ class ReferenceDecoder(CachedDecoder):
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):
+            first = start - self.cache.bases[index]
             for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
-                kept[:, start : start + len(rows)] = entries[:, list(rows)]
+                kept[:, first : first + len(rows)] = entries[:, list(rows)]
 
     def normed(self, hidden: Tensor) -> Tensor:
         return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)
 
     def projected(self, hidden: Tensor) -> Tensor:
-        logits = by_row(lambda row: self._recipe.logit_scale * self._tensors.product(row, self._tensors.head), hidden)
+        of, tensors = self._recipe, self._tensors
+        logits = by_row(lambda row: capped(of.logit_scale * tensors.product(row, tensors.head), of.cap), hidden)
         if self._drafts is None:
             return logits
         whole = logits.new_full((len(logits), self._recipe.vocab), float("-inf"))

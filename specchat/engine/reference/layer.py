@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.rope import tables
+from specchat.engine.model.norm import RMSNorm, capped
+from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, Norm, Recipe
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
@@ -30,6 +30,10 @@ class Tensors(Protocol):
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
+        ...
+
+    def scaled(self, x: Tensor, of: Layer) -> Tensor:
+        """x times the factor at the end of a layer."""
         ...
 
 
@@ -50,6 +54,7 @@ class Context(NamedTuple):
         entries: maps the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all attended
             positions, float32 [..., kv_heads, positions, head_dim].
         seen: bool [rows, positions], True where a row attends; None: all.
+        temper: factors on the queries, float32 [rows, 1]; None: 1.
         attend: maps queries and what `entries` returned to the mixed values, as `attended`.
     """
 
@@ -57,6 +62,7 @@ class Context(NamedTuple):
     entries: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
     seen: Tensor | None = None
     attend: Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
+    temper: Tensor | None = None
 
 
 def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
@@ -74,7 +80,12 @@ def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context, inputs
 def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
     """The hidden states after the second half of a layer."""
     fed = gated(of.feed, norm(of.pre_feed, x, tensors), tensors)
-    return x.add(norm(of.post_feed, fed, tensors), alpha=of.residual)
+    return scaled(of, x.add(norm(of.post_feed, fed, tensors), alpha=of.residual), tensors)
+
+
+def scaled(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
+    """The hidden states at the end of a layer."""
+    return tensors.scaled(x, of) if of.scalar else x
 
 
 def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
@@ -91,9 +102,12 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
     sizes = [heads * of.head_dim for heads in (of.heads, of.kv_heads, of.kv_heads)]
     query, key, value = tensors.product(x, of.qkv).split(sizes, -1)
     query, key = norm(of.query_norm, query, tensors), norm(of.key_norm, key, tensors)
+    value = norm(of.value_norm, value, tensors)
     query, key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (query, key, value))
     if context.rotation is not None:
         query, key = (turned(each, *context.rotation) for each in (query, key))
+    if context.temper is not None:
+        query = query * context.temper
     keys, values = context.entries(key, value)
     mixed = (context.attend or attended)(of, query, keys, values, context.seen)
     return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
@@ -116,7 +130,7 @@ def keys_and_values(
 ) -> tuple[Tensor, Tensor]:
     """The entries float32 [..., kv_heads, rows, head_dim] of rows float32 [..., rows, inputs] that ask nothing."""
     key, value = tensors.product(x, of.key_value).chunk(2, -1)
-    key = norm(of.key_norm, key, tensors)
+    key, value = norm(of.key_norm, key, tensors), norm(of.value_norm, value, tensors)
     key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (key, value))
     return key if rotation is None else turned(key, *rotation), value
 
@@ -150,7 +164,7 @@ def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Ten
 
 def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
     """Logits float32 [..., vocab] of hidden states float32 [..., hidden] after the last layer."""
-    return of.logit_scale * tensors.product(norm(of.norm, x, tensors), of.head)
+    return capped(of.logit_scale * tensors.product(norm(of.norm, x, tensors), of.head), of.cap)
 
 
 def whole(of: Attention, rows: int, device: torch.device) -> Context:
@@ -160,4 +174,6 @@ def whole(of: Attention, rows: int, device: torch.device) -> Context:
         cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))
         rotation = cos, sin
     seen = torch.ones(rows, rows, dtype=torch.bool, device=device).tril()
-    return Context(rotation, lambda key, value: (key, value), seen.triu(1 - of.window) if of.window else seen)
+    seen, temper = seen.triu(1 - of.window) if of.window else seen, tempers(of, rows)
+    tempered = None if temper is None else temper[:, None].to(device)
+    return Context(rotation, lambda key, value: (key, value), seen, temper=tempered)

@@ -1,0 +1,107 @@
+"""Layers with a window keep the last KV entries alone, and nothing else changes, at no edge and after no rollback."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.loading import load
+from specchat.engine.model import host_need
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.tree_layout import depth_first
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.runners.host import host_model
+from tests.engine.test_decoder import reference, tokens
+from tests.engine.tiny import FAMILIES, checkpoint, on_cpu, perturbed
+from tests.families.test_strategies import written
+
+LONG = {"max_position_embeddings": 2048}
+WINDOW, BACK, ROOM = 8, 32, 192
+HELD = 256
+"""Positions of a layer with the window: rounded up to whole blocks."""
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_need, "BACK", BACK)
+    monkeypatch.setattr(host_need, "ROOM", ROOM)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("rings") / "m", seed=5, **FAMILIES["gemma3"] | LONG)
+
+
+def whole(model: CachedDecoder, ids: list[int], start: int = 0, block: int = 128) -> torch.Tensor:
+    blocks = range(0, len(ids), block)
+    return torch.cat([model.logits(model.forward(ids[i : i + block], start + i)).clone() for i in blocks])
+
+
+@pytest.mark.parametrize("kind", [ReferenceDecoder, host_model])
+def test_a_long_text_has_the_logits_of_transformers(kind: type[ReferenceDecoder], folder: Path) -> None:
+    ids = tokens(700)
+    model = kind(Checkpoint.open(folder), 1024)
+    assert [keys.shape[1] for keys in model.cache.keys] == [HELD, 1024, HELD, HELD]
+    found = whole(model, ids)
+    assert min(model.cache.bases[::2]) > 400
+    torch.testing.assert_close(found, reference(folder, ids), atol=2e-4, rtol=1e-4)
+
+
+def test_rows_and_trees_have_the_bits_of_a_cache_of_all_positions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = host_model(Checkpoint.open(folder), 1024)
+    monkeypatch.setattr(host_need, "BACK", 1024)
+    full = host_model(Checkpoint.open(folder), 1024)
+    assert [keys.shape[1] for keys in full.cache.keys] == [1024] * 4
+    ids, parents = tokens(600), [-1, 0, 0, 1, 2, 3]
+    for start in range(0, 600, 37):
+        block = ids[start : start + 37]
+        assert torch.equal(whole(ring, block, start, 16), whole(full, block, start, 16)), start
+        after = min(600, start + 37)
+        nodes = tokens(6, seed=start)
+        grown = [model.logits(model.forward(nodes, after, runs=depth_first(parents))).clone() for model in (ring, full)]
+        assert torch.equal(*grown), start
+        for model in (ring, full):
+            model.keep([0, 1, 3], after)
+        more = [model.logits(model.forward([7], after + 3)).clone() for model in (ring, full)]
+        assert torch.equal(*more), start
+        skip = Skip(attention=frozenset({2}))
+        if after > 32:
+            assert ring.guesses(ids[after - 32 : after], after - 32, skip) == full.guesses(
+                ids[after - 32 : after], after - 32, skip
+            )
+
+
+def test_a_text_is_rolled_back_as_far_as_its_windows_are_held_and_else_read_again(folder: Path) -> None:
+    model = CachedModel(host_model(Checkpoint.open(folder), 1024))
+    text = tokens(600)
+    assert model.begin(text) == 0
+    base = model.model.cache.bases[0]
+    assert base > 0
+    near = [*text[: base + WINDOW], 3, 4, 5]
+    assert model.rewind(near) == base + WINDOW
+    cold = CachedModel(host_model(Checkpoint.open(folder), 1024))
+    assert torch.equal(model.next_logits(near), cold.next_logits(near))
+    far = [*text[: base // 2], 3, 4, 5]
+    assert model.rewind(far) == 0
+    assert torch.equal(model.next_logits(far), cold.next_logits(far))
+    model.begin(text)
+    with pytest.raises(ValueError, match=r"entries before position \d+ are gone, and 9 attends to them"):
+        model.model.forward([1], 9)
+
+
+def test_every_strategy_writes_across_the_edges_what_plain_writes(folder: Path, tmp_path: Path) -> None:
+    draft = perturbed(tmp_path / "draft", folder, 0.05)
+    session = load(PairSpec("p", "P", on_cpu(folder), on_cpu(draft), context=1024), lambda _: None)
+    asked = (Message("user", "abc" * 60),)
+    for sampling in (Sampling(), Sampling(temperature=1.0, seed=3)):
+        plain = written(session, sampling, Speculation(), asked, Limits(300)).token_ids
+        for status in session.info.strategies:
+            if status.available:
+                made = written(session, sampling, Speculation.of(status.name), asked, Limits(300)).token_ids
+                assert made == plain, status.name
