@@ -14,6 +14,7 @@ from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
@@ -25,18 +26,23 @@ from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import write
 from tests.engine.test_decoder import reference
-from tests.engine.tiny import FAMILIES, MORE, VOCAB, checkpoint, perturbed
+from tests.engine.tiny import FAMILIES, MORE, VOCAB, checkpoint, config, perturbed
 from tests.families.test_details import WRONG
 from tests.gpu_net.sanitiser import sanitised
 
 
 def changes(family: str) -> dict[str, Any]:
-    """A small model of a family, whose second layer has no rope if any has none."""
-    turning = {"no_rope_layers": [1, 0]} if family == "smollm3" else {}
-    return SHAPE | {**FAMILIES[family], "num_key_value_heads": 1} | turning
+    """A small model of a family, whose second layer differs from the first if any does."""
+    found = {**FAMILIES[family], "num_key_value_heads": 1}
+    kinds = {key: found[key][: SHAPE["num_hidden_layers"]] for key in ("no_rope_layers", "layer_types") if key in found}
+    return SHAPE | found | kinds
 
 
-@pytest.fixture(scope="module", params=MORE)
+RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**changes(family))))]
+"""Families that the kernels take."""
+
+
+@pytest.fixture(scope="module", params=RUN)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp(request.param) / "m", seed=3, **changes(request.param))
 
@@ -105,12 +111,12 @@ def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) 
 def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
     family, change = WRONG[wrong]
     folder = checkpoint(tmp_path / "m", seed=5, **changes(family))
-    found, tokens = Checkpoint.open(folder), ids(7)
-    config = replace(found.config, recipe=change(found.config.recipe))
-    if unsupported(config):
+    found, tokens = Checkpoint.open(folder), ids(12)
+    wrong_one = replace(found.config, recipe=change(found.config.recipe))
+    if unsupported(found.config) or unsupported(wrong_one):
         return
-    changed = replace(found, config=config)
-    model = DeviceDecoder(config, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    changed = replace(found, config=wrong_one)
+    model = DeviceDecoder(wrong_one, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
     theirs = reference(folder, tokens)
     torch.testing.assert_close(run(decoder(folder), tokens, 0), theirs, atol=SLACK, rtol=SLACK)
     assert (run(model, tokens, 0) - theirs).abs().max() > 5 * SLACK
@@ -140,20 +146,20 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
             if matrix.bias:
                 weights[f"{name}.bias"] = drawn[:, 0].contiguous()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = replace(found.config, recipe=replace(found.config.recipe, layers=(first, other, last)))
-    assert not unsupported(config)
-    changed, tokens = replace(found, config=config), ids(7)
-    model = DeviceDecoder(config, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    mixed = replace(found.config, recipe=replace(found.config.recipe, layers=(first, other, last)))
+    assert not unsupported(mixed)
+    changed, tokens = replace(found, config=mixed), ids(7)
+    model = DeviceDecoder(mixed, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
     host = host_model(changed)
     mine = run(model, tokens, 0)
     torch.testing.assert_close(mine, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
     assert torch.equal(mine, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
     assert_nodes_are_the_ends_of_their_paths(model, 5)
     assert [tuple(keys.shape) for keys, _ in model.entries] == [(1, 192, 16), (1, 192, 32), (1, 192, 16)]
-    half = DeviceDecoder(config, load(changed, None, DEVICE, torch.float16), CONTEXT, DEVICE, torch.float16)
-    planned = plan(Model(config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
-    taken = half.memory() + GPU_RUNTIME + verifying(config)
+    half = DeviceDecoder(mixed, load(changed, None, DEVICE, torch.float16), CONTEXT, DEVICE, torch.float16)
+    planned = plan(Model(mixed, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
+    taken = half.memory() + GPU_RUNTIME + verifying(mixed)
     assert planned.total == pytest.approx(taken, abs=0.01 * half.memory())
-    many = replace(config, recipe=replace(config.recipe, layers=(*(first,) * 6, other, last)))
+    many = replace(mixed, recipe=replace(mixed.recipe, layers=(*(first,) * 6, other, last)))
     rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
     assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]

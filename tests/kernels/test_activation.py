@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.kernels.activation import gate_mul, reference_gate_mul
-from specchat.engine.recipe import Activation
+from specchat.engine.kernels.activation import Activation, gate_mul, reference_gate_mul
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, ON_DEVICE, SET, TOLERANCE, random
 
 

@@ -13,7 +13,7 @@ from specchat.engine.gpu_checks import drafts, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import gate_mul, reference_gate_mul
+from specchat.engine.kernels.activation import Activation, gate_mul, reference_gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
@@ -28,7 +28,6 @@ from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.quantise import code_table, dequantised
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, Quant
-from specchat.engine.recipe import Activation
 
 EPS = 1e-5
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}

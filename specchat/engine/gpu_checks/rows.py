@@ -10,11 +10,10 @@ from torch import Tensor
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, weight_of
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS, Quant
-from specchat.engine.recipe import Activation
 
 COMPANY = (2, 8, 16, 17, 33, 64)
 """Numbers of rows in a pass, on both sides of the tile boundaries."""

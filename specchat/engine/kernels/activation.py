@@ -1,11 +1,14 @@
 """The gate's activation between the two products of an MLP."""
 
+from typing import Literal
+
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from specchat.engine.recipe import Activation
+Activation = Literal["silu", "gelu_tanh"]
+"""Those of `recipe` that there are kernels for."""
 
 COLUMNS = 512
 """Columns of one program."""

@@ -72,7 +72,7 @@ def _partial(
         whole = start // SPLIT
         if (split >= whole) & (program >= 0):
             return
-        depth, nodes = paths.path(tl.load(tree + row, mask=alone, other=0))
+        depth, nodes = paths.unpacked(tl.load(tree + row, mask=alone, other=0))
         split = tl.where(alone, whole + tl.program_id(0) % 2, split)
         token = tl.where(alone, row, token)
         member = tl.where(alone, tl.arange(0, TILE), member)
@@ -159,7 +159,7 @@ def _combine(
     if tree is None:
         end += row + 1
     else:
-        depth, _ = paths.path(tl.load(tree + row))
+        depth, _ = paths.unpacked(tl.load(tree + row))
         end += depth
     splits = tl.cdiv(tl.minimum(end, capacity), SPLIT)
     first = 0

@@ -5,7 +5,7 @@ import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def path(tree: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
+def unpacked(tree: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
     """Number of set bits of an int64, and their positions: int32 [64], the d-th set bit's at index d."""
     bit = tl.arange(0, 64)
     member = ((tree >> bit.to(tl.int64)) & 1).to(tl.int32)
