@@ -86,6 +86,8 @@ class Attention:
         value_norm: over each head.
         temper: (beta, length): queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)), as in
             Llama 4 and Ministral 3; beta 0: by 1.
+        sinks: name of the tensor [heads] of scores, scaled already, that a value of zeros has beside the others
+            (Xiao et al. 2023); empty: none.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
     """
@@ -101,6 +103,7 @@ class Attention:
     key_norm: Norm | None = None
     value_norm: Norm | None = None
     temper: tuple[float, float] = (0.0, 1.0)
+    sinks: str = ""
     window: int = 0
     causal: bool = True
 
@@ -160,9 +163,15 @@ class Layer:
         return tuple(norm for norm in every if norm is not None)
 
     @property
+    def vectors(self) -> dict[str, int]:
+        """Sizes of the tensors that are neither matrices nor weights of norms, by name."""
+        found = {self.scalar: 1, self.mixer.sinks: self.mixer.heads}
+        return {name: size for name, size in found.items() if name}
+
+    @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms."""
-        vectors = sum(norm.size for norm in self.norms if norm.name) + bool(self.scalar)
+        vectors = sum(norm.size for norm in self.norms if norm.name) + sum(self.vectors.values())
         return sum(one.parameters for one in self.products) + vectors
 
 

@@ -168,8 +168,8 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
             layer.post_feed,
         ):
             norm(one)
-        if layer.scalar:
-            out[layer.scalar] = 0.7 + 0.6 * torch.rand(1, generator=g)
+        for name, size in layer.vectors.items():
+            out[name] = 0.7 + 0.6 * torch.rand(size, generator=g)
     norm(recipe.norm)
     if not recipe.tied:
         linear(recipe.head)

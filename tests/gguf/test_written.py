@@ -176,6 +176,7 @@ UNSUPPORTED: list[tuple[str, Callable[[Recipe], Recipe]]] = [
     ("attention within a window", in_last(window=8)),
     ("another activation than silu", in_last(feed=Gated(MATRIX, MATRIX, "gelu_tanh"))),
     ("queries that grow with their position", in_last(temper=(0.1, 8.0))),
+    ("attention sinks", in_last(sinks="s")),
     ("a norm of values", in_last(value_norm=Norm("", 16, 1e-6))),
     ("a factor at the end of a layer", in_last(scalar="s")),
     ("a norm whose weight the file holds less one", in_last(pre_feed=Norm("n", 64, 1e-6, plus_one=True))),

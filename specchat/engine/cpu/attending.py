@@ -4,16 +4,14 @@ A query's result does not depend on the others: its sums have one order. KV entr
 which adds nothing while values are finite.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.atomics import word
-from specchat.engine.cpu.rowwise import copy_vector, exponential, multiply_by, multiply_by_entry, norm, rotate
+from specchat.engine.cpu.rowwise import copy_vector, multiply_by, multiply_by_entry, norm, rotate
 from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
@@ -25,13 +23,11 @@ from specchat.engine.cpu.simd import (
     fma,
     inner,
     load,
-    primitive,
-    reduce_lanes,
     splat,
-    spread,
     store,
     wide_vectors,
 )
+from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, put_sink, total
 from specchat.engine.cpu.tiles import FLOAT32, tile
 from specchat.engine.model.vectors import LANES, QUERIES
 
@@ -66,6 +62,7 @@ def attention(
     cos: int,
     sin: int,
     temper: int,
+    sinks: int,
     qkv: int,
     qkv_row: int,
     scratch: int,
@@ -114,7 +111,10 @@ def attention(
                 rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
                 if temper:
                     multiply_by_entry(queries + width * (j - done), size, temper, position + j // group)
-            _attend(together, done, group, position + 1, window, queries, keys, values, size, capacity, scale)
+            own_sinks = sinks + 4 * head * group if sinks else 0
+            _attend(
+                together, done, group, position + 1, window, own_sinks, queries, keys, values, size, capacity, scale
+            )
             for j in range(done, done + together):
                 out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
@@ -129,6 +129,7 @@ def _attend(
     group: int,
     visible: int,
     window: int,
+    sinks: int,
     queries: int,
     keys: int,
     values: int,
@@ -142,6 +143,7 @@ def _attend(
         first: index of the first query. Queries below `group` attend to `visible` KV entries, the next `group` to one
             more, and so on.
         window: entries that a query attends to at most, the last ones; 0 for all.
+        sinks: address of float32 [group]; 0 for none.
         queries: float32 [QUERIES, size], a multiple of LANES; the results [QUERIES, size] follow, then scores
             [QUERIES, capacity + LANES].
         keys, values: float32 [capacity, size].
@@ -162,11 +164,15 @@ def _attend(
         own = scores + 4 * j * row
         behind = visible + (first + j) // group
         unseen = max(0, behind - window) if window else 0
-        _filled(own, 0, unseen, -np.inf)
-        _filled(own, behind, padded, -np.inf)
-        _exponentials(own, padded, _peak(own, padded), scale)
-        _filled(own, 0, unseen, 0.0)
-        _filled(own, behind, padded, 0.0)
+        fill(own, 0, unseen, -np.inf)
+        fill(own, behind, padded, -np.inf)
+        most_of = peak(own, padded)
+        exponentials(own, padded, most_of, scale)
+        if sinks:
+            # Beyond the last score, where nothing else reads.
+            put_sink(sinks, (first + j) % group, most_of * scale, own, row - LANES)
+        fill(own, 0, unseen, 0.0)
+        fill(own, behind, padded, 0.0)
     d = 0
     while d < size:
         left = size - d >= PANELS * LANES
@@ -182,7 +188,10 @@ def _attend(
                 tile(FLOAT32, 1, 1, LANES, of, row, values + 4 * d, size, LANES, most, out, size)
             d += LANES
     for j in range(count):
-        multiply_by(outs + 4 * j * size, size, 1.0 / _total(scores + 4 * j * row, padded))
+        summed = total(scores + 4 * j * row, padded)
+        if sinks:
+            summed += entry(scores + 4 * j * row, row - LANES)
+        multiply_by(outs + 4 * j * size, size, 1.0 / summed)
 
 
 @constants_primitive
@@ -235,61 +244,3 @@ def _sums(builder: Any, vectors: list[Any]) -> Any:
         pairs = zip(vectors[::2], vectors[1::2] or vectors, strict=True)
         vectors = [halved(a, b, run) for a, b in pairs]
     return vectors[0]
-
-
-@primitive
-def _filled(typing: Any, x: Any, first: Any, last: Any, value: Any) -> Any:
-    """x[first] ... x[last - 1] = value, float32."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, first, last, value = arguments
-        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
-            store(builder, value, x, builder.add(first, loop.index))
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3, types.float32), code
-
-
-@primitive
-def _total(typing: Any, x: Any, size: Any) -> Any:
-    """The sum of `size` float32, a multiple of LANES."""
-    return _reduced(0.0, lambda builder, a, b: builder.fadd(a, b))
-
-
-@primitive
-def _peak(typing: Any, x: Any, size: Any) -> Any:
-    """The largest of `size` float32, a multiple of LANES."""
-    return _reduced(float("-inf"), lambda builder, a, b: builder.select(builder.fcmp_ordered(">", a, b), a, b))
-
-
-def _reduced(start: float, join: Callable[[Any, Any, Any], Any]) -> Any:
-    """Make a reduction of the float32 at an address: vectors first, then the lanes of the result."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, size = arguments
-        slot = cgutils.alloca_once(builder, VECTOR)
-        builder.store(splat(start), slot)
-        each_vector(
-            builder, size, lambda at: builder.store(join(builder, builder.load(slot), load(builder, x, at)), slot)
-        )
-        return reduce_lanes(builder, builder.load(slot), lambda a, b: join(builder, a, b))
-
-    return types.float32(types.int64, types.int64), code
-
-
-@primitive
-def _exponentials(typing: Any, x: Any, size: Any, shift: Any, scale: Any) -> Any:
-    """x = e**((x - shift) * scale); float32 [size], a multiple of LANES."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, size, shift, scale = arguments
-        less, times = spread(builder, shift), spread(builder, scale)
-
-        def one(at: Any) -> None:
-            moved = builder.fmul(builder.fsub(load(builder, x, at), less), times)
-            store(builder, exponential(builder, moved), x, at)
-
-        each_vector(builder, size, one)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32, types.float32), code

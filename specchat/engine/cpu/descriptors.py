@@ -21,8 +21,8 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, GELU, FIELDS,
-) = range(23)  # fmt: skip
+    WINDOW, TEMPER, SINKS, GELU, FIELDS,
+) = range(24)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's four rows in the table of products. TREE_SCRATCH is the address of the tree's
@@ -48,7 +48,7 @@ class Descriptors:
         norms: Mapping[Norm, Floats],
         cache: Sequence[tuple[Floats, Floats]],
         turns: Sequence[tuple[Floats, Floats]],
-        scalars: Sequence[float],
+        vectors: Mapping[str, Floats],
     ) -> None:
         """Describe `layers`.
 
@@ -57,9 +57,10 @@ class Descriptors:
             norms: the weight of each norm, float32 [size].
             cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
-            scalars: for each layer the factor at its end.
+            vectors: other tensors of the layers by name, float32 [size].
         """
-        self._kept: list[NDArray[Any]] = [table, *norms.values(), *(part for pair in (*cache, *turns) for part in pair)]
+        pairs = (part for pair in (*cache, *turns) for part in pair)
+        self._kept: list[NDArray[Any]] = [table, *norms.values(), *vectors.values(), *pairs]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
         self.floats = np.zeros((len(layers), FACTORS), np.float32)
 
@@ -83,8 +84,10 @@ class Descriptors:
             if (factors := tempers(mixer, len(cos))) is not None:
                 self._kept.append(tempered := factors.numpy())
                 row[TEMPER] = tempered.ctypes.data
+            row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
+            scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
             row[WINDOW], row[GELU] = mixer.window, layer.feed.activation == "gelu_tanh"
-            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalars[index]
+            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalar
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""

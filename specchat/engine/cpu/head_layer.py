@@ -50,7 +50,7 @@ class CompiledLayer:
         hidden, (_, capacity, size) = len(products[-1][0]), cache[0].shape
         weights = {norm: weight.numpy() for norm, weight in norms.items()}
         arrays, turns = ((one.numpy(), other.numpy()) for one, other in (cache, rope))
-        self._descriptors = Descriptors([of], table, weights, [arrays], [turns], [1.0])
+        self._descriptors = Descriptors([of], table, weights, [arrays], [turns], {})
         self._parts = np.ones((1, 2), np.bool_)
         self._wide = np.zeros((TILE, LANES * int(table[:, PANELS].max())), np.float32)
         self._own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)

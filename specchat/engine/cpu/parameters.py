@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from specchat.engine.cpu.packed import Packed, looked_up
 from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import read_matrix, read_norm, read_scalar, read_table
+from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Norm
@@ -26,7 +26,7 @@ class Parameters:
     Attributes:
         table, extras, kernels: arguments of `products.multiply` for all products, the head's last.
         norms: the weight of each norm of the layers, float32 [size].
-        scalars: the factor at the end of each layer.
+        vectors: other tensors of the layers by name, float32 [size].
         last_norm: float32 [hidden].
         tokens: token ids that the head scores, int64; None for all.
         embed: the embeddings as stored, or the head's packed panels if the two are tied.
@@ -41,7 +41,7 @@ class Parameters:
         self._recipe = c = checkpoint.config.recipe
         self._packed = Packed()
         self.norms: dict[Norm, Floats] = {}
-        self.scalars: list[float] = []
+        self.vectors: dict[str, Floats] = {}
         with Weights(checkpoint) as weights:
             asked = quant if weights.quant is None else None
             for layer in c.layers:
@@ -49,7 +49,7 @@ class Parameters:
                     ends = matrix.outputs[:1] if matrix is layer.feed.gate_up else ()
                     self._packed.add(*read_matrix(weights, matrix, asked), ends)
                 self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
-                self.scalars.append(read_scalar(weights, layer))
+                self.vectors |= {name: one.numpy() for name, one in read_vectors(weights, layer).items()}
             embed = read_table(weights, c.embed)
             head = embed if c.tied else read_table(weights, c.head)
             self.last_norm: Floats = read_norm(weights, c.norm).numpy()
@@ -81,5 +81,5 @@ class Parameters:
     def memory(self) -> int:
         """Bytes held."""
         embed = self.embed.numel() * self.embed.element_size() if isinstance(self.embed, Tensor) else 0
-        norms = sum(norm.nbytes for norm in (*self.norms.values(), self.last_norm))
+        norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
         return self._packed.memory() + embed + norms

@@ -117,6 +117,7 @@ def unsupported(recipe: Recipe) -> str:
         "attention within a window": any(one.window for one in mixers),
         "another activation than silu": any(one.feed.activation != "silu" for one in layers),
         "queries that grow with their position": any(one.temper[0] for one in mixers),
+        "attention sinks": any(one.sinks for one in mixers),
         "a norm of values": any(one.value_norm for one in mixers),
         "a factor at the end of a layer": any(one.scalar for one in layers),
         "a norm whose weight the file holds less one": any(norm.plus_one for one in layers for norm in one.norms),

@@ -56,9 +56,9 @@ class HeadTensors:
         self._bytes += made.memory()
         return part
 
-    def scaled(self, x: Tensor, _: Layer) -> Tensor:
-        """x itself: no head's layer has a factor."""
-        return x
+    def vector(self, name: str) -> Tensor:
+        """None: no head's layer has others than matrices and norms."""
+        raise KeyError(name)
 
     def read_layer(self, weights: Weights, of: Layer, apart: bool = False) -> Layer:
         """Read a layer, and return it with the biases and query and key norms that its files hold.

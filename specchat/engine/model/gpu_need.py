@@ -37,6 +37,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         yield "unlike norms of queries and keys: not in the GPU kernels yet"
     lacking = {
         "queries that grow with their position": any(mixer.temper[0] for mixer in mixers),
+        "attention sinks": any(mixer.sinks for mixer in mixers),
         "norms of values": any(mixer.value_norm for mixer in mixers),
         "a factor at the end of layers": any(layer.scalar for layer in recipe.layers),
         "a cap on logits": recipe.cap,

@@ -47,10 +47,10 @@ def read_norm(weights: Weights, norm: Norm) -> Tensor:
     return weight + 1 if norm.plus_one else weight
 
 
-def read_scalar(weights: Weights, layer: Layer) -> float:
-    """Read the factor at the end of a layer; 1 where it has none.
+def read_vectors(weights: Weights, layer: Layer) -> dict[str, Tensor]:
+    """Read a layer's tensors that are neither matrices nor weights of norms, float32, by name.
 
     Raises:
-        ModelError: it is missing, damaged or of another shape.
+        ModelError: one is missing, damaged or of another shape.
     """
-    return weights.get(layer.scalar, 1).item() if layer.scalar else 1.0
+    return {name: weights.get(name, size) for name, size in layer.vectors.items()}

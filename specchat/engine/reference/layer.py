@@ -32,8 +32,8 @@ class Tensors(Protocol):
         """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
         ...
 
-    def scaled(self, x: Tensor, of: Layer) -> Tensor:
-        """x times the factor at the end of a layer."""
+    def vector(self, name: str) -> Tensor:
+        """A tensor that is neither a matrix nor the weight of a norm, float32 [size]."""
         ...
 
 
@@ -85,7 +85,7 @@ def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
 
 def scaled(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
     """The hidden states at the end of a layer."""
-    return tensors.scaled(x, of) if of.scalar else x
+    return x * tensors.vector(of.scalar) if of.scalar else x
 
 
 def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
@@ -109,19 +109,33 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
     if context.temper is not None:
         query = query * context.temper
     keys, values = context.entries(key, value)
-    mixed = (context.attend or attended)(of, query, keys, values, context.seen)
+    sinks = tensors.vector(of.sinks) if of.sinks else None
+    if sinks is None and context.attend is not None:
+        mixed = context.attend(of, query, keys, values, context.seen)
+    else:
+        mixed = attended(of, query, keys, values, context.seen, sinks)
     return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
 
 
-def attended(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
-    """The values float32 [..., heads, rows, head_dim] that queries of that shape mix; the rest as in `Context`."""
+def attended(
+    of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None, sinks: Tensor | None = None
+) -> Tensor:
+    """The values float32 [..., heads, rows, head_dim] that queries of that shape mix; the rest as in `Context`.
+
+    `sinks` float32 [heads] as in `Attention`.
+    """
     # Query heads that share keys are rows of one product.
     grouped = query.unflatten(-3, (of.kv_heads, -1))
     scores = of.scale * (grouped.flatten(-3, -2) @ keys.transpose(-1, -2))
     if seen is not None:
         by_row = scores.unflatten(-2, grouped.shape[-3:-1])
         scores = by_row.where(seen, float("-inf")).flatten(-3, -2)
-    mixed: Tensor = (scores.softmax(-1) @ values).unflatten(-2, grouped.shape[-3:-1])
+    if sinks is None:
+        weights = scores.softmax(-1)
+    else:
+        beside = sinks.view(of.kv_heads, -1, 1).expand(*grouped.shape[-4:-1]).flatten(-2)[..., None]
+        weights = torch.cat([scores, beside.expand(*scores.shape[:-1], 1)], -1).softmax(-1)[..., :-1]
+    mixed: Tensor = (weights @ values).unflatten(-2, grouped.shape[-3:-1])
     return mixed.flatten(-4, -3)
 
 

@@ -9,12 +9,12 @@ from torch.nn.functional import embedding, linear
 
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.matrices import read_matrix, read_norm, read_scalar, read_table
+from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
 from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.quantise import block_scales, dequantised
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Layer, Matrix, Norm
+from specchat.engine.recipe import Matrix, Norm
 
 SLAB = 1 << 20
 """Weights dequantised at a time: 4 MiB in float32, which fit a processor's cache."""
@@ -30,8 +30,8 @@ class Dense:
         weight = self._tensors[f"{of.name}.weight"] if of.name else torch.ones(of.size)
         return RMSNorm(weight + 1 if of.plus_one else weight, of.eps)
 
-    def scaled(self, x: Tensor, of: Layer) -> Tensor:
-        return x * self._tensors[of.scalar]
+    def vector(self, name: str) -> Tensor:
+        return self._tensors[name]
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
         return embedding(tokens, self._tensors[f"{of.names[0]}.weight"])
@@ -56,7 +56,7 @@ class CheckpointTensors:
         recipe = checkpoint.config.recipe
         self._norms: dict[Norm, RMSNorm] = {}
         self._matrices: dict[Matrix, tuple[Weight, Tensor | None]] = {}
-        self._scalars: dict[str, float] = {}
+        self._vectors: dict[str, Tensor] = {}
         self.head = recipe.head
         """The matrix of the logits, with the rows of a draft vocabulary only, if there is one."""
         with Weights(checkpoint) as weights:
@@ -66,7 +66,7 @@ class CheckpointTensors:
             for matrix in {recipe.embed, recipe.head}:
                 self._matrices[matrix] = read_table(weights, matrix).clone(), None
             for layer in recipe.layers:
-                self._scalars[layer.scalar] = read_scalar(weights, layer)
+                self._vectors |= read_vectors(weights, layer)
             for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
                 self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps)
         if checkpoint.drafts is not None:
@@ -79,8 +79,8 @@ class CheckpointTensors:
     def norm(self, of: Norm) -> RMSNorm:
         return self._norms[of]
 
-    def scaled(self, x: Tensor, of: Layer) -> Tensor:
-        return x * self._scalars[of.scalar]
+    def vector(self, name: str) -> Tensor:
+        return self._vectors[name]
 
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
         return embedding(tokens, self._table(of)).float()
