@@ -26,7 +26,7 @@ LONG = (
     "tests/engine/test_check.py",
     "tests/engine/test_demo.py",
     "tests/kernels/test_products.py",
-    "tests/kernels/test_attention.py",
+    "tests/kernels/test_attention_compiled.py",
     "tests/tui/test_kill.py",
     "tests/device/test_prepare.py",
     "tests/device/test_draft_vocabulary.py",

@@ -26,7 +26,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import rehearse
 
-QUICK = ("_embed", "_silu_mul", "_combine")
+QUICK = ("_embed", "_gate_mul", "_combine")
 """Kernels that take little time to compile."""
 
 

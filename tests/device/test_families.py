@@ -32,13 +32,14 @@ from tests.gpu_net.sanitiser import sanitised
 
 
 def changes(family: str) -> dict[str, Any]:
-    """A small model of a family, whose second layer has no rope if any has none."""
-    turning = {"no_rope_layers": [1, 0]} if family == "smollm3" else {}
-    return SHAPE | {**FAMILIES[family], "num_key_value_heads": 1} | turning
+    """A small model of a family, whose second layer differs from the first if any does."""
+    found = {**FAMILIES[family], "num_key_value_heads": 1}
+    kinds = {key: found[key][: SHAPE["num_hidden_layers"]] for key in ("no_rope_layers", "layer_types") if key in found}
+    return SHAPE | found | kinds
 
 
-RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**FAMILIES[family])))]
-"""Those of which the kernels have all features."""
+RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**changes(family))))]
+"""Families that the kernels take."""
 
 
 @pytest.fixture(scope="module", params=RUN)
@@ -110,12 +111,12 @@ def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) 
 def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
     family, change = WRONG[wrong]
     folder = checkpoint(tmp_path / "m", seed=5, **changes(family))
-    found, tokens = Checkpoint.open(folder), ids(7)
-    wanted = replace(found.config, recipe=change(found.config.recipe))
-    if unsupported(wanted):
+    found, tokens = Checkpoint.open(folder), ids(12)
+    wrong_one = replace(found.config, recipe=change(found.config.recipe))
+    if unsupported(found.config) or unsupported(wrong_one):
         return
-    changed = replace(found, config=wanted)
-    model = DeviceDecoder(wanted, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    changed = replace(found, config=wrong_one)
+    model = DeviceDecoder(wrong_one, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
     theirs = reference(folder, tokens)
     torch.testing.assert_close(run(decoder(folder), tokens, 0), theirs, atol=SLACK, rtol=SLACK)
     assert (run(model, tokens, 0) - theirs).abs().max() > 5 * SLACK
@@ -145,20 +146,20 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
             if matrix.bias:
                 weights[f"{name}.bias"] = drawn[:, 0].contiguous()
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = replace(found.config, recipe=replace(found.config.recipe, layers=(first, other, last)))
-    assert not unsupported(config)
-    changed, tokens = replace(found, config=config), ids(7)
-    model = DeviceDecoder(config, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
+    mixed = replace(found.config, recipe=replace(found.config.recipe, layers=(first, other, last)))
+    assert not unsupported(mixed)
+    changed, tokens = replace(found, config=mixed), ids(7)
+    model = DeviceDecoder(mixed, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
     host = host_model(changed)
     mine = run(model, tokens, 0)
     torch.testing.assert_close(mine, host.logits(host.forward(tokens, 0)), atol=SLACK, rtol=SLACK)
     assert torch.equal(mine, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
     assert_nodes_are_the_ends_of_their_paths(model, 5)
     assert [tuple(keys.shape) for keys, _ in model.entries] == [(1, 192, 16), (1, 192, 32), (1, 192, 16)]
-    half = DeviceDecoder(config, load(changed, None, DEVICE, torch.float16), CONTEXT, DEVICE, torch.float16)
-    planned = plan(Model(config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
-    taken = half.memory() + GPU_RUNTIME + verifying(config)
+    half = DeviceDecoder(mixed, load(changed, None, DEVICE, torch.float16), CONTEXT, DEVICE, torch.float16)
+    planned = plan(Model(mixed, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
+    taken = half.memory() + GPU_RUNTIME + verifying(mixed)
     assert planned.total == pytest.approx(taken, abs=0.01 * half.memory())
-    many = replace(config, recipe=replace(config.recipe, layers=(*(first,) * 6, other, last)))
+    many = replace(mixed, recipe=replace(mixed.recipe, layers=(*(first,) * 6, other, last)))
     rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
     assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]

@@ -17,7 +17,7 @@ from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.plan import GIB, SPARE
 from specchat.engine.pair import QUANTS, Device, ModelSource, PairSpec, Quant, Wanted
-from specchat.engine.recipe import Norm, Rope
+from specchat.engine.recipe import Layer, Norm, Rope
 from tests.engine.tiny import checkpoint
 
 BIG = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
@@ -142,8 +142,8 @@ def test_the_draft_is_counted(tiny: Tiny) -> None:
     ("changes", "words"),
     [
         (
-            {"hidden_size": 16, "head_dim": 256, "num_attention_heads": 4},
-            "attention heads of 256 values: the GPU kernels take 128",
+            {"hidden_size": 16, "head_dim": 512, "num_attention_heads": 4},
+            "attention heads of 512 values: the GPU kernels take 256",
         ),
         (
             {"num_attention_heads": 32, "head_dim": 2, "num_key_value_heads": 1},
@@ -164,15 +164,22 @@ def test_models_that_the_kernels_do_not_take_run_on_the_cpu(
     assert words in error.message
 
 
-def of_mixer(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
-    """A change of the last layer's attention: one layer is enough for a reason."""
+def of_last(change: Callable[[Layer], Layer]) -> Callable[[ModelConfig], ModelConfig]:
+    """A change of the last layer: one is enough for a reason."""
 
     def changed(config: ModelConfig) -> ModelConfig:
         *others, last = config.recipe.layers
-        layers = *others, replace(last, mixer=replace(last.mixer, **changes))
-        return replace(config, recipe=replace(config.recipe, layers=layers))
+        return replace(config, recipe=replace(config.recipe, layers=(*others, change(last))))
 
     return changed
+
+
+def of_mixer(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
+    return of_last(lambda layer: replace(layer, mixer=replace(layer.mixer, **changes)))
+
+
+def of_feed(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
+    return of_last(lambda layer: replace(layer, feed=replace(layer.feed, **changes)))
 
 
 UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
@@ -185,7 +192,6 @@ UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
         f"a matrix of {2**31 * 64} values",
         lambda c: replace(c, recipe=replace(c.recipe, head=replace(c.recipe.head, outputs=(2**31,)))),
     ),
-    ("sliding windows shorter than the context", of_mixer(window=255)),
     ("rotary embeddings of a part of each head", of_mixer(rope=Rope(1e4, "default", 8, {}))),
     ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-5))),
     ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 16, 1e-6))),
@@ -203,10 +209,11 @@ def test_what_the_kernels_do_not_take_is_told_by_its_feature(
 @pytest.mark.parametrize(
     "change",
     [
-        of_mixer(window=256),
+        of_mixer(window=7),
         of_mixer(rope=None, scale=0.3),
         of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 64, 1e-6)),
         of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-6)),
+        of_feed(activation="gelu_tanh"),
         lambda c: replace(c, recipe=replace(c.recipe, embed_scale=3.0, logit_scale=0.5)),
     ],
 )

@@ -27,6 +27,7 @@ def test_all_is_right_under_the_interpreter() -> None:
     notes = run(kernels.all_kernels)
     assert notes.wrong == []
     assert {row["what"] for row in notes.rows} >= {"embed", "norm", "product nf4", "tree attention", "verdict filters"}
+    assert {row["what"] for row in notes.rows} >= {"activation gelu_tanh", "tree attention in a window"}
     notes = run(quick.quick)
     assert notes.wrong == []
     assert {row["what"] for row in notes.rows} >= {"product dense", "attention", "tree", "captured product"}
@@ -73,24 +74,36 @@ def test_a_row_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = rows.run_attention
 
-    def otherwise(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
-        out = attend(query, keys, values, start, masks)
+    def otherwise(
+        query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, window: int
+    ) -> Tensor:
+        out = attend(query, keys, values, start, masks, window)
         if masks is not None:
             out[4, 0] = torch.nextafter(out[4, 0], torch.tensor(torch.inf))
         return out
 
     monkeypatch.setattr(rows, "run_attention", otherwise)
-    assert run(rows.trees, (200,)).wrong == ["tree after 200 entries: nodes [4] differ from the ends of their chains"]
+    assert run(rows.nodes, (200,)).wrong == ["tree after 200 entries: nodes [4] differ from the ends of their chains"]
 
 
 def test_attention_of_another_mask_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = kernels.run_attention
 
-    def blind(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
-        return attend(query, keys, values, start, masks and [mask & ~2 for mask in masks])
+    def blind(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, window: int) -> Tensor:
+        return attend(query, keys, values, start, masks and [mask & ~2 for mask in masks], window)
 
     monkeypatch.setattr(kernels, "run_attention", blind)
     assert [words.partition(":")[0] for words in run(kernels.attend).wrong] == ["tree attention"]
+
+
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_window_that_is_off_by_one_is_found(off: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    attend = kernels.run_attention
+    monkeypatch.setattr(kernels, "run_attention", lambda *args: attend(*args[:-1], args[-1] + off))
+    found = run(kernels.attend, 300, 4, 2, 256, kernels.WINDOW).wrong
+    assert [words.partition(":")[0] for words in found] == [
+        f"{what} attention in a window" for what in ("chain", "tree")
+    ]
 
 
 @pytest.mark.parametrize("name", ["choose", "commit"])

@@ -8,7 +8,15 @@ import torch
 
 from specchat.engine.kernels.verify_state import BLOCK
 from specchat.engine.options import Acceptance, Sampling
-from tests.kernels import test_attention, test_growth, test_rowwise, test_trees, test_verify
+from tests.kernels import (
+    test_activation,
+    test_attention,
+    test_growth,
+    test_rowwise,
+    test_trees,
+    test_verify,
+    test_windows,
+)
 from tests.kernels.interpreter import complete
 from tests.kernels.test_verify import EVERYTHING, SAMPLED, TOP_K, TOP_P
 
@@ -59,9 +67,13 @@ CASES: dict[str, Callable[[], None]] = {
     "embed": embedded,
     "norm": normed,
     "rope": rotated,
-    "silu": lambda: test_rowwise.TestSilu().test_is_torchs(172, HALF),
+    "silu": lambda: test_activation.TestGate().test_is_torchs(172, "silu", HALF),
+    "gelu": lambda: test_activation.TestGate().test_is_torchs(172, "gelu_tanh", HALF),
     "chain": lambda: test_attention.test_a_chain_is_torchs(3, 80, 254, 7, FLOAT),
     "tree": lambda: test_attention.test_a_tree_is_torchs(7, 16, 250, 7, HALF),
+    "chain in a window": lambda: test_windows.test_a_chain_is_torchs(3, 80, 254, 18, 7, FLOAT),
+    "tree in a window": lambda: test_windows.test_a_tree_is_torchs(7, 16, 250, 7, 64, HALF),
+    "heads of 256": lambda: test_attention.test_a_chain_is_torchs(2, 256, 250, 5, HALF),
     "nf4": lambda: product("nf4 64", 130, 192),
     "nf4 nested": lambda: product("nf4 nested 32", 130, 192),
     "int8": lambda: product("int8", 96, 200),

@@ -105,6 +105,20 @@ def positions(model: DeviceDecoder) -> Iterator[Tensor]:
 
 
 @contextmanager
+def outside_windows(model: DeviceDecoder, length: int) -> Iterator[None]:
+    """NaN for a pass in what none of its rows sees, the first of which stands after `length` entries."""
+    kept = []
+    for layer, entries in zip(model.config.recipe.layers, model.entries, strict=True):
+        if window := layer.mixer.window:
+            kept += [(part, part.clone()) for part in (one[:, : max(0, length + 1 - window)] for one in entries)]
+    for part, _ in kept:
+        part.fill_(torch.nan)
+    yield
+    for part, before in kept:
+        part.copy_(before)
+
+
+@contextmanager
 def poisoned() -> Iterator[Counter[str]]:
     """Poison before each; counts the passes, the steps and the prompts' passes."""
     counts = Counter[str]()
@@ -123,7 +137,8 @@ def poisoned() -> Iterator[Counter[str]]:
         spoil_but(model.buffers, PASS_KEEPS)
         for kept in positions(model):
             kept[..., int(first) : int(first) + rows, :] = torch.nan
-        forward(model, tokens, first, rows, skip, tree)
+        with outside_windows(model, int(first if tree is None else tree.length)):
+            forward(model, tokens, first, rows, skip, tree)
 
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1

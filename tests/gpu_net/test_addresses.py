@@ -1,6 +1,7 @@
 """Where the launches of large pairs read and write: within what they are given, and by numbers that 32 bits hold."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from specchat.bench.published import PUBLISHED, Shapes, shaped
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import current
 from specchat.engine.kernels.keep import keep
+from specchat.engine.model.config import ModelConfig
 from tests.device.conftest import ON_GPU
 from tests.gpu_net.addresses import look
 from tests.gpu_net.fake_torch import fake_torch
@@ -24,8 +26,24 @@ pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is 
 THERE = torch.device("cuda", 0)
 SEVENTY = shaped("llama", 8192, 28672, 80, 64, 8, 128, 128256, 131072, 5e5, tied=False)
 """Llama-3.1-70B."""
+
+
+def windowed(c: ModelConfig) -> ModelConfig:
+    """Every other layer has a window, as five of six have it in Gemma 3."""
+    layers = (replace(one, mixer=replace(one.mixer, window=i % 2 and 1024)) for i, one in enumerate(c.recipe.layers))
+    return replace(c, recipe=replace(c.recipe, layers=tuple(layers)))
+
+
+GEMMA = Shapes(
+    "gemma",
+    "Gemma 3 12B",
+    "Gemma 3 1B",
+    windowed(shaped("qwen3", 3840, 15360, 48, 16, 8, 256, 262208, 131072, 1e6, tied=True)),
+    windowed(shaped("qwen3", 1152, 6912, 26, 4, 1, 256, 262208, 32768, 1e6, tied=True)),
+)
 LARGE = {
     "8B at 8,192 tokens": (PUBLISHED["llama-3.1-8b"], 8192),
+    "windows and heads of 256 at 32,768 tokens": (GEMMA, 32768),
     "70B at 131,072 tokens": (Shapes("70b", "70B", "1B", SEVENTY, PUBLISHED["llama-3.1-8b"].draft), 131072),
 }
 

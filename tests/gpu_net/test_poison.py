@@ -60,7 +60,7 @@ def one_too_many(attend: Callable[..., None]) -> Callable[..., None]:
 
 
 STALE: dict[str, tuple[Any, str, Any]] = {
-    "activations": (passes, "silu_mul", left_out),
+    "activations": (passes, "gate_mul", left_out),
     "partial sums": (passes, "rope_and_write", left_out),
     "later positions of the cache": (passes, "attend", one_too_many(passes.attend)),
     "scores of a draft": (steps, "process", left_out),

@@ -13,6 +13,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
+from tests.device import test_windows
 from tests.device.conftest import DEVICE, SHAPE, decoder
 from tests.device.test_draft_vocabulary import few_on_device
 from tests.engine.published_heads import HIDDEN, eagle3
@@ -40,6 +41,7 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     ),
     "sampled": ("plain_pair", [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
     "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
+    "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "by ratio": ("small_pair", [("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
@@ -72,6 +74,15 @@ def small_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     target = decoder(folder, torch.bfloat16, "nf4")
     draft = few_on_device(perturbed(root / "draft", folder, 0.05), torch.bfloat16, "int8", "int8")
     return device_runner(target, draft, VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def windowed_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """Layers with a window that is shorter than the prompt, and one without."""
+    root = tmp_path_factory.mktemp("windows")
+    folder = checkpoint(root / "target", **SHAPE)
+    target, draft = (test_windows.opened(one) for one in (folder, perturbed(root / "draft", folder, 0.05)))
+    return device_runner(test_windows.decoder(target), test_windows.decoder(draft), VOCAB, DEVICE)
 
 
 def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:

@@ -5,7 +5,12 @@ from specchat.engine.kernels import attention, workspace
 from tests.kernels.compiled import Case
 
 
-def _partial(name: str, group: int, dim: int, tree: bool) -> Case:
+def _absent(tree: bool, windowed: bool) -> dict[str, None]:
+    """The arguments that are not given."""
+    return ({} if tree else {"tree": None}) | ({} if windowed else {"window": None})
+
+
+def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False) -> Case:
     pointers = {"query": "*bf16", "keys": "*bf16", "values": "*bf16", "length": "*i32"}
     pointers |= {"tree": "*i64"} if tree else {}
     pointers |= {"skip": "*i32", "best_out": "*fp32", "total_out": "*fp32", "mixed_out": "*fp32"}
@@ -15,22 +20,26 @@ def _partial(name: str, group: int, dim: int, tree: bool) -> Case:
         "DIM": dim,
         "PADDED": workspace.padded(dim),
         "TILE": attention.TILE,
-        "KEYS": attention.KEYS,
+        "KEYS": workspace.keys_at_once(dim),
         "SPLIT": gpu_shapes.SPLIT,
-    } | ({} if tree else {"tree": None})
+    } | _absent(tree, windowed)
     return Case(
         name=name,
         kernel=attention._partial,
-        signature=pointers | dict.fromkeys(integers, "i32") | {"scale": "fp32"} | dict.fromkeys(constants, "constexpr"),
+        signature=pointers
+        | dict.fromkeys(integers, "i32")
+        | {"scale": "fp32"}
+        | ({"window": "i32"} if windowed else {})
+        | dict.fromkeys(constants, "constexpr"),
         constants=constants,
         aligned=(*pointers, "heads", "capacity", "stride_split"),
         num_warps=4,
         num_stages=2,
-        weights=2 * attention.KEYS * dim,
+        weights=2 * workspace.keys_at_once(dim) * dim,
     )
 
 
-def _combine(name: str, dim: int, tree: bool) -> Case:
+def _combine(name: str, dim: int, tree: bool, windowed: bool = False) -> Case:
     pointers = {"best_in": "*fp32", "total_in": "*fp32", "mixed_in": "*fp32", "length": "*i32"}
     pointers |= {"tree": "*i64"} if tree else {}
     pointers |= {"skip": "*i32", "out": "*bf16"}
@@ -39,12 +48,12 @@ def _combine(name: str, dim: int, tree: bool) -> Case:
         "PADDED": workspace.padded(dim),
         "SPLIT": gpu_shapes.SPLIT,
         "CHUNK": attention.CHUNK,
-    } | ({} if tree else {"tree": None})
+    } | _absent(tree, windowed)
     return Case(
         name=name,
         kernel=attention._combine,
         signature=pointers
-        | dict.fromkeys(("heads", "capacity", "stride_split"), "i32")
+        | dict.fromkeys(("heads", "capacity", "stride_split", *(("window",) if windowed else ())), "i32")
         | dict.fromkeys(constants, "constexpr"),
         constants=constants,
         aligned=(*pointers, "heads", "capacity", "stride_split"),
@@ -56,6 +65,18 @@ CASES = [
     _partial("chain, 128 a head", 4, 128, tree=False),
     _partial("tree, 128 a head", 4, 128, tree=True),
     _partial("chain, 80 a head", 1, 80, tree=False),
+    _partial("chain, 256 a head", 2, 256, tree=False),
+    _partial("tree, 256 a head", 2, 256, tree=True),
+    _partial("chain, 256 a head, window", 2, 256, tree=False, windowed=True),
+    _partial("tree, 256 a head, window", 2, 256, tree=True, windowed=True),
+    _partial("chain, 128 a head, window", 4, 128, tree=False, windowed=True),
+    _partial("tree, 128 a head, window", 4, 128, tree=True, windowed=True),
     _combine("combine a chain", 128, tree=False),
     _combine("combine a tree", 128, tree=True),
+    _combine("combine a chain, window", 128, tree=False, windowed=True),
+    _combine("combine a tree, window", 128, tree=True, windowed=True),
+    _combine("combine a chain, 256 a head", 256, tree=False),
+    _combine("combine a tree, 256 a head", 256, tree=True),
+    _combine("combine a chain, 256 a head, window", 256, tree=False, windowed=True),
+    _combine("combine a tree, 256 a head, window", 256, tree=True, windowed=True),
 ]

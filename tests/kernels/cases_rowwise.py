@@ -108,23 +108,28 @@ CASES = [
         )
         for name, dim, normed, together in (
             ("rope, head norms", 128, True, False),
+            ("rope, 256 a head", 256, True, False),
             ("rope, 80 a head", 80, False, False),
             ("rope, a norm of all heads", 128, True, True),
         )
     ),
-    Case(
-        name="silu",
-        kernel=activation._silu_mul,
-        signature={
-            "partials": "*fp32",
-            "out": "*bf16",
-            "skip": "*i32",
-            "stride_split": "i32",
-            "inner": "i32",
-            "SPLITS": "constexpr",
-            "COLUMNS": "constexpr",
-        },
-        constants={"SPLITS": SPLITS, "COLUMNS": activation.COLUMNS},
-        aligned=("partials", "out", "skip", "stride_split", "inner"),
+    *(
+        Case(
+            name=name,
+            kernel=activation._gate_mul,
+            signature={
+                "partials": "*fp32",
+                "out": "*bf16",
+                "skip": "*i32",
+                "stride_split": "i32",
+                "inner": "i32",
+                "SPLITS": "constexpr",
+                "COLUMNS": "constexpr",
+                "ACTIVATION": "constexpr",
+            },
+            constants={"SPLITS": SPLITS, "COLUMNS": activation.COLUMNS, "ACTIVATION": which},
+            aligned=("partials", "out", "skip", "stride_split", "inner"),
+        )
+        for name, which in (("silu", "silu"), ("gelu", "gelu_tanh"))
     ),
 ]

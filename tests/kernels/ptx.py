@@ -16,7 +16,9 @@ import numpy as np
 WARP = 32
 BANKS = 32
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    "mov": lambda a, *halves: 0 if halves else a,
+    "mov": lambda low, high=0: low | high << 32,
+    "low": lambda a: a & 0xFFFFFFFF,
+    "high": lambda a: a >> 32,
     "cvt": lambda a: a,
     "not": lambda a: ~a,
     "neg": lambda a: -a,
@@ -137,12 +139,14 @@ def _told_apart(ptx: str) -> Iterator[str]:
 
 
 def _definitions(lines: list[str]) -> dict[str, set[tuple[str, ...]]]:
-    """The operations, with their operands, that a register is the outcome of."""
+    """The operations, with their operands, that a register is the outcome of; `mov` of two halves gives each."""
     found = dict[str, set[tuple[str, ...]]]()
     for line in lines:
         if m := re.match(r"([a-z]\w*)[\w.:]*\s+(\{[^}]*\}|%\w+),\s*(.*?);", line):
-            for register in re.findall(r"%\w+", m[2]):
-                found.setdefault(register, set()).add((m[1], *re.findall(r"[%\w.-]+", m[3])))
+            registers = m[2].strip("{} ").split(",")
+            operations = ("low", "high") if m[1] == "mov" and len(registers) == 2 else (m[1],) * len(registers)
+            for register, operation in zip(registers, operations, strict=True):
+                found.setdefault(register.strip(), set()).add((operation, *re.findall(r"[%\w.-]+", m[3])))
     return found
 
 

@@ -1,4 +1,4 @@
-"""Attention against torch in float64, row by row, tree against chain, and what the compiler makes of it."""
+"""Attention against torch in float64, row by row, and tree against chain."""
 
 import random
 from collections.abc import Sequence
@@ -13,7 +13,6 @@ from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import SPLIT
 from specchat.engine.kernels.attention import CHUNK, attend, reference_attend
 from specchat.engine.kernels.workspace import Workspace, workspace
-from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
 DEVICE = "cuda" if GPU else "cpu"
@@ -34,10 +33,10 @@ class Step:
     """Queries and a cache of one shape; every slot that a call may not see is NaN while it runs."""
 
     def __init__(
-        self, dtype: torch.dtype, group: int, dim: int, kv: int = 2, rows: int = 64, capacity: int = CAPACITY
+        self, dtype: torch.dtype, group: int, dim: int, kv: int = 2, capacity: int = CAPACITY, window: int = 0
     ) -> None:
-        generator = torch.Generator().manual_seed(group * 1000 + dim)
-        self.heads, self.kv, self.capacity = group * kv, kv, capacity
+        generator, rows = torch.Generator().manual_seed(group * 1000 + dim), 64
+        self.heads, self.kv, self.capacity, self.window = group * kv, kv, capacity, window
         self.query = torch.randn(rows, self.heads, dim, generator=generator).to(DEVICE, dtype)
         self.keys, self.values = torch.randn(2, kv, capacity, dim, generator=generator).to(DEVICE, dtype)
 
@@ -46,8 +45,10 @@ class Step:
         query = self.query[first : first + rows].contiguous()
         keys, values = self.keys.clone(), self.values.clone()
         keys[:, start + rows :] = values[:, start + rows :] = torch.nan
+        unseen = slice(max(0, start + 1 - self.window) if self.window else 0)
+        keys[:, unseen] = values[:, unseen] = torch.nan
         out = torch.full((rows, self.heads * query.shape[2]), torch.nan, device=DEVICE, dtype=query.dtype)
-        call(query, keys, values, start, tree, self.space(rows), out)
+        call(query, keys, values, start, tree, self.space(rows), out, window=self.window)
         return out
 
     def space(self, rows: int) -> Workspace:
@@ -67,10 +68,11 @@ def call(
     out: Tensor,
     skip: Tensor | None = None,
     scale: float | None = None,
+    window: int = 0,
 ) -> None:
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
-    attend(query, keys, values, length, masks, space, out, query.shape[0], skip, scale)
+    attend(query, keys, values, length, masks, space, out, query.shape[0], skip, scale, window)
 
 
 def truth(step: Step, start: int, rows: int, tree: list[int] | None = None) -> Tensor:
@@ -238,8 +240,8 @@ def test_rows_that_pad_a_step_beyond_the_cache(as_tree: bool, dtype: torch.dtype
 
 
 def test_what_does_not_fit_is_said() -> None:
-    with pytest.raises(ModelError, match=r"256 wide.*128 at most.*CPU"):
-        workspace(1, 8, 256, 1024, DEVICE)
+    with pytest.raises(ModelError, match=r"512 wide.*256 at most.*CPU"):
+        workspace(1, 8, 512, 1024, DEVICE)
     step = Step(DTYPES[0], 17, 8, kv=1)
     with pytest.raises(ModelError, match=r"17 query heads.*16 at most.*CPU"):
         step.run(0, 1)
@@ -264,47 +266,3 @@ def test_qwen3_8b_on_the_device(start: int) -> None:
         for cache in (chain.keys, chain.values):
             cache[:, start : start + len(paths[node])] = cache[:, [start + j for j in paths[node]]]
         assert torch.equal(together[[node]], chain.run(start + len(paths[node]) - 1, 1, first=node))
-
-
-CASES = "tests.kernels.cases_attention"
-
-
-@compiled.ARCHITECTURES
-def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
-    """Registers, shared memory, instructions a number; of a pass of the loop: cycles of shared memory, barriers."""
-    ceilings = {
-        "chain, 128 a head": (128, 38_912, 2.9, 768, 9),
-        "tree, 128 a head": (160, 38_912, 3.6, 928, 10),
-        "chain, 80 a head": (128, 38_912, 4.8, 768, 9),
-        "combine a chain": (88, 0, 0.0, 0, 0),
-        "combine a tree": (88, 0, 0.0, 0, 0),
-    }
-    found = compiled.reports(CASES, architectures)
-    assert {r.name for r in found} == set(ceilings)
-    for report in found:
-        registers, shared, *of_the_loop = ceilings[report.name]
-        compiled.check_limits(report, registers, shared)
-        compiled.check_loop(report, *of_the_loop)
-        assert report.tensor_cores == ("" if report.name.startswith("combine") else compiled.BFLOAT16_MMA), report
-
-
-@compiled.ARCHITECTURES
-def test_trees_are_computed_as_chains_are(architectures: tuple[int, ...]) -> None:
-    """The same operands of `mma` in the same order, and as many operations that round: none is fused in one alone."""
-    found = {(r.name, r.architecture): r for r in compiled.reports(CASES, architectures)}
-    for architecture in architectures:
-        for chain, tree in (("chain, 128 a head", "tree, 128 a head"), ("combine a chain", "combine a tree")):
-            one, other = found[chain, architecture], found[tree, architecture]
-            assert one.operations, "nothing rounds: nothing was compared"
-            assert _as_computed(one) == _as_computed(other)
-
-
-def test_programs_that_fuse_otherwise_are_told_apart() -> None:
-    ours = {r.name: r for r in compiled.reports(CASES, (80, 90, 120)) if r.architecture == 120}
-    planted = {r.name: r for r in compiled.reports("tests.kernels.cases_planted", (120,))}
-    for tree in ("tree, 128 a head", "combine a tree"):
-        assert _as_computed(planted[f"{tree}: not fused"]) != _as_computed(ours[tree])
-
-
-def _as_computed(report: compiled.Report) -> tuple[object, ...]:
-    return report.operations, report.tensor_cores, report.operands, report.chains

@@ -14,6 +14,13 @@ $L__BB0_1:
 """
 
 
+HALVES = """shl.b32 	%r4, %r1, 3;
+	mov.b64 	%rd3, {{%r0, %r4}};
+	mov.b64 	{}, %rd3;
+	mov.b32 	%r2, %r3;"""
+"""An address that is half of a number of 64 bits: all threads have the first, the second is theirs."""
+
+
 @pytest.mark.parametrize(
     ("address", "access", "cycles"),
     [
@@ -21,6 +28,8 @@ $L__BB0_1:
         ("shl.b32 \t%r2, %r1, 3;", "ld.shared.b32 \t%r9, [%r2+64];", 2),
         ("shl.b32 \t%r2, %r1, 7;", "ld.shared.b32 \t%r9, [%r2];", 32),
         ("and.b32 \t%r2, %r1, 64;", "ld.shared.b32 \t%r9, [%r2];", 1),
+        (HALVES.format("{%r3, _}"), "ld.shared.b32 \t%r9, [%r2];", 1),
+        (HALVES.format("{_, %r3}"), "ld.shared.b32 \t%r9, [%r2];", 2),
         ("shl.b32 \t%r2, %r1, 4;", "st.shared.v4.b32 \t[ %r2 + 0 ], { %r5, %r6, %r7, %r8 };", 4),
         ("shl.b32 \t%r2, %r1, 5;", "st.shared.v4.b32 \t[ %r2 + 0 ], { %r5, %r6, %r7, %r8 };", 8),
         ("shl.b32 \t%r2, %r1, 4;", "cp.async.cg.shared.global [ %r2 + 0 ], [ %rd1 + 0 ], 0x10, %r5;", 4),

@@ -16,7 +16,7 @@ from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
-from specchat.engine.kernels.activation import silu_mul
+from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.keep import keep
@@ -149,11 +149,12 @@ class DeviceDecoder:
             rope_and_write(
                 own.qkv, query_norm, key_norm, eps, cos, sin, start, offsets, own.query, keys, values, rows, no_mixer
             )
-            attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale)
+            window = mixer.window if mixer.window < self.context else 0
+            attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale, window)
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
             self._multiply(b.x, layer.gated.gate_up, own.gate_up, rows, no_feed)
-            silu_mul(own.gate_up, own.act, rows, no_feed)
+            gate_mul(own.gate_up, own.act, rows, no_feed, layer.gated.activation)
             self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
             added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed)
         self._take(added, recipe.norm, rows)

@@ -1,5 +1,7 @@
 """Every kernel of a step against its reference, at small shapes."""
 
+from typing import get_args
+
 import torch
 from torch import Tensor
 
@@ -11,7 +13,7 @@ from specchat.engine.gpu_checks import drafts, place
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.activation import reference_silu_mul, silu_mul
+from specchat.engine.kernels.activation import Activation, gate_mul, reference_gate_mul
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
@@ -35,6 +37,8 @@ PRODUCT = 4e-6
 ROWS = (1, 16, 17, 64)
 MASKS = [0b1, 0b11, 0b101, 0b1011, 0b10011]
 """A tree of a root, two children, and two children of the first of these."""
+WINDOW = 100
+"""Of attention, which crosses a boundary of its splits."""
 SAMPLINGS = {
     "greedy": Sampling(),
     "temperature": Sampling(seed=11, temperature=0.9),
@@ -51,6 +55,7 @@ def all_kernels(notes: Notes) -> None:
     for quant in (None, *QUANTS):
         product(notes, quant)
     attend(notes)
+    attend(notes, dim=256, window=WINDOW)
     verdicts(notes)
     drafts.sampled(notes)
     drafts.grown(notes)
@@ -71,8 +76,10 @@ def rowwise(notes: Notes) -> None:
     add_rms_norm(residual, partials, weight, EPS, out, rows, None)
     notes.within("norm", _relative(out, truth), allowed)
     act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
-    silu_mul(partials, act, rows, None)
-    notes.within("activation", _relative(act, reference_silu_mul(partials.double())), allowed)
+    for activation in get_args(Activation):
+        gate_mul(partials, act, rows, None, activation)
+        truth = reference_gate_mul(partials.double(), activation)
+        notes.within(f"activation {activation}", _relative(act, truth), allowed)
     _rotation(notes, dtype, device)
 
 
@@ -125,32 +132,38 @@ def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 
         notes.within(what, place.largest((out.double().sum(0) - exact) / magnitudes), PRODUCT, rows=rows)
 
 
-def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
+def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64, window: int = 0) -> None:
     """Attention of a chain, and of a tree, against float64."""
-    for what, masks, rows in (("chain attention", None, 17), ("tree attention", MASKS, len(MASKS))):
-        query, keys, values = attended(rows, start, heads, kv, dim)
-        out = run_attention(query, keys, values, start, masks)
-        truth = attention.reference_attend(query.double(), keys.double(), values.double(), start, masks)
+    for kind, masks, rows in (("chain", None, 17), ("tree", MASKS, len(MASKS))):
+        query, keys, values = attended(rows, start, heads, kv, dim, window)
+        out = run_attention(query, keys, values, start, masks, window)
+        used = query.double(), keys.double(), values.double()
+        truth = attention.reference_attend(*used, start, masks, window=window)
+        what = f"{kind} attention in a window" if window else f"{kind} attention"
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 
 
-def attended(rows: int, start: int, heads: int, kv: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+def attended(rows: int, start: int, heads: int, kv: int, dim: int, window: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, with NaN at positions that no row attends to."""
     dtype, capacity = place.dtype(), 64 * ((start + rows) // 64 + 2)
     query = place.random(rows, heads, dim, seed=8, dtype=dtype)
     keys, values = place.random(2, kv, capacity, dim, seed=9, dtype=dtype)
     keys[:, start + rows :] = values[:, start + rows :] = torch.nan
+    before = max(0, start + 1 - window) if window else 0
+    keys[:, :before] = values[:, :before] = torch.nan
     return query, keys, values
 
 
-def run_attention(query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None) -> Tensor:
+def run_attention(
+    query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, window: int = 0
+) -> Tensor:
     """Attention by the kernels: [rows, heads * D]."""
     rows, heads, dim = query.shape
     out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
     space = workspace(rows, heads, dim, keys.shape[1], query.device)
     length = torch.tensor([start], dtype=torch.int32, device=query.device)
     tree = None if masks is None else torch.tensor(masks, device=query.device)
-    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None)
+    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, window=window)
     return out
 
 

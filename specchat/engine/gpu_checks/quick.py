@@ -6,7 +6,7 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import attend, product, weight_of
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.gpu_checks.rows import chains, products, trees
+from specchat.engine.gpu_checks.rows import chains, nodes, products
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS
 
@@ -26,7 +26,7 @@ def kernels(notes: Notes) -> None:
         products(notes, quant, COMPANY)
     attend(notes)
     chains(notes, COMPANY)
-    trees(notes, (250,))
+    nodes(notes, (250,))
 
 
 def captured(notes: Notes) -> None:

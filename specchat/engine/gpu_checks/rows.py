@@ -1,14 +1,16 @@
 """Bits of a row alone against the same row in larger passes, and of a tree's node against the end of a chain."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.kernels import attended, run_attention, weight_of
+from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, weight_of
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.kernels.activation import silu_mul
+from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS, Quant
@@ -30,6 +32,7 @@ def alone(notes: Notes) -> None:
     for quant in (None, *QUANTS):
         products(notes, quant)
     chains(notes)
+    chains(notes, window=WINDOW)
     norms(notes)
 
 
@@ -47,14 +50,14 @@ def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPA
     compare(notes, f"product {quant or 'dense'}", run, company)
 
 
-def chains(notes: Notes, company: tuple[int, ...] = COMPANY) -> None:
+def chains(notes: Notes, company: tuple[int, ...] = COMPANY, window: int = 0) -> None:
     """Rows of attention, each over the same KV entries."""
-    query, keys, values = attended(max(company), 250, 4, 2, 64)
+    query, keys, values = attended(max(company), 250, 4, 2, 64, window)
 
     def run(first: int, rows: int) -> Tensor:
-        return run_attention(query[first : first + rows], keys, values, 250 + first, None)
+        return run_attention(query[first : first + rows], keys, values, 250 + first, None, window)
 
-    compare(notes, "attention", run, company)
+    compare(notes, "attention in a window" if window else "attention", run, company)
 
 
 def norms(notes: Notes) -> None:
@@ -68,13 +71,14 @@ def norms(notes: Notes) -> None:
         add_rms_norm(state, partials[:, first:].contiguous(), weight, 1e-5, out, rows, None)
         return out
 
-    def activation(first: int, rows: int) -> Tensor:
+    def gated(activation: Activation, first: int, rows: int) -> Tensor:
         out = torch.empty(rows, hidden // 2, device=residual.device, dtype=dtype)
-        silu_mul(partials[:, first:].contiguous(), out, rows, None)
+        gate_mul(partials[:, first:].contiguous(), out, rows, None, activation)
         return out
 
     compare(notes, "norm", norm)
-    compare(notes, "activation", activation)
+    for activation in get_args(Activation):
+        compare(notes, f"activation {activation}", partial(gated, activation))
 
 
 def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPANY) -> None:
@@ -87,20 +91,26 @@ def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPAN
         notes.expect(not unlike, f"{what}: rows {unlike} of {rows} differ from those rows alone")
 
 
-def trees(notes: Notes, starts: tuple[int, ...] = STARTS) -> None:
+def trees(notes: Notes) -> None:
+    """Attention of a tree's nodes, over the whole text and in a window."""
+    for window in (0, WINDOW):
+        nodes(notes, STARTS, window)
+
+
+def nodes(notes: Notes, starts: tuple[int, ...], window: int = 0) -> None:
     """Attention of a tree's nodes against the ends of chains of the same KV entries."""
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 1, 3, 5]]
     masks = [sum(1 << node for node in path) for path in paths]
     for start in starts:
-        query, keys, values = attended(len(paths), start, 4, 2, 64)
-        made = run_attention(query, keys, values, start, masks)
+        query, keys, values = attended(len(paths), start, 4, 2, 64, window)
+        made = run_attention(query, keys, values, start, masks, window)
         unlike = []
         for node, path in enumerate(paths):
             slots, chain = [start + other for other in path], [start + depth for depth in range(len(path))]
             k, v = keys.clone(), values.clone()
             k[:, chain], v[:, chain] = keys[:, slots], values[:, slots]
-            one = run_attention(query[node : node + 1], k, v, start + len(path) - 1, None)
+            one = run_attention(query[node : node + 1], k, v, start + len(path) - 1, None, window)
             if not torch.equal(one[0], made[node]):
                 unlike.append(node)
-        notes.row(what="tree", start=start, unlike=unlike)
+        notes.row(what="tree", start=start, window=window, unlike=unlike)
         notes.expect(not unlike, f"tree after {start} entries: nodes {unlike} differ from the ends of their chains")

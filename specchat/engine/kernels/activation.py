@@ -1,16 +1,21 @@
-"""SwiGLU's activation between the two products of an MLP."""
+"""The gate's activation between the two products of an MLP."""
+
+from typing import Literal
 
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.nn.functional import silu
+from torch.nn.functional import gelu, silu
+
+Activation = Literal["silu", "gelu_tanh"]
+"""Those of `recipe` that there are kernels for."""
 
 COLUMNS = 512
 """Columns of one program."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _silu_mul(
+def _gate_mul(
     partials: tl.tensor,
     out: tl.tensor,
     skip: tl.tensor,
@@ -18,6 +23,7 @@ def _silu_mul(
     inner: tl.tensor,
     SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
@@ -31,12 +37,19 @@ def _silu_mul(
     for split in tl.static_range(1, SPLITS):
         gate += tl.load(first + split * stride_split, mask=inside, other=0.0)
         up += tl.load(first + split * stride_split + inner, mask=inside, other=0.0)
-    y = gate * tl.sigmoid(gate) * up
+    if ACTIVATION == "gelu_tanh":
+        # (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)).
+        u = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
+        y = gate / (1 + tl.exp(-2 * u)) * up
+    else:
+        y = gate * tl.sigmoid(gate) * up
     tl.store(out + row * inner + column, y.to(out.dtype.element_ty), mask=inside)
 
 
-def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> None:
-    """Compute out = silu(gate) * up (Shazeer 2020); gate is the first I columns of the summed product, up the last I.
+def gate_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None, activation: Activation = "silu") -> None:
+    """Compute out = activation(gate) * up (Shazeer 2020).
+
+    gate is the first I columns of the summed product, up the last I.
 
     Args:
         partials: float32 [splits, R, 2 * I], added in index order.
@@ -45,7 +58,7 @@ def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> N
     """
     splits, _, columns = partials.shape
     inner = columns // 2
-    _silu_mul[(rows, triton.cdiv(inner, COLUMNS))](
+    _gate_mul[(rows, triton.cdiv(inner, COLUMNS))](
         partials,
         out,
         skip,
@@ -53,12 +66,13 @@ def silu_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None) -> N
         inner,
         SPLITS=splits,
         COLUMNS=COLUMNS,
+        ACTIVATION=activation,
         num_warps=4,
         enable_fp_fusion=True,
     )
 
 
-def reference_silu_mul(partials: Tensor) -> Tensor:
-    """Output of `silu_mul`, in the precision of `partials`: [rows, I]."""
+def reference_gate_mul(partials: Tensor, activation: Activation = "silu") -> Tensor:
+    """Output of `gate_mul`, in the precision of `partials`: [rows, I]."""
     gate, up = partials.sum(0).chunk(2, -1)
-    return silu(gate) * up
+    return (silu(gate) if activation == "silu" else gelu(gate, approximate="tanh")) * up

@@ -13,29 +13,17 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import SHARING_HEADS
-from specchat.engine.kernels.workspace import Workspace, padded
+from specchat.engine.kernels import paths
+from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded
 
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
-
-KEYS = 64
-"""Keys of one pass of the inner loop."""
 
 CHUNK = 8
 """Partial sums that the combination adds at a time."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _path(tree: tl.tensor) -> tuple[tl.tensor, tl.tensor]:
-    """Number of set bits of an int64, and their positions: int32 [64], the d-th set bit's at index d."""
-    bit = tl.arange(0, 64)
-    member = ((tree >> bit.to(tl.int64)) & 1).to(tl.int32)
-    rank = tl.cumsum(member, 0) - 1
-    found = (member[None, :] != 0) & (rank[None, :] == bit[:, None])
-    return tl.sum(member, 0), tl.sum(tl.where(found, bit[None, :], 0), 1)
-
-
-@triton.jit(do_not_specialize=["rows", "shared_tiles"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
 def _partial(
     query: tl.tensor,
     keys: tl.tensor,
@@ -52,6 +40,7 @@ def _partial(
     capacity: tl.tensor,
     stride_split: tl.tensor,
     scale: tl.tensor,
+    window: tl.tensor,
     GROUP: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
@@ -83,7 +72,7 @@ def _partial(
         whole = start // SPLIT
         if (split >= whole) & (program >= 0):
             return
-        depth, path = _path(tl.load(tree + row, mask=alone, other=0))
+        depth, nodes = paths.unpacked(tl.load(tree + row, mask=alone, other=0))
         split = tl.where(alone, whole + tl.program_id(0) % 2, split)
         token = tl.where(alone, row, token)
         member = tl.where(alone, tl.arange(0, TILE), member)
@@ -93,6 +82,14 @@ def _partial(
     first = split * SPLIT
     if first >= end:
         return
+    if window is not None:
+        # The first KV entry that each row sees, and the first that any of them sees.
+        since = seen - window
+        if tree is not None:
+            since += tl.where(alone, 0, paths.depths(tree + token, token < rows))
+        lowest = tl.min(tl.where(token < rows, since, end), 0)
+        if tl.minimum(first + SPLIT, end) <= lowest:
+            return
     used = (token < rows) & (member < GROUP)
     head = kv * GROUP + member
     d = tl.arange(0, PADDED)
@@ -107,14 +104,19 @@ def _partial(
         position = block + tl.arange(0, KEYS)
         slot = position
         if tree is not None:
-            drafted = tl.gather(path, tl.minimum(tl.maximum(position - start, 0), 63), 0)
+            drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
             slot = tl.minimum(tl.where(position < start, position, start + drafted), capacity - 1)
         place = slot[:, None] * DIM + d[None, :]
-        # Never read beyond the rows' own KV entries: 0 * NaN would be NaN.
+        # Never read what no row sees: 0 * NaN would be NaN.
         valid = (position < end)[:, None] & inside
+        if window is not None:
+            valid = ((position - lowest).to(tl.uint32) < (end - lowest).to(tl.uint32))[:, None] & inside
         k = tl.load(k_base + place, mask=valid, other=0.0)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
-        scores = tl.where(position[None, :] < seen[:, None], scores, float("-inf"))
+        visible = position[None, :] < seen[:, None]
+        if window is not None:
+            visible = (position[None, :] - since[:, None]).to(tl.uint32) < window
+        scores = tl.where(visible, scores, float("-inf"))
         new = tl.maximum(best, tl.max(scores, 1))
         # A row without visible keys so far keeps -inf and sums zeros.
         origin = tl.where(new == float("-inf"), 0.0, new)
@@ -130,7 +132,7 @@ def _partial(
     tl.store(mixed_out + place[:, None] * DIM + d[None, :], mixed, mask=used[:, None] & inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["window"])  # type: ignore[untyped-decorator]
 def _combine(
     best_in: tl.tensor,
     total_in: tl.tensor,
@@ -142,6 +144,7 @@ def _combine(
     heads: tl.tensor,
     capacity: tl.tensor,
     stride_split: tl.tensor,
+    window: tl.tensor,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -156,14 +159,17 @@ def _combine(
     if tree is None:
         end += row + 1
     else:
-        depth, _ = _path(tl.load(tree + row))
+        depth, _ = paths.unpacked(tl.load(tree + row))
         end += depth
     splits = tl.cdiv(tl.minimum(end, capacity), SPLIT)
+    first = 0
+    if window is not None:
+        first = tl.maximum(end - window, 0) // SPLIT
     d = tl.arange(0, PADDED)
     best = tl.full((), float("-inf"), tl.float32)
     total = tl.full((), 0.0, tl.float32)
     mixed = tl.zeros((PADDED,), tl.float32)
-    for chunk in range(0, splits, CHUNK):
+    for chunk in range(first, splits, CHUNK):
         split = chunk + tl.arange(0, CHUNK)
         mine = split < splits
         place = split * stride_split + row * heads + head
@@ -192,6 +198,7 @@ def attend(
     rows: int,
     skip: Tensor | None,
     scale: float | None = None,
+    window: int = 0,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -208,6 +215,7 @@ def attend(
         rows: 1 to R, at most 64 of a tree.
         skip: int32 [1]; non-zero skips the kernels.
         scale: factor on the scores, D ** -0.5 if None.
+        window: KV entries that a row attends to at most, the last of its path; 0: all.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
@@ -238,11 +246,12 @@ def attend(
         capacity,
         stride,
         (dim**-0.5 if scale is None else scale) * math.log2(math.e),
+        window or None,
         GROUP=group,
         DIM=dim,
         PADDED=padded(dim),
         TILE=TILE,
-        KEYS=KEYS,
+        KEYS=keys_at_once(dim),
         SPLIT=workspace.split,
         num_warps=4,
         num_stages=2,
@@ -259,6 +268,7 @@ def attend(
         heads,
         capacity,
         stride,
+        window or None,
         DIM=dim,
         PADDED=padded(dim),
         SPLIT=workspace.split,
@@ -269,7 +279,13 @@ def attend(
 
 
 def reference_attend(
-    query: Tensor, keys: Tensor, values: Tensor, start: int, tree: list[int] | None, scale: float | None = None
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    start: int,
+    tree: list[int] | None,
+    scale: float | None = None,
+    window: int = 0,
 ) -> Tensor:
     """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     rows, heads, dim = query.shape
@@ -277,7 +293,7 @@ def reference_attend(
     outputs = []
     for row in range(rows):
         mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
-        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)]
+        slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-window:]
         q = query[row].view(kv_heads, heads // kv_heads, dim)
         weights = (q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)).softmax(-1)
         outputs.append((weights @ values[:, slots]).reshape(heads * dim))

@@ -9,6 +9,11 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import SPLIT, WIDEST_HEAD
 
+KEYS = 64
+"""Keys of one pass of attention's inner loop at most."""
+NUMBERS = 8192
+"""Numbers of these keys at most, for there is little shared memory."""
+
 
 @dataclass(frozen=True)
 class Workspace:
@@ -49,3 +54,8 @@ def workspace(
 def padded(dim: int) -> int:
     """Columns of a head in a tile: a power of two, at least 16 for the tensor cores."""
     return max(16, int(triton.next_power_of_2(dim)))
+
+
+def keys_at_once(dim: int) -> int:
+    """Keys of one pass of attention's inner loop, for heads of `dim` values."""
+    return min(KEYS, NUMBERS // padded(dim))

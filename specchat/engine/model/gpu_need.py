@@ -33,8 +33,6 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     for has, most, feature in sizes:
         if has > most:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
-    if any(0 < mixer.window < config.longest for mixer in mixers):
-        yield "sliding windows shorter than the context: not in the GPU kernels yet"
     if not all(map(_normed_alike, mixers)):
         yield "unlike norms of queries and keys: not in the GPU kernels yet"
     lacking = {

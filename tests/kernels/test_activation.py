@@ -1,0 +1,62 @@
+"""The gate's activation against torch, and row by row."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine.kernels.activation import Activation, gate_mul, reference_gate_mul
+from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, ON_DEVICE, SET, TOLERANCE, random
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+TRUTH: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": torch.nn.functional.silu,
+    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("activation", TRUTH)
+class TestGate:
+    @pytest.mark.parametrize("inner", [172, 1024])
+    def test_is_torchs(self, inner: int, activation: Activation, dtype: torch.dtype) -> None:
+        partials, out = 3 * random(3, 4, 2 * inner), torch.full((4, inner), 7.0, device=DEVICE, dtype=dtype)
+        gate_mul(partials, out, 3, CLEAR, activation)
+        gate, up = partials.double().sum(0)[:3].chunk(2, -1)
+        truth = TRUTH[activation](gate) * up
+        # The sums of three float32 partials are what rounds most.
+        torch.testing.assert_close(out[:3].double(), truth, rtol=2 * TOLERANCE[dtype], atol=1e-5)
+        torch.testing.assert_close(reference_gate_mul(partials.double(), activation)[:3], truth)
+        assert (out[3] == 7).all()
+
+    def test_far_values(self, activation: Activation) -> None:
+        """Where exp overflows, and where the cube does."""
+        gate = torch.tensor([-1e30, -1e4, -20.0, 0.0, 20.0, 1e4, 1e30], device=DEVICE)
+        out = torch.empty(1, len(gate), device=DEVICE)
+        gate_mul(torch.cat((gate, torch.ones_like(gate)))[None, None], out, 1, None, activation)
+        torch.testing.assert_close(out[0].double(), TRUTH[activation](gate.double()), rtol=1e-5, atol=1e-7)
+
+    def test_skip(self, activation: Activation, dtype: torch.dtype) -> None:
+        out = torch.full((2, 32), 7.0, device=DEVICE, dtype=dtype)
+        gate_mul(random(1, 2, 64), out, 2, SET, activation)
+        assert (out == 7).all()
+
+    @pytest.mark.parametrize("inner", [600, pytest.param(12288, marks=ON_DEVICE)])
+    def test_rows_are_alone(self, inner: int, activation: Activation, dtype: torch.dtype) -> None:
+        partials = random(2, 64, 2 * inner)
+
+        def run(first: int, rows: int) -> Tensor:
+            out = torch.empty(rows, inner, device=DEVICE, dtype=dtype)
+            gate_mul(partials[:, first : first + rows].contiguous(), out, rows, None, activation)
+            return out
+
+        alone = torch.cat([run(r, 1) for r in range(64)])
+        for rows in COUNTS:
+            assert torch.equal(run(0, rows), alone[:rows])

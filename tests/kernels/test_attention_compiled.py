@@ -1,0 +1,66 @@
+"""What the compiler makes of attention: registers, shared memory, and the same arithmetic for chains and trees."""
+
+from tests.kernels import compiled
+
+CASES = "tests.kernels.cases_attention"
+
+
+@compiled.ARCHITECTURES
+def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
+    """Registers, shared memory, instructions a number; of a pass of the loop: cycles of shared memory, barriers."""
+    ceilings = {
+        "chain, 128 a head": (128, 38_912, 2.9, 768, 9),
+        "tree, 128 a head": (160, 38_912, 3.6, 928, 10),
+        "chain, 80 a head": (128, 38_912, 4.8, 768, 9),
+        "chain, 256 a head": (160, 41_984, 2.8, 864, 9),
+        "tree, 256 a head": (216, 41_984, 3.6, 1024, 10),
+        "combine a chain": (88, 0, 0.0, 0, 0),
+        "combine a tree": (88, 0, 0.0, 0, 0),
+        "combine a chain, 256 a head": (120, 0, 0.0, 0, 0),
+        "combine a tree, 256 a head": (120, 0, 0.0, 0, 0),
+    }
+    # A window takes no more, but for a tree's registers on sm_80.
+    ceilings |= {f"{name}, window": ceilings[name] for name in ceilings if "80 a head" not in name}
+    ceilings["tree, 128 a head, window"] = (200, 38_912, 3.6, 928, 10)
+    found = compiled.reports(CASES, architectures)
+    assert {r.name for r in found} == set(ceilings)
+    for report in found:
+        registers, shared, *of_the_loop = ceilings[report.name]
+        compiled.check_limits(report, registers, shared)
+        compiled.check_loop(report, *of_the_loop)
+        assert report.tensor_cores == ("" if report.name.startswith("combine") else compiled.BFLOAT16_MMA), report
+
+
+PAIRS = [
+    (chain, other)
+    for chain, tree in (
+        ("chain, 128 a head", "tree, 128 a head"),
+        ("chain, 256 a head", "tree, 256 a head"),
+        ("combine a chain", "combine a tree"),
+        ("combine a chain, 256 a head", "combine a tree, 256 a head"),
+    )
+    for other in (tree, f"{chain}, window", f"{tree}, window")
+]
+"""Chains, and what has to round as they do."""
+
+
+@compiled.ARCHITECTURES
+def test_trees_and_windows_are_computed_as_chains_are(architectures: tuple[int, ...]) -> None:
+    """The same operands of `mma` in the same order, and as many operations that round: none is fused in one alone."""
+    found = {(r.name, r.architecture): r for r in compiled.reports(CASES, architectures)}
+    for architecture in architectures:
+        for pair in PAIRS:
+            one, other = (found[name, architecture] for name in pair)
+            assert one.operations, "nothing rounds: nothing was compared"
+            assert _as_computed(one) == _as_computed(other)
+
+
+def test_programs_that_fuse_otherwise_are_told_apart() -> None:
+    ours = {r.name: r for r in compiled.reports(CASES, (80, 90, 120)) if r.architecture == 120}
+    planted = {r.name: r for r in compiled.reports("tests.kernels.cases_planted", (120,))}
+    for tree in ("tree, 128 a head", "combine a tree"):
+        assert _as_computed(planted[f"{tree}: not fused"]) != _as_computed(ours[tree])
+
+
+def _as_computed(report: compiled.Report) -> tuple[object, ...]:
+    return report.operations, report.tensor_cores, report.operands, report.chains
