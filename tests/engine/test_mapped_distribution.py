@@ -35,6 +35,9 @@ class Scripted(ReferenceDecoder):
     def write(self, tokens: Sequence[int], start: int) -> None:
         self.text[start:] = tokens
 
+    def reusable(self, length: int) -> int:
+        return length
+
     def logits(self, hidden: Tensor) -> Tensor:
         row = torch.full((1, self.vocab), 1e-9)
         for token, chance in self.chances.get(tuple(self.text), {}).items():
