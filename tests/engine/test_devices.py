@@ -142,8 +142,8 @@ def test_the_draft_is_counted(tiny: Tiny) -> None:
     ("changes", "words"),
     [
         (
-            {"hidden_size": 16, "head_dim": 512, "num_attention_heads": 4},
-            "attention heads of 512 values: the GPU kernels take 256",
+            {"hidden_size": 16, "head_dim": 1024, "num_attention_heads": 4},
+            "attention heads of 1024 values: the GPU kernels take 512",
         ),
         (
             {"num_attention_heads": 32, "head_dim": 2, "num_key_value_heads": 1},
