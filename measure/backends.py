@@ -16,7 +16,7 @@ SENTENCES = {
     GGUF_BACKEND: "llama.cpp takes GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for minutes, "
     "and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
     "([docs/gguf.md](docs/gguf.md)).",
-    HF_BACKEND: "transformers takes any other text model that it knows, such as Phi, Falcon or gpt-oss, and costs "
+    HF_BACKEND: "transformers takes any other text model that it knows, such as Phi, Falcon or Gemma 2, and costs "
     "speed: passes run eagerly, on the CPU in float32; a model whose cache cannot be taken back has `plain` alone "
     "([docs/transformers.md](docs/transformers.md)).",
 }

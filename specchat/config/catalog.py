@@ -164,7 +164,11 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
         heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
-        **{key: table[key] for key in ("backend", "context", "trust_remote_code", "exit_layer") if key in table},
+        **{
+            key: table[key]
+            for key in ("backend", "context", "trust_remote_code", "exit_layer", "template")
+            if key in table
+        },
     )
     return Pair(
         spec=spec,

@@ -134,6 +134,9 @@ class SamplingTable(Table):
     frequency_penalty: Annotated[float, _ranged("frequency_penalty")] = 0.0
 
 
+ArgumentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,60}$")]
+
+
 class PairTable(Table):
     id: Name
     name: str | None = None
@@ -145,6 +148,7 @@ class PairTable(Table):
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[HeadName, HeadTable] = Field(default_factory=dict)
     exit_layer: Annotated[int, Field(ge=1)] | None = None
+    template: dict[ArgumentName, bool | int | Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
     trust_remote_code: bool = False
     strategy: Strategy | None = None

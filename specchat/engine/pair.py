@@ -79,6 +79,7 @@ class PairSpec:
     Attributes:
         heads: trained heads for the target, by family.
         draft_vocabulary: path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
+        template: arguments of the target's chat template, such as enable_thinking.
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
         trust_remote_code: let the backend `hf` run code from the checkpoints.
     """
@@ -93,6 +94,7 @@ class PairSpec:
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
     exit_layer: int | None = None
+    template: Mapping[str, str | int | bool] = field(default_factory=dict)
 
     @property
     def sources(self) -> tuple[ModelSource, ...]:

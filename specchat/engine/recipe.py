@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Activation = Literal["silu", "gelu_tanh"]
-"""x sigmoid(x), or x Phi(x) with Phi by its tanh (Hendrycks and Gimpel 2016)."""
-
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
+"""x sigmoid(x), x Phi(x) with Phi by its tanh (Hendrycks and Gimpel 2016), or gpt-oss's gate (`cpu/gates.py`)."""
 
 MOST_EXPERTS = 1024
 """No published layer has half of them."""

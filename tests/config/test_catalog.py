@@ -24,6 +24,7 @@ FULL = """
     draft = { repo = "a/b", revision = "abc", device = "cuda" }
     draft_vocabulary = "first.json"
     exit_layer = 4
+    template = { enable_thinking = false, reasoning_effort = "low" }
     context = 512
     strategy = "lookup"
     acceptance = "ratio"
@@ -58,6 +59,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         context=512,
         draft_vocabulary=str(tmp_path / "first.json"),
         exit_layer=4,
+        template={"enable_thinking": False, "reasoning_effort": "low"},
     )
     assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
     assert pair.lengths == {"lookup": 7, "draft": 3}
@@ -223,6 +225,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             HEAD + '    target = { path = "x" }\n    draft_vocabulary = "v.json"',
             "draft_vocabulary goes with draft only",
         ),
+        (HEAD + '    target = { path = "x" }\n    template = { "a b" = 1 }', "template"),
         (HEAD + '    target = { path = "x" }\n    exit_layer = 0', "greater than or equal to 1, not 0"),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
         (HEAD + '    target = { path = "x" }\n    strategies.lokup.length = 3', 'Did you mean "lookup"?'),

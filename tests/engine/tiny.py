@@ -127,6 +127,26 @@ MORE: dict[str, dict[str, Any]] = {
             "llama_4_scaling_beta": 0.4,
         },
     },
+    "gpt_oss": {
+        "model_type": "gpt_oss",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "tie_word_embeddings": False,
+        "num_local_experts": 5,
+        "num_experts_per_tok": 2,
+        "attention_bias": True,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10000.0,
+            "factor": 4.0,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+            "original_max_position_embeddings": 64,
+        },
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""
@@ -205,6 +225,23 @@ def published(c: dict[str, Any], name: str) -> str:
     return name
 
 
+def by_turns(of_each: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """gpt-oss's layout: all experts in one tensor, transposed, gate and up by turns."""
+    out = {name: weight for name, weight in of_each.items() if ".experts." not in name}
+    for first in (name for name in of_each if ".experts.0.down_proj.weight" in name):
+        begins = first.partition("0.down_proj")[0]
+        count = sum(name.startswith(begins) and name.endswith("down_proj.weight") for name in of_each)
+
+        def stack(end: str, begins: str = begins, count: int = count) -> torch.Tensor:
+            return torch.stack([of_each[f"{begins}{number}.{end}"] for number in range(count)])
+
+        for part, ending in (("weight", ""), ("bias", "_bias")):
+            turns = torch.stack([stack(f"gate_proj.{part}"), stack(f"up_proj.{part}")], 2).flatten(1, 2)
+            for name, whole in (("gate_up_proj", turns), ("down_proj", stack(f"down_proj.{part}"))):
+                out[f"{begins}{name}{ending}"] = (whole if ending else whole.transpose(1, 2)).contiguous()
+    return out
+
+
 def tokenizer(special: list[str] = SPECIAL) -> Tokenizer:
     """One token a byte (in byte order), then the special ones."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -241,7 +278,9 @@ def checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     c = config(**changes)
     (folder / "config.json").write_text(json.dumps(c))
-    save_file(tensors(c, seed), folder / "model.safetensors", metadata={"format": "pt"})
+    made = tensors(c, seed)
+    stored = by_turns(made) if c["model_type"] == "gpt_oss" else made
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
     return folder

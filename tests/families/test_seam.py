@@ -15,6 +15,7 @@ from specchat.engine.model.config import parse_config
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import tokens
 from tests.engine.tiny import FAMILIES, checkpoint
+from tests.families import page
 
 ROOT = Path(__file__).parents[2]
 MINE = '''
@@ -117,6 +118,10 @@ def test_the_page_shows_the_example_as_it_is_and_every_family() -> None:
     example = (Path(families.__file__).parent / "smollm3.py").read_text("utf-8")
     assert f"```python\n{example}```" in page
     assert all(f"| `{kind}` |" in page for kind in families.known())
+
+
+def test_the_page_shows_what_runs_where() -> None:
+    assert page.table() in page.PAGE.read_text("utf-8"), "run python -m tests.families.page"
 
 
 def test_nothing_else_names_a_family() -> None:

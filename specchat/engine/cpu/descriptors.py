@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.model.rope import tempers
@@ -22,14 +23,14 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, SINKS, GELU, MIXTURE, FIELDS,
+    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, FIELDS,
 ) = range(25)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
 MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's
-keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads, GELU
-if the activation is gelu_tanh and not silu.
+keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads;
+ACTIVATION is a code of `gates.CODES`.
 """
 EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
 """Columns of the floats."""
@@ -93,7 +94,7 @@ class Descriptors:
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            row[WINDOW], row[GELU] = mixer.window, layer.gated.activation == "gelu_tanh"
+            row[WINDOW], row[ACTIVATION] = mixer.window, CODES[layer.gated.activation]
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalar
 
     def begin_at(self, bases: Sequence[int]) -> None:

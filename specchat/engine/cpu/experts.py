@@ -10,6 +10,7 @@ import numpy as np
 from numba import types
 
 from specchat.engine.cpu.atomics import word
+from specchat.engine.cpu.gates import gate_by
 from specchat.engine.cpu.mixtures import (
     BETWEEN,
     CHOSEN,
@@ -22,7 +23,7 @@ from specchat.engine.cpu.mixtures import (
     TOP,
 )
 from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
-from specchat.engine.cpu.rowwise import add_scaled, copy_vector, gate_gelu, gate_silu, norm
+from specchat.engine.cpu.rowwise import add_scaled, copy_vector, norm
 from specchat.engine.cpu.simd import I64, inner, primitive, store
 from specchat.engine.cpu.simd import at as place_of
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, total
@@ -126,7 +127,7 @@ def experts(
     x_row: int,
     of: int,
     mixture: int,
-    gelu: int,
+    activation: int,
     kernels: int,
     extras: int,
     y: int,
@@ -151,7 +152,7 @@ def experts(
         x: float32 rows, `x_row` elements apart.
         of: the router's row in the table of products; those of gate and up and those of down follow, by expert.
         mixture: address of a row of `mixtures.Mixtures`.
-        gelu: 1 if the activation is gelu_tanh and not silu.
+        activation: a code of `gates.CODES`.
         own: float32 [rows, own_row], the thread's own.
     """
     top, between, sums, shares = word(mixture, TOP), word(mixture, BETWEEN), word(mixture, SUMS), word(mixture, SHARES)
@@ -194,10 +195,7 @@ def experts(
             multiply(many, inputs, inputs_row, of_expert, kernels, extras, out, row, part + first, part + last)
         for r in range(many):
             gate = out + 4 * (r * row + first * LANES)
-            if gelu:
-                gate_gelu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
-            else:
-                gate_silu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
+            gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)
         index = next_piece(counters, which, threads, index + 1)
     passed = barrier(counters, passed, threads)
 

@@ -12,11 +12,11 @@ from numba import types
 from specchat.engine.cpu.atomics import address, code_address, word
 from specchat.engine.cpu.attending import attention
 from specchat.engine.cpu.descriptors import (
+    ACTIVATION,
     ALL_HEADS,
     CAPACITY,
     COS,
     EPS,
-    GELU,
     HEADS,
     KEY_NORM,
     KEYS,
@@ -203,18 +203,18 @@ def layers(
                     norm(xs + 4 * r * hidden, pre, normed + 4 * r * own_row, hidden, eps)
             else:
                 inputs, inputs_row = xs, hidden
-            gelu, mixture = integers[layer, GELU], integers[layer, MIXTURE]
+            activation, mixture = integers[layer, ACTIVATION], integers[layer, MIXTURE]
             if part and mixture:
                 router = of + 8 * COLUMNS * ROUTER
                 passed = experts(
-                    rows, inputs, inputs_row, router, mixture, gelu, plans, more, xs, hidden, residual, post, eps,
+                    rows, inputs, inputs_row, router, mixture, activation, plans, more, xs, hidden, residual, post, eps,
                     scratch, own_row, board, used + 3, passed, thread, threads,
                 )  # fmt: skip
                 continue
             if part:
                 gate_up = of + 8 * COLUMNS * GATE_UP
                 gated_product(
-                    rows, inputs, inputs_row, gate_up, gelu, plans, more, ys, wide_row, board, used + 3, threads
+                    rows, inputs, inputs_row, gate_up, activation, plans, more, ys, wide_row, board, used + 3, threads
                 )
                 passed = barrier(board, passed, threads)
             else:

@@ -167,40 +167,6 @@ def cap_vector(typing: Any, x: Any, size: Any, cap: Any) -> Any:
     return types.void(types.int64, types.int64, types.float32), code
 
 
-@primitive
-def gate_silu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
-    """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
-    return _gate(lambda _, x: x)
-
-
-@primitive
-def gate_gelu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
-    """gate = gelu(gate) * up, by tanh (Hendrycks and Gimpel 2016); float32 [size], a multiple of LANES."""
-
-    def twice(builder: Any, x: Any) -> Any:
-        # (1 + tanh(u)) / 2 is the sigmoid of 2u; u = sqrt(2 / pi) (x + 0.044715 x^3).
-        cubic = fma(builder, builder.fmul(x, x), splat(0.0713548162726), splat(1.59576912161))
-        return builder.fmul(x, cubic)
-
-    return _gate(twice)
-
-
-def _gate(argument: Callable[[Any, Any], Any]) -> Any:
-    """Make a gate: gate = gate * sigmoid(argument(gate)) * up."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        gate, up, size = arguments
-
-        def one(at: Any) -> None:
-            x = load(builder, gate, at)
-            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), argument(builder, x))), splat(1.0))
-            store(builder, builder.fmul(builder.fdiv(x, below), load(builder, up, at)), gate, at)
-
-        each_vector(builder, size, one)
-
-    return emitted([], 3, emit)
-
-
 def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
     """Sum of a[i] b[i], float32."""
     slot = cgutils.alloca_once(builder, VECTOR)

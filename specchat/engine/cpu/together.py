@@ -6,8 +6,9 @@ The result of a piece does not depend on the thread that computes it.
 import numpy as np
 
 from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax, word
+from specchat.engine.cpu.gates import gate_by
 from specchat.engine.cpu.products import PANELS, least, multiply
-from specchat.engine.cpu.rowwise import add_scaled, cap_vector, gate_gelu, gate_silu, norm
+from specchat.engine.cpu.rowwise import add_scaled, cap_vector, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
 
@@ -144,7 +145,7 @@ def gated_product(
     x: int,
     x_row: int,
     of: int,
-    gelu: int,
+    activation: int,
     kernels: int,
     extras: int,
     y: int,
@@ -153,7 +154,7 @@ def gated_product(
     which: int,
     threads: int,
 ) -> None:
-    """First half of y = silu(x G^T) * (x U^T), or with gelu for silu; `of` is G followed by U."""
+    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `of` is G followed by U."""
     panels, few = word(of, PANELS) // 2, least(of, kernels)
     size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
     last = piece_end(index, panels, few, size)
@@ -163,9 +164,6 @@ def gated_product(
             multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
         for r in range(rows):
             gate = y + 4 * (r * y_row + first * LANES)
-            if gelu:
-                gate_gelu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
-            else:
-                gate_silu(gate, gate + 4 * panels * LANES, (last - first) * LANES)
+            gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)
         index = next_piece(counters, which, threads, index + 1)
         last = piece_end(index, panels, few, size)

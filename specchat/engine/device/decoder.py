@@ -162,7 +162,9 @@ class DeviceDecoder:
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
             self._multiply(b.x, layer.gated.gate_up, own.gate_up, rows, no_feed)
-            gate_mul(own.gate_up, own.act, rows, no_feed, layer.gated.activation)
+            activation = layer.gated.activation
+            assert activation != "clamped_swiglu"  # refused by `gpu_need`
+            gate_mul(own.gate_up, own.act, rows, no_feed, activation)
             self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
             at_end = (self.weights.vectors[layer.scalar], no_mixer) if layer.scalar else (None, None)
             added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed, *at_end)

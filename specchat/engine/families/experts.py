@@ -25,8 +25,12 @@ class ExpertsSettings(Settings):
         return usual if named is None else named
 
 
-def mixture(c: ExpertsSettings, prefix: str, count: int, width: int, *, renormalised: bool) -> Experts:
+def mixture(
+    c: ExpertsSettings, prefix: str, count: int, width: int, *, renormalised: bool, bias: bool = False, act: str = ""
+) -> Experts:
     """`count` experts of `width` values; `prefix` begins the names of their tensors and of the router's.
+
+    With `bias` these have biases, and the router is called so.
 
     Raises:
         ValueError: a token is to have more experts than there are.
@@ -35,8 +39,8 @@ def mixture(c: ExpertsSettings, prefix: str, count: int, width: int, *, renormal
     if c.num_experts_per_tok > count:
         raise ValueError(f"num_experts_per_tok is {c.num_experts_per_tok}, and a layer has {count} experts")
     return Experts(
-        router=Matrix((f"{prefix}.gate",), (count,), c.hidden_size, dense=True),
-        each=gated(c, f"{prefix}.experts.{{}}", width=width),
+        router=Matrix((f"{prefix}.{'router' if bias else 'gate'}",), (count,), c.hidden_size, bias, dense=True),
+        each=gated(c, f"{prefix}.experts.{{}}", bias=bias, act=act, width=width),
         count=count,
         top=c.num_experts_per_tok,
         renormalised=renormalised,

@@ -10,6 +10,10 @@ from specchat.engine.recipe import Activation, Attention, Gated, Layer, Matrix, 
 
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 """The supported activations by their names in config.json."""
+CLAMPED = "clamped_swiglu"
+"""The activation of gpt-oss, which config.json does not name."""
+BEFORE = ("input_layernorm", "post_attention_layernorm")
+"""Names of the norms before attention and MLP."""
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Kinds of attention in "layer_types"."""
 PROJECTIONS = ("q_proj", "k_proj", "v_proj")
@@ -85,7 +89,8 @@ def gated(c: Settings, prefix: str, *, bias: bool = False, act: str = "", width:
     Raises:
         Unsupported: its activation is unknown.
     """
-    activation = ACTIVATIONS.get(act := act or c.hidden_act)
+    act = act or c.hidden_act
+    activation: Activation | None = "clamped_swiglu" if act == CLAMPED else ACTIVATIONS.get(act)
     if activation is None:
         raise Unsupported(f"specchat's decoder has no activation {shown(act)}, only {', '.join(ACTIVATIONS)}")
     inner = width or c.intermediate_size
@@ -101,8 +106,8 @@ def block(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = 
     return Layer(
         mixer=attention(c, f"{prefix}.self_attn", qkv_bias=qkv_bias, out_bias=out_bias),
         feed=gated(c, f"{prefix}.mlp", bias=mlp_bias),
-        pre_mixer=Norm(f"{prefix}.input_layernorm", c.hidden_size, c.rms_norm_eps),
-        pre_feed=Norm(f"{prefix}.post_attention_layernorm", c.hidden_size, c.rms_norm_eps),
+        pre_mixer=Norm(f"{prefix}.{BEFORE[0]}", c.hidden_size, c.rms_norm_eps),
+        pre_feed=Norm(f"{prefix}.{BEFORE[1]}", c.hidden_size, c.rms_norm_eps),
     )
 
 
@@ -140,7 +145,7 @@ def described(recipe: Recipe) -> dict[str, Any]:
         **({"rope_theta": rope.theta} if rope else {}),
         **({"rope_scaling": {**rope.options, "rope_type": rope.kind}} if rope and rope.kind != "default" else {}),
         "tie_word_embeddings": recipe.tied,
-        "hidden_act": next(name for name, kind in ACTIVATIONS.items() if kind == layer.gated.activation),
+        "hidden_act": next((name for name, kind in ACTIVATIONS.items() if kind == layer.gated.activation), CLAMPED),
     }
 
 

@@ -51,6 +51,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     make_room()
     target = _model(pair, pair.target, place, progress, 0.1)
     tokenizer, ends = tokenizer_of(target.file)
+    tokenizer.use(pair.template)
     draft: HostModel | None = None
     vocabulary_map: VocabularyMap | None = None
     if pair.draft is not None:

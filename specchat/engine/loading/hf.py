@@ -44,6 +44,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
     trusted = pair.trust_remote_code
     files = HfFiles.open(locate(pair.target, progress), trusted)
     tokenizer = files.tokenizer()
+    tokenizer.use(pair.template)
     small: HfFiles | Checkpoint | None = None
     vocabulary_map: VocabularyMap | None = None
     if pair.draft is not None:

@@ -45,6 +45,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
     vocabulary_map: VocabularyMap | None = None
     tokenizer = target.tokenizer()
+    tokenizer.use(pair.template)
     if pair.draft is not None:
         draft = Checkpoint.open(locate(pair.draft, progress))
         vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())

@@ -12,6 +12,7 @@ from jinja2.utils import Namespace
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
+from specchat.engine.foreign import shown
 from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
 from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
 from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
@@ -46,6 +47,18 @@ class ChatTemplate:
         self._special = special
         self._tokens = sorted(tokens, key=len, reverse=True)
         self._compiled = compile_template(source, where)
+        self._arguments: Mapping[str, Any] = {}
+
+    def use(self, arguments: Mapping[str, Any]) -> None:
+        """Give `arguments` to the template from now on; before anything is rendered.
+
+        Raises:
+            ModelError: it does not take one of them.
+        """
+        if unknown := sorted(set(arguments) - self._undeclared):
+            taken = ", ".join(name for name in ARGUMENTS if name in self._undeclared) or "none for reasoning"
+            raise ModelError(f"{self.where}: the chat template takes no argument {shown(unknown[0])} ({taken}).")
+        self._arguments = arguments
 
     def render(self, messages: Sequence[Message]) -> str:
         """Render a chat up to the assistant's reply.
@@ -141,7 +154,9 @@ class ChatTemplate:
     def _rendered(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
         turns = [_turn(message, form) for message in _placed(messages, form)]
         answering = options.pop("answering", True)
-        return render(self._compiled, turns, self._special, {**form.arguments, **options}, answering=answering)
+        return render(
+            self._compiled, turns, self._special, {**form.arguments, **self._arguments, **options}, answering=answering
+        )
 
     def _tried(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
         """The chat as text; empty where the template rejects it."""

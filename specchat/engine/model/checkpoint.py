@@ -16,6 +16,7 @@ from specchat.engine.model.written import Quantised, Written
 from specchat.engine.pair import Quant, Wanted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+MXFP4 = "mxfp4"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -65,6 +66,12 @@ class Checkpoint:
         )
 
     @property
+    def packed_experts(self) -> bool:
+        """True where experts are stored in MXFP4."""
+        told = self.settings.get("quantization_config")
+        return isinstance(told, dict) and told.get("quant_method") == MXFP4
+
+    @property
     def also_sees(self) -> bool:
         """True where the checkpoint reads images too, of which the model here is the text part."""
         return self.settings.get("model_type") != self.config.family
@@ -90,9 +97,11 @@ class Checkpoint:
         return self.quant or (None if asked == "none" else asked)
 
 
-def _stored_quant(path: Path, settings: Quantised) -> Quant:
-    """The quantisation by `settings`, "quantization_config" in `path`."""
+def _stored_quant(path: Path, settings: Quantised) -> Quant | None:
+    """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone."""
     method = one_line(settings.quant_method, 40)
+    if method == MXFP4:
+        return None
     if method == "bitsandbytes":
         if settings.load_in_8bit:
             return "int8"

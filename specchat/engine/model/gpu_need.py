@@ -36,6 +36,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     if not all(map(_normed_alike, mixers)):
         yield "unlike norms of heads: not in the GPU kernels yet"
     lacking = {
+        "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "experts": any(isinstance(layer.feed, Experts) for layer in recipe.layers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }

@@ -7,7 +7,7 @@ from typing import Literal
 from specchat.engine.errors import EngineError
 from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS
 from specchat.engine.model import gpu_need
-from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.model.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
 from specchat.engine.model.vectors import LANES, panels_for
@@ -39,7 +39,8 @@ class Model:
     `nested` means that the scales of 4-bit weights are quantised too, never on the CPU. `half` means that the CPU holds
     dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
     None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
-    head with a draft vocabulary. `threads` are those of a compiled pass on the CPU; 0 without one.
+    head with a draft vocabulary. `threads` are those of a compiled pass on the CPU; 0 without one. `packed_experts`
+    are stored in MXFP4 and stay so.
     """
 
     config: ModelConfig
@@ -52,6 +53,7 @@ class Model:
     chosen: bool = False
     head_rows: int | None = None
     threads: int = 0
+    packed_experts: bool = False
 
     @property
     def compiled(self) -> bool:
@@ -244,6 +246,9 @@ def _outputs(model: Model, matrix: Matrix) -> int:
 def _matrix(model: Model, matrix: Matrix) -> int:
     outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
     quant = _kept(model.quant, matrix)
+    # The matrix of one expert stands for those of all.
+    if model.packed_experts and "{}" in matrix.names[0]:
+        return outputs * inputs // 2 + 4 * outputs * inputs // MXFP4_BLOCK
     if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
     if quant == "int8":

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from tokenizers import AddedToken
 
 from specchat.clean import one_line
-from specchat.engine.errors import EngineError
+from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.model.chat_format import ChatFormat
 from specchat.engine.model.chat_template import ChatTemplate
 from specchat.engine.model.marks import TOOL_MARKS, ReplyMarks
@@ -91,6 +91,17 @@ class Tokenizer:
         """
         files = read_files(folder)
         return cls(files.backend, files.file, files.special, files.template, rows)
+
+    def use(self, arguments: Mapping[str, Any]) -> None:
+        """Give `arguments` to the chat template from now on.
+
+        Raises:
+            ModelError: there is no template, or it does not take one of them.
+        """
+        if arguments and self.template is None:
+            raise ModelError(f"{self.file}: {self.source.unsupported}, so it takes no arguments.")
+        if self.template is not None:
+            self.template.use(arguments)
 
     @property
     def format(self) -> ChatFormat:

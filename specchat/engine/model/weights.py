@@ -1,5 +1,6 @@
 """Tensors of a checkpoint: safetensors only, one file or sharded, every shape checked."""
 
+from collections.abc import Container
 from contextlib import ExitStack
 from math import prod
 from pathlib import Path
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import Weight
-from specchat.engine.model.stacks import Rows, check_stacks, is_stack, renamed, unstacked
+from specchat.engine.model.mxfp4 import mxfp4
+from specchat.engine.model.stacks import Rows, by_turns, check_stacks, is_stack, of_turns, renamed, unstacked
 from specchat.engine.model.stored import Stored, kind_of
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Recipe
@@ -47,12 +49,12 @@ class Home(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         whole = tuple(self.handle.get_slice(self.name).get_shape())
-        return whole if self.rows is None else (len(range(*self.rows[1].indices(whole[1]))), *whole[2:])
+        return whole if self.rows is None else self.rows.shape(whole)
 
     def read(self) -> Tensor:
-        made: Tensor = (
-            self.handle.get_tensor(self.name) if self.rows is None else self.handle.get_slice(self.name)[self.rows]
-        )
+        if self.rows is not None:
+            return self.rows.of(self.handle.get_slice(self.name))
+        made: Tensor = self.handle.get_tensor(self.name)
         return made
 
 
@@ -80,20 +82,26 @@ class Weights:
                     raise ModelError(
                         f"{file} is damaged or cut short ({error}). Download the checkpoint again."
                     ) from None
-                for name in handle.keys():  # noqa: SIM118
-                    self._add(Home(file, handle, name))
+                self._home |= {name: Home(file, handle, name) for name in handle.keys()}  # noqa: SIM118
         except BaseException:
             self._stack.close()
             raise
+        stored, self._home = self._home, {}
+        for home in stored.values():
+            self._add(home, stored)
         for beginning in TEXT_PARTS:
             if f"{beginning}embed_tokens.weight" in self._home:
                 self._home = {_of_text(name, beginning): home for name, home in self._home.items()}
 
-    def _add(self, home: Home) -> None:
-        """Add a tensor by our name of it; a stack as the matrices of its experts."""
+    def _add(self, home: Home, names: Container[str]) -> None:
+        """Add a tensor by our name of it; a stack as the matrices of its experts. `names` are all in the files."""
         name = renamed(home.name)
         parts: dict[str, Rows] = {}
-        if is_stack(name):
+        end, part = by_turns(name, names)
+        if end:
+            parts = dict(of_turns(name, end, part, home.shape))
+            self._stacks[name.removesuffix(part)] = next(iter(home.shape), 0)
+        elif is_stack(name):
             parts, self._stacks[name] = dict(unstacked(name, home.shape)), next(iter(home.shape), 0)
         self._home |= {part: home._replace(rows=rows) for part, rows in parts.items()} or {name: home}
 
@@ -157,6 +165,9 @@ class Weights:
         Raises:
             ModelError: the matrix is missing, of another shape, damaged, or quantised in an unknown way.
         """
+        if f"{name}.blocks" in self:
+            blocks, scales = (self._part(f"{name}.{part}") for part in ("blocks", "scales"))
+            return mxfp4(blocks, scales, (outputs, inputs), f"{self.folder}, {name}")
         tensor = self._read(f"{name}.weight")
         kind = kind_of(name, self, tensor.dtype)
         if kind is None:

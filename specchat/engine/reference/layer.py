@@ -4,7 +4,6 @@ The caller chooses how many rows run together; `decoder.py` runs each alone.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -15,10 +14,15 @@ from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Activation, Attention, Experts, Gated, Layer, Matrix, Norm, Recipe
 
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "silu": silu,
-    "gelu_tanh": partial(gelu, approximate="tanh"),
+GATES: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": lambda gate, up: silu(gate) * up,
+    "gelu_tanh": lambda gate, up: gelu(gate, approximate="tanh") * up,
+    "clamped_swiglu": lambda gate, up: _swish(gate.clamp(max=7.0)) * (up.clamp(-7.0, 7.0) + 1),
 }
+
+
+def _swish(x: Tensor) -> Tensor:
+    return x * torch.sigmoid(1.702 * x)
 
 
 class Tensors(Protocol):
@@ -161,7 +165,7 @@ def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def gated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
     """A gated MLP: float32 [..., inputs] -> float32 [..., hidden]."""
     gate, up = tensors.product(x, of.gate_up).chunk(2, -1)
-    return tensors.product(ACTIVATIONS[of.activation](gate) * up, of.down)
+    return tensors.product(GATES[of.activation](gate, up), of.down)
 
 
 def mixture(of: Experts, x: Tensor, tensors: Tensors) -> Tensor:

@@ -1,0 +1,55 @@
+"""A pair gives arguments to its target's chat template, and what the template makes of them is what is known of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specchat.engine.errors import ModelError
+from specchat.engine.loading import load
+from specchat.engine.options import Message
+from specchat.engine.pair import PairSpec
+from tests.engine.tiny import checkpoint, on_cpu
+
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
+    "{% else %}<think>\n{% endif %}{% if effort %}{{ effort }}{% endif %}{% endif %}"
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = checkpoint(tmp_path / "m")
+    told = json.loads((made / "tokenizer_config.json").read_text())
+    (made / "tokenizer_config.json").write_text(json.dumps(told | {"chat_template": TEMPLATE}))
+    return made
+
+
+def prompt(folder: Path, **arguments: str | int | bool) -> tuple[str, bool]:
+    """The prompt of a question, and whether the reply begins with reasoning."""
+    session = load(PairSpec("p", "P", on_cpu(folder), template=arguments), lambda _: None)
+    tokens = session.tokenizer.prompt((Message("user", "hi"),))
+    text = session.tokenizer.backend.decode(tokens, skip_special_tokens=False)
+    return text, session.tokenizer.format.opened is not None
+
+
+def test_they_change_the_prompt_and_what_is_known_of_it(folder: Path) -> None:
+    assert prompt(folder) == ("<|user|>hi<|end|><|assistant|><think>\n", True)
+    assert prompt(folder, enable_thinking=True)[1]
+    assert prompt(folder, enable_thinking=False) == ("<|user|>hi<|end|><|assistant|><think>\n\n</think>\n\n", False)
+    assert prompt(folder, effort="low")[0].endswith("<think>\nlow")
+
+
+def test_one_that_the_template_does_not_take_is_refused(folder: Path) -> None:
+    with pytest.raises(ModelError, match=r"the chat template takes no argument 'reasoning_effort' \(enable_thinking\)"):
+        prompt(folder, reasoning_effort="low")
+
+
+def test_without_a_template_there_are_none(folder: Path) -> None:
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    del told["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    with pytest.raises(ModelError, match="this checkpoint has no chat template, so it takes no arguments"):
+        prompt(folder, enable_thinking=False)

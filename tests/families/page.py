@@ -1,0 +1,71 @@
+"""The table of docs/families.md: what each family's recipes hold, and where they run; `python -m tests.families.page`
+writes it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from specchat.engine import families
+from specchat.engine.model import gpu_need, vectors
+from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.recipe import Experts, Layer
+from tests.engine.tiny import FAMILIES, config
+
+PAGE = Path(__file__).parents[2] / "docs" / "families.md"
+BEGIN, END = "<!-- table: python -m tests.families.page -->\n\n", "\n\n<!-- end of the table -->"
+OF_LAYERS: dict[str, Callable[[Layer], object]] = {
+    "biases": lambda one: any(matrix.bias for matrix in one.products),
+    "windows": lambda one: one.mixer.window,
+    "layers without rope": lambda one: one.mixer.rope is None,
+    "norms of heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size == one.mixer.head_dim,
+    "norms over all heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size > one.mixer.head_dim,
+    "norms of values": lambda one: one.mixer.value_norm,
+    "keys as values": lambda one: len(set(one.mixer.qkv.names)) < 3,
+    "queries that grow": lambda one: one.mixer.temper[0],
+    "sinks": lambda one: one.mixer.sinks,
+    "norms after": lambda one: one.post_mixer,
+    "gelu": lambda one: one.gated.activation == "gelu_tanh",
+    "experts": lambda one: isinstance(one.feed, Experts),
+    "factors on residuals": lambda one: one.residual != 1 or one.scalar,
+}
+"""Features by name: true of a layer that has one."""
+
+
+def configs(kind: str) -> list[ModelConfig]:
+    """The small models of a family that the tests have."""
+    chosen = [changes for changes in FAMILIES.values() if changes.get("model_type", "llama") == kind]
+    return [parse_config(Path(), config(**changes)) for changes in chosen]
+
+
+def features(found: list[ModelConfig]) -> Iterator[str]:
+    """Features that any of some models has, beside Llama's."""
+    layers = [layer for one in found for layer in one.recipe.layers]
+    yield from (name for name, has in OF_LAYERS.items() if any(map(has, layers)))
+    if any(len(one.recipe.ropes) > 1 and None not in one.recipe.ropes for one in found):
+        yield "ropes by layer"
+    if any(one.recipe.embed_scale != 1 or one.recipe.logit_scale != 1 for one in found):
+        yield "factors on embeddings or logits"
+    if any(one.recipe.cap for one in found):
+        yield "a cap on logits"
+
+
+def table() -> str:
+    """The table in Markdown."""
+    lines = [
+        "| family | features beside Llama's | reference | compiled for processors | GPU kernels |",
+        "|---|---|---|---|---|",
+    ]
+    for kind, family in sorted(families.known().items()):
+        found = configs(kind)
+        if not found:
+            continue
+        gpu = next((words for one in found if (words := gpu_need.unsupported(one))), "").partition(":")[0]
+        cpu = next((words for one in found if (words := vectors.unsupported(one.recipe))), "").partition(":")[0]
+        lacks = [f"no: {words}" if words else "yes" for words in (cpu, gpu)]
+        lines.append(f"| {family.name} | {', '.join(features(found)) or '-'} | yes | {' | '.join(lacks)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text("utf-8")
+    before, rest = text.split(BEGIN)
+    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], "utf-8")
