@@ -11,7 +11,7 @@ OLDEST = (8, 0)
 """Compute capability of a GPU: bfloat16 tensor cores and asynchronous copies (Ampere)."""
 WIDEST = 8192
 """Values of a hidden state: one program of the norm holds all of them."""
-WIDEST_HEAD = 256
+WIDEST_HEAD = 512
 """Values of an attention head."""
 SHARING_HEADS = 16
 """Query heads that share a key-value head: they are the rows of one tensor-core tile."""

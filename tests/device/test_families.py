@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.model import DeviceModel
@@ -31,13 +32,15 @@ from tests.families.test_details import WRONG
 from tests.gpu_net.sanitiser import sanitised
 
 
-def changes(family: str) -> dict[str, Any]:
+def changes(family: str, layers: int = SHAPE["num_hidden_layers"]) -> dict[str, Any]:
     """A small model of a family, whose second layer differs from the first if any does."""
     found = {**FAMILIES[family], "num_key_value_heads": 1}
-    kinds = {key: found[key][: SHAPE["num_hidden_layers"]] for key in ("no_rope_layers", "layer_types") if key in found}
-    return SHAPE | found | kinds
+    kinds = {key: found[key][:layers] for key in ("no_rope_layers", "layer_types") if key in found}
+    return SHAPE | found | kinds | {"num_hidden_layers": layers}
 
 
+BEFORE, ROWS = 9, 12
+"""Tokens before those whose logits are compared: queries that grow do so from position 16 on."""
 RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**changes(family))))]
 """Families that the kernels take."""
 
@@ -61,11 +64,13 @@ def test_rows_and_nodes_are_alone(folder: Path) -> None:
 
 
 def test_skipping_is_the_hosts_skipping(folder: Path) -> None:
-    skip, tokens = Skip(attention=frozenset({1}), mlp=frozenset({0})), ids(6)
-    flags, host = SkipFlags(2, DEVICE), host_model(Checkpoint.open(folder))
-    flags.set(skip)
-    theirs = host.logits(host.forward(tokens, 0, skip))
-    torch.testing.assert_close(run(decoder(folder), tokens, 0, flags), theirs, atol=2 * SLACK, rtol=SLACK)
+    """Either half of a layer, or both of one: a factor at its end is then left out too."""
+    flags, model, host, tokens = SkipFlags(2, DEVICE), decoder(folder), host_model(Checkpoint.open(folder)), ids(6)
+    for attention, mlp in (({1}, {0}), ({0, 1}, {1}), ({0}, {0})):
+        skip = Skip(frozenset(attention), frozenset(mlp))
+        flags.set(skip)
+        theirs = host.logits(host.forward(tokens, 0, skip))
+        torch.testing.assert_close(run(model, tokens, 0, flags), theirs, atol=2 * SLACK, rtol=SLACK)
 
 
 def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None:
@@ -109,17 +114,23 @@ def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("wrong", [wrong for wrong, (family, _) in WRONG.items() if family in (*FAMILY, *RUN)])
 def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
+    """In a layer with another after it: the last norm takes back a factor at the end."""
     family, change = WRONG[wrong]
-    folder = checkpoint(tmp_path / "m", seed=5, **changes(family))
-    found, tokens = Checkpoint.open(folder), ids(12)
+    folder = checkpoint(tmp_path / "m", seed=5, **changes(family, layers=4))
+    found, tokens = Checkpoint.open(folder), ids(BEFORE + ROWS)
     wrong_one = replace(found.config, recipe=change(found.config.recipe))
-    if unsupported(found.config) or unsupported(wrong_one):
-        return
+    if reason := unsupported(found.config) or unsupported(wrong_one):
+        pytest.skip(reason)
     changed = replace(found, config=wrong_one)
     model = DeviceDecoder(wrong_one, load(changed, None, DEVICE, torch.float32), CONTEXT, DEVICE, torch.float32)
-    theirs = reference(folder, tokens)
-    torch.testing.assert_close(run(decoder(folder), tokens, 0), theirs, atol=SLACK, rtol=SLACK)
-    assert (run(model, tokens, 0) - theirs).abs().max() > 5 * SLACK
+    theirs = reference(folder, tokens)[BEFORE:]
+
+    def last(model: DeviceDecoder) -> Tensor:
+        run(model, tokens[:BEFORE], 0)
+        return run(model, tokens[BEFORE:], BEFORE)
+
+    torch.testing.assert_close(last(decoder(folder)), theirs, atol=SLACK, rtol=SLACK)
+    assert (last(model) - theirs).abs().max() > 5 * SLACK
 
 
 def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
@@ -163,3 +174,20 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
     many = replace(mixed, recipe=replace(mixed.recipe, layers=(*(first,) * 6, other, last)))
     rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
     assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]
+
+
+@pytest.mark.parametrize(("family", "forms"), [("gemma4", 2), ("ministral3", 1)])
+def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: Path) -> None:
+    """To the byte, but for the numbers of rows and ones that layers share; a rehearsal has a layer of each form."""
+    needed = max(one.layers for one in STRATEGIES.values())
+    kinds = {"layer_types": [*["sliding_attention"] * (needed + 2), "full_attention"]} if forms > 1 else {}
+    deep = changes(family) | kinds | {"num_hidden_layers": needed + 3}
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **deep))
+    config, weights = opened.config, load(opened, None, DEVICE, torch.float16)
+    model = DeviceDecoder(config, weights, CONTEXT, DEVICE, torch.float16)
+    planned = plan(Model(config, "cuda"), None, CONTEXT, processors(DEVICE)).need("cuda")
+    ones = [norm for layer in config.recipe.layers for norm in layer.norms if not norm.name]
+    shared = 4 * (sum(norm.size for norm in ones) - sum(norm.size for norm in set(ones)))
+    taken = model.memory() - model.buffers.offsets.nbytes + GPU_RUNTIME + verifying(config)
+    assert planned.total == taken + shared
+    assert len(blank(model).config.recipe.layers) == needed + forms - 1

@@ -142,8 +142,8 @@ def test_the_draft_is_counted(tiny: Tiny) -> None:
     ("changes", "words"),
     [
         (
-            {"hidden_size": 16, "head_dim": 512, "num_attention_heads": 4},
-            "attention heads of 512 values: the GPU kernels take 256",
+            {"hidden_size": 16, "head_dim": 1024, "num_attention_heads": 4},
+            "attention heads of 1024 values: the GPU kernels take 512",
         ),
         (
             {"num_attention_heads": 32, "head_dim": 2, "num_key_value_heads": 1},
@@ -193,9 +193,14 @@ UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
         lambda c: replace(c, recipe=replace(c.recipe, head=replace(c.recipe.head, outputs=(2**31,)))),
     ),
     ("rotary embeddings of a part of each head", of_mixer(rope=Rope(1e4, "default", 8, {}))),
-    ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-5))),
-    ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 16, 1e-6))),
-    ("unlike norms of queries and keys", of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 16, 1e-6))),
+    ("unlike norms of heads", of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-5))),
+    ("unlike norms of heads", of_mixer(query_norm=Norm("q", 16, 1e-6))),
+    ("unlike norms of heads", of_mixer(value_norm=Norm("", 32, 1e-6))),
+    (
+        "unlike norms of heads",
+        of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-6), value_norm=Norm("", 16, 1e-5)),
+    ),
+    ("unlike norms of heads", of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 16, 1e-6))),
 ]
 
 
@@ -211,6 +216,10 @@ def test_what_the_kernels_do_not_take_is_told_by_its_feature(
     [
         of_mixer(window=7),
         of_mixer(rope=None, scale=0.3),
+        of_mixer(value_norm=Norm("", 16, 1e-6)),
+        of_mixer(temper=(0.1, 8.0)),
+        of_last(lambda layer: replace(layer, scalar="s")),
+        lambda c: replace(c, recipe=replace(c.recipe, cap=3.0)),
         of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 64, 1e-6)),
         of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-6)),
         of_feed(activation="gelu_tanh"),

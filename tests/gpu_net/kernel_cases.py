@@ -12,6 +12,7 @@ from tests.kernels import (
     test_activation,
     test_attention,
     test_growth,
+    test_rope,
     test_rowwise,
     test_trees,
     test_verify,
@@ -55,12 +56,14 @@ def normed() -> None:
     test_rowwise.TestNorm().test_is_llamas(1000, 5, FLOAT)
     for before in (False, True):
         test_rowwise.TestNorm().test_a_norm_and_a_factor_of_what_is_added(True, 0.22, before, FLOAT)
+    test_rowwise.TestNorm().test_a_factor_at_the_end_of_a_layer(True, True, FLOAT)
 
 
 def rotated() -> None:
     for dim, together, heads, kv in ((80, False, 4, 2), (8, True, 18, 6)):
-        test_rowwise.TestRope().test_is_transformers(dim, True, together, heads, kv, FLOAT)
-    test_rowwise.TestRope().test_nothing_is_written_beyond_the_cache(HALF)
+        test_rope.TestRope().test_is_transformers(dim, True, together, heads, kv, FLOAT)
+    test_rope.TestRope().test_norms_of_values_and_factors_on_queries(80, True, False, FLOAT)
+    test_rope.TestRope().test_nothing_is_written_beyond_the_cache(HALF)
 
 
 CASES: dict[str, Callable[[], None]] = {
@@ -73,6 +76,7 @@ CASES: dict[str, Callable[[], None]] = {
     "tree": lambda: test_attention.test_a_tree_is_torchs(7, 16, 250, 7, HALF),
     "chain in a window": lambda: test_windows.test_a_chain_is_torchs(3, 80, 254, 18, 7, FLOAT),
     "tree in a window": lambda: test_windows.test_a_tree_is_torchs(7, 16, 250, 7, 64, HALF),
+    "heads of 512": lambda: test_attention.test_a_chain_is_torchs(2, 512, 250, 5, HALF),
     "heads of 256": lambda: test_attention.test_a_chain_is_torchs(2, 256, 250, 5, HALF),
     "nf4": lambda: product("nf4 64", 130, 192),
     "nf4 nested": lambda: product("nf4 nested 32", 130, 192),

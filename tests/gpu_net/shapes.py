@@ -54,11 +54,13 @@ def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Qua
     def norm(one: Norm) -> torch.Tensor:
         return torch.empty(one.size, device=device)
 
+    def vector(_: str, size: int) -> torch.Tensor:
+        return torch.empty(size, device=device)
+
     embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None
-    return ModelWeights.of(
-        c.recipe, embed, product, norm, quantised(c.vocab, c.hidden, head, device) if own_head else embed
-    )
+    of_head = quantised(c.vocab, c.hidden, head, device) if own_head else embed
+    return ModelWeights.of(c.recipe, embed, product, norm, vector, of_head)
 
 
 def pair(shapes: Shapes, context: int, device: torch.device, quant: Quant | None = "nf4") -> Runner:

@@ -59,6 +59,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("dense", Mutation(products._store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("norm", Mutation(norm._add_rms_norm, "other", "tl.load(residual"), {REFERENCE}),
     ("rope", Mutation(rope._rope_and_write, "mask", "tl.store(place"), {SANITISER, REFERENCE}),
+    ("rope", Mutation(rope._rope_and_write, "mask", "tl.load(value_norm"), {SANITISER}),
     ("silu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("gelu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),

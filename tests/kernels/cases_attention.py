@@ -36,6 +36,7 @@ def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False
         num_warps=4,
         num_stages=2,
         weights=2 * workspace.keys_at_once(dim) * dim,
+        options={"maxnreg": workspace.registers(dim)},
     )
 
 
@@ -71,6 +72,10 @@ CASES = [
     _partial("tree, 256 a head, window", 2, 256, tree=True, windowed=True),
     _partial("chain, 128 a head, window", 4, 128, tree=False, windowed=True),
     _partial("tree, 128 a head, window", 4, 128, tree=True, windowed=True),
+    _partial("chain, 512 a head", 8, 512, tree=False),
+    _partial("tree, 512 a head", 8, 512, tree=True),
+    _partial("chain, 512 a head, window", 8, 512, tree=False, windowed=True),
+    _partial("tree, 512 a head, window", 8, 512, tree=True, windowed=True),
     _combine("combine a chain", 128, tree=False),
     _combine("combine a tree", 128, tree=True),
     _combine("combine a chain, window", 128, tree=False, windowed=True),
@@ -79,4 +84,8 @@ CASES = [
     _combine("combine a tree, 256 a head", 256, tree=True),
     _combine("combine a chain, 256 a head, window", 256, tree=False, windowed=True),
     _combine("combine a tree, 256 a head, window", 256, tree=True, windowed=True),
+    _combine("combine a chain, 512 a head", 512, tree=False),
+    _combine("combine a tree, 512 a head", 512, tree=True),
+    _combine("combine a chain, 512 a head, window", 512, tree=False, windowed=True),
+    _combine("combine a tree, 512 a head, window", 512, tree=True, windowed=True),
 ]

@@ -39,6 +39,8 @@ CASES = [
                 "weight": "constexpr" if after else "*bf16",
                 "out": "*bf16",
                 "skip": "*i32" if splits else "constexpr",
+                "scalar": "*fp32" if scalar else "constexpr",
+                "earlier": "*i32" if scalar else "constexpr",
                 "stride_split": "i32",
                 "hidden": "i32",
                 "after_eps": "fp32" if after else "constexpr",
@@ -50,19 +52,22 @@ CASES = [
             constants={"SPLITS": splits, "COLUMNS": columns}
             | ({} if splits else {"partials": None, "skip": None})
             | ({"weight": None} if after else {"after": None, "after_eps": None})
-            | ({} if factor else {"factor": None}),
+            | ({} if factor else {"factor": None})
+            | ({} if scalar else {"scalar": None, "earlier": None}),
             aligned=(
                 *("residual", "out", "stride_split", "hidden", "after" if after else "weight"),
                 *(("partials", "skip") if splits else ()),
+                *(("scalar", "earlier") if scalar else ()),
             ),
             num_warps=norm.warps(columns),
         )
-        for name, columns, splits, after, factor in (
-            ("norm", HIDDEN, SPLITS, False, False),
-            ("norm without partials", HIDDEN, 0, False, False),
-            ("norm, widest", WIDEST, SPLITS, False, False),
-            ("norm, scaled", HIDDEN, SPLITS, False, True),
-            ("norm of what is added", HIDDEN, SPLITS, True, False),
+        for name, columns, splits, after, factor, scalar in (
+            ("norm", HIDDEN, SPLITS, False, False, False),
+            ("norm without partials", HIDDEN, 0, False, False, False),
+            ("norm, widest", WIDEST, SPLITS, False, False, False),
+            ("norm, scaled", HIDDEN, SPLITS, False, True, False),
+            ("norm of what is added", HIDDEN, SPLITS, True, False, False),
+            ("norm of what is added, and a factor at the end", HIDDEN, SPLITS, True, False, True),
         )
     ),
     *(
@@ -73,8 +78,10 @@ CASES = [
                 "partials": "*fp32",
                 "query_norm": "*bf16" if normed else "constexpr",
                 "key_norm": "*bf16" if normed else "constexpr",
+                "value_norm": "*fp32" if of_values else "constexpr",
                 "cos": "*fp32",
                 "sin": "*fp32",
+                "temper": "*fp32" if tempered else "constexpr",
                 "start": "*i32",
                 "offsets": "*i32",
                 "query": "*bf16",
@@ -99,18 +106,25 @@ CASES = [
                 "TOGETHER": together,
                 "CHUNK": rope.CHUNK,
             }
-            | ({} if normed else {"query_norm": None, "key_norm": None}),
+            | ({} if normed else {"query_norm": None, "key_norm": None})
+            | ({} if of_values else {"value_norm": None})
+            | ({} if tempered else {"temper": None}),
             aligned=(
                 *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip", "stride_split"),
                 *(("query_norm", "key_norm") if normed else ()),
+                *(("value_norm",) if of_values else ()),
+                *(("temper",) if tempered else ()),
             ),
             num_warps=rope.warps(together),
         )
-        for name, dim, normed, together in (
-            ("rope, head norms", 128, True, False),
-            ("rope, 256 a head", 256, True, False),
-            ("rope, 80 a head", 80, False, False),
-            ("rope, a norm of all heads", 128, True, True),
+        for name, dim, normed, together, of_values, tempered in (
+            ("rope, head norms", 128, True, False, False, False),
+            ("rope, 256 a head", 256, True, False, False, False),
+            ("rope, 80 a head", 80, False, False, False, False),
+            ("rope, a norm of all heads", 128, True, True, False, False),
+            ("rope, norms of values", 256, True, False, True, False),
+            ("rope, norms of values, 512 a head", 512, True, False, True, False),
+            ("rope, queries that grow", 128, False, False, False, True),
         )
     ),
     *(

@@ -109,6 +109,7 @@ def random_tree(nodes: int, seed: int) -> tuple[list[int], list[list[int]]]:
         (3, 64, 250, 16),
         (4, 80, 255, 2),
         (5, 96, 250, 16),
+        (2, 512, 250, 5),
         (7, 128, 511, 2),
         (8, 16, 519, 5),
     ],
@@ -122,7 +123,8 @@ def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, dtype: t
 
 
 @pytest.mark.parametrize(
-    ("group", "dim", "start", "rows"), [(7, 16, 0, 7), (4, 80, 240, 20), (3, 64, SPLIT, 5), (1, 8, 500, 33)]
+    ("group", "dim", "start", "rows"),
+    [(7, 16, 0, 7), (4, 80, 240, 20), (3, 64, SPLIT, 5), (1, 8, 500, 33), (2, 512, 250, 6)],
 )
 def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, dtype: torch.dtype) -> None:
     step = Step(dtype, group, dim)
@@ -156,7 +158,13 @@ def step_scaled(step: Step, factor: float) -> Step:
 @pytest.mark.cpu
 @pytest.mark.parametrize(
     ("group", "dim", "start", "counts"),
-    [(1, 8, 230, (33, 64)), (3, 80, 248, (2, 5, 16)), (4, 64, 500, range(1, 17)), (8, 16, 511, (2, 5, 17))],
+    [
+        (1, 8, 230, (33, 64)),
+        (3, 80, 248, (2, 5, 16)),
+        (4, 64, 500, range(1, 17)),
+        (8, 16, 511, (2, 5, 17)),
+        (2, 512, 250, (3, 9)),
+    ],
 )
 def test_rows_of_a_chain_are_alone(group: int, dim: int, start: int, counts: Sequence[int], dtype: torch.dtype) -> None:
     step = Step(dtype, group, dim, kv=1)
@@ -168,7 +176,8 @@ def test_rows_of_a_chain_are_alone(group: int, dim: int, start: int, counts: Seq
 
 @pytest.mark.cpu
 @pytest.mark.parametrize(
-    ("group", "dim", "start", "rows"), [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17)]
+    ("group", "dim", "start", "rows"),
+    [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17), (8, 512, 250, 7)],
 )
 def test_a_node_of_a_tree_is_the_end_of_its_path(
     group: int, dim: int, start: int, rows: int, dtype: torch.dtype
@@ -240,8 +249,8 @@ def test_rows_that_pad_a_step_beyond_the_cache(as_tree: bool, dtype: torch.dtype
 
 
 def test_what_does_not_fit_is_said() -> None:
-    with pytest.raises(ModelError, match=r"512 wide.*256 at most.*CPU"):
-        workspace(1, 8, 512, 1024, DEVICE)
+    with pytest.raises(ModelError, match=r"1024 wide.*512 at most.*CPU"):
+        workspace(1, 8, 1024, 1024, DEVICE)
     step = Step(DTYPES[0], 17, 8, kv=1)
     with pytest.raises(ModelError, match=r"17 query heads.*16 at most.*CPU"):
         step.run(0, 1)

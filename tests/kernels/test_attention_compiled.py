@@ -14,10 +14,14 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "chain, 80 a head": (128, 38_912, 4.8, 768, 9),
         "chain, 256 a head": (160, 41_984, 2.8, 864, 9),
         "tree, 256 a head": (216, 41_984, 3.6, 1024, 10),
+        "chain, 512 a head": (176, 49_664, 3.6, 1280, 9),
+        "tree, 512 a head": (192, 49_664, 4.8, 1440, 10),
         "combine a chain": (88, 0, 0.0, 0, 0),
         "combine a tree": (88, 0, 0.0, 0, 0),
         "combine a chain, 256 a head": (120, 0, 0.0, 0, 0),
         "combine a tree, 256 a head": (120, 0, 0.0, 0, 0),
+        "combine a chain, 512 a head": (128, 0, 0.0, 0, 0),
+        "combine a tree, 512 a head": (128, 0, 0.0, 0, 0),
     }
     # A window takes no more, but for a tree's registers on sm_80.
     ceilings |= {f"{name}, window": ceilings[name] for name in ceilings if "80 a head" not in name}
@@ -38,6 +42,8 @@ PAIRS = [
         ("chain, 256 a head", "tree, 256 a head"),
         ("combine a chain", "combine a tree"),
         ("combine a chain, 256 a head", "combine a tree, 256 a head"),
+        ("chain, 512 a head", "tree, 512 a head"),
+        ("combine a chain, 512 a head", "combine a tree, 512 a head"),
     )
     for other in (tree, f"{chain}, window", f"{tree}, window")
 ]

@@ -26,7 +26,7 @@ from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.rope import tables
+from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Matrix, Norm
 
 ALIGNED = 4
@@ -74,16 +74,20 @@ class PendingSum(NamedTuple):
     """A sub-layer's output, added to the residual stream by the next kernel that reads the stream.
 
     Attributes:
-        partials: float32 [splits, PASS_ROWS, hidden], the sums of its last product.
+        partials: float32 [splits, PASS_ROWS, hidden], the sums of its last product; None adds nothing.
         after: norm of the output, if any.
         factor: scale of the output.
         skip: int32 [1]; non-zero adds nothing.
+        scalar: float32 [1], factor on the stream after the addition, at the end of a layer that has one.
+        earlier: int32 [1]; where it and `skip` are set, `scalar` is left out.
     """
 
-    partials: Tensor
+    partials: Tensor | None
     after: Norm | None
     factor: float
     skip: Tensor | None
+    scalar: Tensor | None = None
+    earlier: Tensor | None = None
 
 
 class DeviceDecoder:
@@ -111,6 +115,8 @@ class DeviceDecoder:
         turns = {(layer.mixer.rope, layer.mixer.head_dim) for layer in layers}
         self._turns = {turn: [t.to(device) for t in tables(*turn, self.capacity)] for turn in turns}
         """cos and sin of each rope, by head width."""
+        factors = {mixer.temper: tempers(mixer, self.capacity) for mixer in (layer.mixer for layer in layers)}
+        self._tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
         norm, scale = config.recipe.norm, config.recipe.logit_scale
         # Only the head reads the output of the last norm.
         self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
@@ -144,11 +150,13 @@ class DeviceDecoder:
             if states is not None:
                 states.put(index, b.residual, start, rows)
             self._multiply(b.x, mixer.qkv, own.qkv, rows, no_mixer)
-            (query_norm, eps), (key_norm, _) = self._norm(mixer.query_norm), self._norm(mixer.key_norm)
+            of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
+            (query_norm, eps), (key_norm, _), (value_norm, of_values) = map(self._norm, of_heads)
             cos, sin = self._turns[mixer.rope, mixer.head_dim]
             rope_and_write(
-                own.qkv, query_norm, key_norm, eps, cos, sin, start, offsets, own.query, keys, values, rows, no_mixer
-            )
+                own.qkv, query_norm, key_norm, eps or of_values, cos, sin, start, offsets, own.query, keys, values,
+                rows, no_mixer, value_norm, self._tempers.get(mixer.temper),
+            )  # fmt: skip
             window = mixer.window if mixer.window < self.context else 0
             attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale, window)
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
@@ -158,17 +166,18 @@ class DeviceDecoder:
             assert activation != "clamped_swiglu"  # refused by `gpu_need`
             gate_mul(own.gate_up, own.act, rows, no_feed, activation)
             self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
-            added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed)
+            at_end = (self.weights.vectors[layer.scalar], no_mixer) if layer.scalar else (None, None)
+            added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed, *at_end)
         self._take(added, recipe.norm, rows)
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
 
     def _take(self, added: PendingSum | None, norm: Norm | None, rows: int) -> None:
         """Add to the residual stream, and write its norm to `buffers.x`."""
-        partials, after, factor, skip = added or (None, None, 1.0, None)
+        partials, after, factor, skip, scalar, earlier = added or PendingSum(None, None, 1.0, None)
         weight, eps = self._norm(norm)
         x, of_added = self.buffers.x, None if after is None else (self._norms[after], after.eps)
-        add_rms_norm(self.buffers.residual, partials, weight, eps, x, rows, skip, of_added, factor)
+        add_rms_norm(self.buffers.residual, partials, weight, eps, x, rows, skip, of_added, factor, scalar, earlier)
 
     def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
         """Weight and eps of a norm."""
@@ -190,6 +199,8 @@ class DeviceDecoder:
         multiply(self.buffers.x[first:], self.weights.head, None, partials, rows)
         for part in partials[1:]:
             partials[0, :rows].add_(part[:rows])
+        if cap := self.config.recipe.cap:
+            partials[0, :rows].div_(cap).tanh_().mul_(cap)
         whole, tokens = self.buffers.whole, self.weights.tokens
         if whole is None or tokens is None:
             return partials[0]
@@ -202,7 +213,8 @@ class DeviceDecoder:
 
     def memory(self) -> int:
         """Bytes of weights, cache, recorded hidden states, tables and buffers on the device."""
-        tensors = (*self.caches.values(), *(table for pair in self._turns.values() for table in pair))
+        turns = (table for pair in self._turns.values() for table in pair)
+        tensors = (*self.caches.values(), *turns, *self._tempers.values())
         return (
             held_bytes(self.weights)
             + self.buffers.memory()

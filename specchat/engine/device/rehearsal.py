@@ -40,6 +40,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
         head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
         lambda matrix: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
         lambda norm: empty(weights.norms[norm]),
+        lambda name, _: empty(weights.vectors[name]),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
     )
@@ -80,7 +81,9 @@ def _unnamed(part: object) -> object:
     """Fields of a part of a recipe without names of tensors, and without options that fill tables of one shape."""
     if not is_dataclass(part):
         return part
-    return tuple(_unnamed(getattr(part, f.name)) for f in fields(part) if f.name not in ("name", "names", "options"))
+    of_one_shape, optional = ("name", "names", "options"), ("scalar", "sinks")
+    named = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in of_one_shape}
+    return tuple(bool(value) if name in optional else _unnamed(value) for name, value in named.items())
 
 
 def _form(weight: Weight) -> tuple[object, ...]:

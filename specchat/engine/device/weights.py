@@ -15,6 +15,11 @@ from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
 
+Read = Callable[[str, int, int], Weight]
+"""(name without ".weight", outputs, inputs) -> the matrix in the checkpoint's format."""
+ReadVector = Callable[[str, int], Tensor]
+"""(whole name, size) -> the tensor."""
+
 
 class Product(NamedTuple):
     """A matrix and its bias, float32 [outputs]."""
@@ -30,7 +35,8 @@ class ModelWeights:
     Attributes:
         embed: embeddings, in the compute dtype.
         products: matrices of the layers.
-        norms: all norms including the last one, float32.
+        norms: all norms including the last one, float32; ones where a norm has no weight.
+        vectors: the other tensors of the layers, by name, float32 (`recipe.Layer.vectors`).
         head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
         tokens: int64 [rows of the head], the token of each row; None if row i is token i.
     """
@@ -38,6 +44,7 @@ class ModelWeights:
     embed: Tensor
     products: dict[Matrix, Product]
     norms: dict[Norm, Tensor]
+    vectors: dict[str, Tensor]
     head: Weight
     tokens: Tensor | None = None
 
@@ -48,18 +55,15 @@ class ModelWeights:
         embed: Tensor,
         product: Callable[[Matrix], Product],
         norm: Callable[[Norm], Tensor],
+        vector: ReadVector,
         head: Weight,
         tokens: Tensor | None = None,
     ) -> "ModelWeights":
-        """Build weights, whose products and norms are read one by one, in the order of the layers."""
+        """Build weights, whose products, norms and vectors are read one by one, in the order of the layers."""
         norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm)
         products = {matrix: product(matrix) for matrix in recipe.matrices}
-        return cls(embed, products, {one: norm(one) for one in norms}, head, tokens)
-
-
-Read = Callable[[str, int, int], Weight]
-"""(name without ".weight", outputs, inputs) -> the matrix in the checkpoint's format."""
-ReadVector = Callable[[str, int], Tensor]
+        vectors = {name: vector(name, size) for layer in recipe.layers for name, size in layer.vectors.items()}
+        return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens)
 
 
 def load(
@@ -122,8 +126,13 @@ def _assemble(
             raise TypeError(f"{name} is quantised; embeddings and heads are not")
         return (weight if rows is None else weight[rows]).to(device, dtype)
 
+    def placed(name: str, size: int) -> Tensor:
+        return vector(name, size).to(device, torch.float32)
+
     def norm(one: Norm) -> Tensor:
-        weight = vector(f"{one.name}.weight", one.size).to(device, torch.float32)
+        if not one.name:
+            return torch.ones(one.size, device=device)
+        weight = placed(f"{one.name}.weight", one.size)
         return weight + 1 if one.plus_one else weight
 
     def product(matrix: Matrix) -> Product:
@@ -141,6 +150,7 @@ def _assemble(
         embed,
         product,
         norm,
+        placed,
         head if of_head is None else quantise(head, of_head),
         None if tokens is None else tokens.to(device),
     )
@@ -158,7 +168,7 @@ def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBi
 
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once."""
-    tensors: list[Tensor | None] = [weights.embed, weights.tokens, *weights.norms.values()]
+    tensors: list[Tensor | None] = [weights.embed, weights.tokens, *weights.norms.values(), *weights.vectors.values()]
     if weights.head is not weights.embed:
         tensors += _tensors(weights.head)
     for product in weights.products.values():

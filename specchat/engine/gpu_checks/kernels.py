@@ -56,6 +56,7 @@ def all_kernels(notes: Notes) -> None:
         product(notes, quant)
     attend(notes)
     attend(notes, dim=256, window=WINDOW)
+    attend(notes, dim=512)
     verdicts(notes)
     drafts.sampled(notes)
     drafts.grown(notes)
@@ -71,8 +72,11 @@ def rowwise(notes: Notes) -> None:
     embed(tokens, table, residual, rows)
     notes.within("embed", place.largest(residual - reference_embed(tokens, table)), 0.0)
     partials, weight = place.random(3, rows, hidden, seed=1), place.random(hidden, seed=2)
+    out, state, scalar = torch.empty(rows, hidden, device=device, dtype=dtype), residual.clone(), weight[:1]
+    truth, _ = reference_add_rms_norm(residual.double(), partials.double(), None, EPS, scalar=scalar)
+    add_rms_norm(state, partials, None, EPS, out, rows, None, scalar=scalar)
+    notes.within("factor at the end of a layer", _relative(state, truth), ROUNDING[torch.float32])
     truth = reference_add_rms_norm(residual.double(), partials.double(), weight.double(), EPS)[1]
-    out = torch.empty(rows, hidden, device=device, dtype=dtype)
     add_rms_norm(residual, partials, weight, EPS, out, rows, None)
     notes.within("norm", _relative(out, truth), allowed)
     act = torch.empty(rows, hidden // 2, device=device, dtype=dtype)
@@ -93,11 +97,14 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
     keys, values = torch.zeros(2, kv, 16, dim, device=device, dtype=dtype)
     first = torch.tensor([start], dtype=torch.int32, device=device)
     offsets = torch.arange(rows, dtype=torch.int32, device=device)
-    rope_and_write(partials, *norms, EPS, cos, sin, first, offsets, query, keys, values, rows, None)
-    truth = reference_rope(partials, *norms, EPS, cos, sin, start + offsets, heads, kv)
-    made = (query, keys[:, start : start + rows].transpose(0, 1), values[:, start : start + rows].transpose(0, 1))
-    for name, ours, theirs in zip(("rotated queries", "rotated keys", "values"), made, truth, strict=True):
-        notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
+    plain, further = ("rotated queries", "rotated keys", "values"), ("queries that grow", "their keys", "normed values")
+    of_values, temper = place.random(dim, seed=6), 1 + torch.arange(16, device=device) / 7
+    for names, more in ((plain, ()), (further, (of_values, temper))):
+        rope_and_write(partials, *norms, EPS, cos, sin, first, offsets, query, keys, values, rows, None, *more)
+        truth = reference_rope(partials, *norms, EPS, cos, sin, start + offsets, heads, kv, *more)
+        made = (query, *(entries[:, start : start + rows].transpose(0, 1) for entries in (keys, values)))
+        for name, ours, theirs in zip(names, made, truth, strict=True):
+            notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
 
 
 def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels import paths
-from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded
+from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
 
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
@@ -255,6 +255,7 @@ def attend(
         SPLIT=workspace.split,
         num_warps=4,
         num_stages=2,
+        maxnreg=registers(dim),
         enable_fp_fusion=True,
     )
     _combine[(rows, heads)](

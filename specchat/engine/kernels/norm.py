@@ -17,6 +17,8 @@ def _add_rms_norm(
     weight: tl.tensor,
     out: tl.tensor,
     skip: tl.tensor,
+    scalar: tl.tensor,
+    earlier: tl.tensor,
     stride_split: tl.tensor,
     hidden: tl.tensor,
     after_eps: tl.tensor,
@@ -49,7 +51,13 @@ def _add_rms_norm(
                     added = added * factor
                 added += x
             x = added
+            if scalar is not None:
+                x = x * tl.load(scalar)
             tl.store(residual + row * hidden + column, x, mask=inside)
+        elif scalar is not None and skip is not None:  # noqa: SIM102
+            if tl.load(earlier) == 0:
+                x = x * tl.load(scalar)
+                tl.store(residual + row * hidden + column, x, mask=inside)
     if weight is not None:
         x = _normed(x, weight + column, inside, hidden, eps)
     tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
@@ -72,8 +80,12 @@ def add_rms_norm(
     skip: Tensor | None,
     after: tuple[Tensor, float] | None = None,
     factor: float = 1.0,
+    scalar: Tensor | None = None,
+    earlier: Tensor | None = None,
 ) -> None:
     """Compute residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
+
+    At the end of a layer the residual stream may then be multiplied by a `scalar`.
 
     RMSNorm(x) = x * rsqrt(mean(x^2) + eps) * weight, in float32 (Zhang and Sennrich 2019).
 
@@ -84,6 +96,9 @@ def add_rms_norm(
         out: compute dtype [R, H], written.
         skip: int32 [1]; non-zero marks stale partial sums: only the norm is computed.
         after: weight and eps of a norm of the summed product, before factor and addition.
+        scalar: float32 [1], factor on the residual stream after the addition.
+        earlier: int32 [1], given with `skip` and `scalar`: the flag of the layer's first half. With both flags set
+            `scalar` is left out too.
 
     Raises:
         ModelError: H is over WIDEST.
@@ -100,6 +115,8 @@ def add_rms_norm(
         weight,
         out,
         skip,
+        scalar,
+        earlier,
         stride,
         hidden,
         after and after[1],
@@ -125,6 +142,7 @@ def reference_add_rms_norm(
     eps: float,
     after: tuple[Tensor, float] | None = None,
     factor: float = 1.0,
+    scalar: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
 
@@ -134,4 +152,6 @@ def reference_add_rms_norm(
     if partials is not None:
         added = partials.to(residual).sum(0)
         residual = residual + factor * (added if after is None else normed(added, *after))
+    if scalar is not None:
+        residual = residual * scalar.to(residual)
     return residual, residual if weight is None else normed(residual, weight, eps)

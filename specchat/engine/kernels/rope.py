@@ -14,8 +14,10 @@ def _rope_and_write(
     partials: tl.tensor,
     query_norm: tl.tensor,
     key_norm: tl.tensor,
+    value_norm: tl.tensor,
     cos: tl.tensor,
     sin: tl.tensor,
+    temper: tl.tensor,
     start: tl.tensor,
     offsets: tl.tensor,
     query: tl.tensor,
@@ -47,6 +49,9 @@ def _rope_and_write(
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
     written = inside & (slot < capacity)
     if head >= heads + kv_heads:
+        if value_norm is not None:
+            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+            x = x * scale * tl.load(value_norm + d, mask=inside, other=0.0).to(tl.float32)
         place = values + ((head - heads - kv_heads).to(tl.int64) * capacity + slot) * DIM + d
         tl.store(place, x.to(values.dtype.element_ty), mask=written)
     else:
@@ -75,6 +80,8 @@ def _rope_and_write(
         y = x * tl.load(cos + angle * DIM + d, mask=known, other=0.0)
         y += swapped * tl.load(sin + angle * DIM + d, mask=known, other=0.0)
         if head < heads:
+            if temper is not None:
+                y = y * tl.load(temper + angle, mask=angle < capacity, other=0.0)
             tl.store(query + (row * heads + head) * DIM + d, y.to(query.dtype.element_ty), mask=inside)
         else:
             place = keys + ((head - heads).to(tl.int64) * capacity + slot) * DIM + d
@@ -105,6 +112,8 @@ def rope_and_write(
     values: Tensor,
     rows: int,
     skip: Tensor | None,
+    value_norm: Tensor | None = None,
+    temper: Tensor | None = None,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -120,6 +129,8 @@ def rope_and_write(
         query: compute dtype [R, heads, D], written.
         keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1.
         skip: int32 [1]; non-zero skips the kernel.
+        value_norm: any float dtype [D], RMS norm of each value head.
+        temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
     """
     kv_heads, capacity, dim = keys.shape
     heads = query.shape[1]
@@ -128,8 +139,10 @@ def rope_and_write(
         partials,
         query_norm,
         key_norm,
+        value_norm,
         cos,
         sin,
+        temper,
         start,
         offsets,
         query,
@@ -166,6 +179,8 @@ def reference_rope(
     positions: Tensor,
     heads: int,
     kv_heads: int,
+    value_norm: Tensor | None = None,
+    temper: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries [rows, heads, D] and keys [rows, kv, D], and values [rows, kv, D], in float64."""
     dim = cos.shape[1]
@@ -178,6 +193,10 @@ def reference_rope(
             * weight.double().view(-1, dim)
             for y, weight in ((query, query_norm), (key, key_norm))
         )  # fmt: skip
+    if value_norm is not None:
+        value = value * torch.rsqrt(value.square().mean(-1, keepdim=True) + eps) * value_norm.double()
     c, s = cos[positions.long(), None].double(), sin[positions.long(), None].double()
     rotated_query, rotated_key = (y * c + y.roll(dim // 2, -1) * s for y in (query, key))
+    if temper is not None:
+        rotated_query = rotated_query * temper[positions.long(), None, None].double()
     return rotated_query, rotated_key, value

@@ -13,6 +13,8 @@ KEYS = 64
 """Keys of one pass of attention's inner loop at most."""
 NUMBERS = 8192
 """Numbers of these keys at most, for there is little shared memory."""
+REGISTERS = 255
+"""All that a thread can have: shared memory leaves room for two programs a multiprocessor, however few they use."""
 
 
 @dataclass(frozen=True)
@@ -59,3 +61,11 @@ def padded(dim: int) -> int:
 def keys_at_once(dim: int) -> int:
     """Keys of one pass of attention's inner loop, for heads of `dim` values."""
     return min(KEYS, NUMBERS // padded(dim))
+
+
+def registers(dim: int) -> int | None:
+    """Registers that a thread of attention may have, for heads of `dim` values; None: what the assembler finds best.
+
+    Left to itself it stops at 128 for the widest heads, and spills.
+    """
+    return REGISTERS if padded(dim) > 256 else None

@@ -34,31 +34,31 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         if has > most:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
     if not all(map(_normed_alike, mixers)):
-        yield "unlike norms of queries and keys: not in the GPU kernels yet"
+        yield "unlike norms of heads: not in the GPU kernels yet"
     lacking = {
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "experts": any(isinstance(layer.feed, Experts) for layer in recipe.layers),
-        "queries that grow with their position": any(mixer.temper[0] for mixer in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
-        "norms of values": any(mixer.value_norm for mixer in mixers),
-        "a factor at the end of layers": any(layer.scalar for layer in recipe.layers),
-        "a cap on logits": recipe.cap,
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
 
 
 def _normed_alike(mixer: Attention) -> bool:
-    """True if queries and keys have no norms, norms of each head, or norms of all heads, with one eps."""
-    query, key = mixer.query_norm, mixer.key_norm
+    """True if queries and keys have no norms, norms of each head, or norms of all heads, with one eps.
+
+    Values may have a norm of each head with the same eps.
+    """
+    query, key, value, size = mixer.query_norm, mixer.key_norm, mixer.value_norm, mixer.head_dim
+    if len({norm.eps for norm in (query, key, value) if norm}) > 1 or (value and value.size != size):
+        return False
     if query is None or key is None:
         return query is key
-    sizes = (mixer.head_dim, mixer.head_dim), (mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim)
-    return query.eps == key.eps and (query.size, key.size) in sizes
+    return (query.size, key.size) in ((size, size), (mixer.heads * size, mixer.kv_heads * size))
 
 
 def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:
-    """Bytes of the outputs of a pass, as in `device.buffers`, and of the rope tables.
+    """Bytes of the outputs of a pass, as in `device.buffers`, and of the tables by position.
 
     `head` has the rows of the draft vocabulary, if any; `bits` are those a value of each matrix, including the head;
     the cache has `capacity` positions.
@@ -82,7 +82,8 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     logits = 4 * shapes.VERIFY_ROWS * partials(head)
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
     turns = 8 * capacity * sum(width for _, width in {(m.rope, m.head_dim) for m in mixers})
-    return active + attention + logits + whole + turns
+    factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
+    return active + attention + logits + whole + turns + factors
 
 
 def verifying(config: ModelConfig) -> int:

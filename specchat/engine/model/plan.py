@@ -230,7 +230,8 @@ def _kept(quant: Quant | None, matrix: Matrix) -> Quant | None:
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
     layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in c.recipe.forms)
-    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms))
+    vectors = sum(sum(layer.vectors.values()) for layer in c.recipe.layers)
+    norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms) + vectors)
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
     table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden

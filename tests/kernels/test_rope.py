@@ -1,0 +1,176 @@
+"""The rotation and its norms against transformers, row by row."""
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from specchat.bench.published import shaped
+from specchat.engine.kernels.rope import reference_rope, rope_and_write
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.rope import tables
+from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, EPS, ON_DEVICE, SET, TOLERANCE, random
+
+CAPACITY = 64
+
+
+@pytest.fixture(params=DTYPES, ids=str)
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    return request.param
+
+
+class Rotation:
+    """One call's buffers; the cache starts as NaN, so that every slot that is written shows."""
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        heads: int,
+        kv: int,
+        dim: int,
+        splits: int,
+        normed: bool,
+        together: bool = False,
+        further: bool = False,
+    ) -> None:
+        self.dtype, self.heads, self.kv, self.dim = dtype, heads, kv, dim
+        self.partials = random(splits, CAPACITY, (heads + 2 * kv) * dim)
+        sizes = (heads * dim, kv * dim) if together else (dim, dim)
+        of_query, of_key = (1 + random(size, seed=seed).to(dtype) / 4 for seed, size in enumerate(sizes))
+        self.norms = (of_query, of_key) if normed else (None, None)
+        self.further: tuple[Tensor, ...] = ()
+        """A norm of values, and factors on queries."""
+        if further:
+            self.further = 1 + random(dim, seed=7) / 4, 1 + torch.arange(CAPACITY, device=DEVICE) / 7
+        self.cos, self.sin = (
+            t.to(DEVICE) for t in tables(config(heads, kv, dim).recipe.layers[0].mixer.rope, dim, CAPACITY)
+        )
+
+    def run(
+        self, length: int, offsets: list[int], first: int = 0, skip: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows `first`, `first + 1`, ... of the product: one for each offset."""
+        rows = len(offsets)
+        query = torch.full((rows, self.heads, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
+        keys, values = torch.full((2, self.kv, CAPACITY, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
+        rope_and_write(
+            self.partials[:, first : first + rows].contiguous(),
+            *self.norms,
+            EPS,
+            self.cos,
+            self.sin,
+            torch.tensor([length], dtype=torch.int32, device=DEVICE),
+            torch.tensor(offsets, dtype=torch.int32, device=DEVICE),
+            query,
+            keys,
+            values,
+            rows,
+            skip,
+            *self.further,
+        )
+        return query, keys, values
+
+
+def config(heads: int, kv: int, dim: int) -> ModelConfig:
+    theta, sizes = 10000.0, (heads * dim, 64, 1, heads, kv, dim, 32, CAPACITY)
+    return shaped("llama", *sizes, theta, tied=True)
+
+
+class TestRope:
+    @pytest.mark.parametrize("dim", [8, 64, 80, 128, 256])
+    @pytest.mark.parametrize(
+        ("normed", "together", "heads", "kv"),
+        [(False, False, 4, 2), (True, False, 4, 2), (True, True, 4, 2), (True, True, 18, 6)],
+    )
+    def test_is_transformers(
+        self, dim: int, normed: bool, together: bool, heads: int, kv: int, dtype: torch.dtype
+    ) -> None:
+        length, offsets = 9, [0, 1, 1, 2, 2]
+        call = Rotation(dtype, heads, kv, dim, 3, normed, together)
+        query, keys, values = call.run(length, offsets, skip=CLEAR)
+        rows = len(offsets)
+        product = call.partials[:, :rows].double().sum(0).view(rows, -1, dim)
+        q, k, v = product.split((heads, kv, kv), 1)
+        if call.norms[0] is not None and call.norms[1] is not None:
+            q, k = (
+                torch.nn.functional.rms_norm(x.reshape(rows, -1, len(norm)), (len(norm),), norm.double(), EPS).view(
+                    x.shape
+                )
+                for x, norm in zip((q, k), call.norms, strict=True)
+            )
+        positions = torch.tensor(offsets, device=DEVICE) + length
+        angles = torch.outer(positions.double(), 10000.0 ** -(torch.arange(0, dim, 2, device=DEVICE).double() / dim))
+        angles = torch.cat((angles, angles), -1)
+        q, k = apply_rotary_pos_emb(q, k, angles.cos(), angles.sin(), unsqueeze_dim=1)
+        truth = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
+        written = slice(length, length + rows)
+        for ours, theirs in (
+            (query, q),
+            (keys[:, written].transpose(0, 1), k),
+            (values[:, written].transpose(0, 1), v),
+        ):
+            torch.testing.assert_close(ours.double(), theirs, rtol=truth, atol=3 * truth)
+        reference = reference_rope(call.partials[:, :rows], *call.norms, EPS, call.cos, call.sin, positions, heads, kv)
+        for ours, theirs in zip((q, k, v), reference, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+        for cache in (keys, values):
+            untouched = torch.ones(CAPACITY, dtype=torch.bool, device=DEVICE)
+            untouched[written] = False
+            assert cache[:, untouched].isnan().all(), "a slot outside the step was written"
+
+    @pytest.mark.parametrize("dim", [8, 80, 512])
+    @pytest.mark.parametrize(("normed", "together"), [(False, False), (True, False), (True, True)])
+    def test_norms_of_values_and_factors_on_queries(
+        self, dim: int, normed: bool, together: bool, dtype: torch.dtype
+    ) -> None:
+        """As Gemma 4 and Ministral 3 have them; queries and keys are else what they are without."""
+        heads, kv, length, offsets = 4, 2, 9, [0, 1, 1, 2, 2]
+        call = Rotation(dtype, heads, kv, dim, 3, normed, together, further=True)
+        plain = Rotation(torch.float32, heads, kv, dim, 3, normed, together)
+        plain.norms = call.norms
+        of_values, temper = call.further
+        written, positions = slice(length, length + 5), torch.tensor(offsets, device=DEVICE) + length
+        q, keys, values = (x.double() for x in plain.run(length, offsets))
+        v = torch.nn.functional.rms_norm(values[:, written].transpose(0, 1), (dim,), of_values.double(), EPS)
+        truth = q * temper[positions, None, None].double(), keys[:, written].transpose(0, 1), v
+        partials = call.partials[:, :5]
+        reference = reference_rope(
+            partials, *call.norms, EPS, call.cos, call.sin, positions, heads, kv, of_values, temper
+        )
+        query, keys, values = call.run(length, offsets, skip=CLEAR)
+        ours = query, keys[:, written].transpose(0, 1), values[:, written].transpose(0, 1)
+        slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
+        for made, theirs, by_reference in zip(ours, truth, reference, strict=True):
+            torch.testing.assert_close(made.double(), theirs, rtol=slack, atol=3 * slack)
+            torch.testing.assert_close(by_reference, theirs, rtol=1e-5, atol=1e-5)
+
+    def test_nothing_is_written_beyond_the_cache(self, dtype: torch.dtype) -> None:
+        _, keys, values = Rotation(dtype, 2, 2, 8, 1, False).run(CAPACITY - 2, [0, 1, 2, 3])
+        for cache in (keys, values):
+            assert not cache[:, -2:].isnan().any()
+            assert cache[:, :-2].isnan().all(), "a row beyond the end went into the next head's slots"
+
+    def test_skip(self, dtype: torch.dtype) -> None:
+        assert all(t.isnan().all() for t in Rotation(dtype, 2, 1, 8, 1, False).run(3, [0, 1], skip=SET))
+
+    @pytest.mark.parametrize(
+        ("heads", "kv", "dim", "normed", "together", "further"),
+        [
+            (2, 1, 8, True, False, False),
+            (1, 1, 80, False, False, True),
+            (3, 1, 8, True, True, False),
+            pytest.param(32, 8, 128, True, False, False, marks=ON_DEVICE),
+            pytest.param(32, 32, 128, True, True, False, marks=ON_DEVICE),
+            pytest.param(32, 4, 512, True, False, True, marks=ON_DEVICE),
+        ],
+    )
+    def test_rows_are_alone(
+        self, heads: int, kv: int, dim: int, normed: bool, together: bool, further: bool, dtype: torch.dtype
+    ) -> None:
+        call = Rotation(dtype, heads, kv, dim, 2, normed, together, further)
+        alone = [call.run(r, [0], r) for r in range(CAPACITY)]
+        for rows in COUNTS:
+            query, keys, values = call.run(0, list(range(rows)))
+            assert torch.equal(query, torch.cat([q for q, _, _ in alone[:rows]]))
+            assert torch.equal(keys[:, :rows], torch.cat([k[:, [r]] for r, (_, k, _) in enumerate(alone[:rows])], 1))
+            assert torch.equal(values[:, :rows], torch.cat([v[:, [r]] for r, (_, _, v) in enumerate(alone[:rows])], 1))
