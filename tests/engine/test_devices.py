@@ -178,10 +178,7 @@ def of_mixer(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
     return of_last(lambda layer: replace(layer, mixer=replace(layer.mixer, **changes)))
 
 
-def of_feed(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
-    return of_last(lambda layer: replace(layer, feed=replace(layer.feed, **changes)))
-
-
+HEADS = {"query_norm": Norm("q", 16, 1e-6), "key_norm": Norm("k", 16, 1e-6)}
 UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
     (
         "hidden states of 8256 values",
@@ -196,10 +193,7 @@ UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
     ("unlike norms of heads", of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-5))),
     ("unlike norms of heads", of_mixer(query_norm=Norm("q", 16, 1e-6))),
     ("unlike norms of heads", of_mixer(value_norm=Norm("", 32, 1e-6))),
-    (
-        "unlike norms of heads",
-        of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-6), value_norm=Norm("", 16, 1e-5)),
-    ),
+    ("unlike norms of heads", of_mixer(**HEADS, value_norm=Norm("", 16, 1e-5))),
     ("unlike norms of heads", of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 16, 1e-6))),
 ]
 
@@ -216,14 +210,11 @@ def test_what_the_kernels_do_not_take_is_told_by_its_feature(
     [
         of_mixer(window=7),
         of_mixer(rope=None, scale=0.3),
-        of_mixer(value_norm=Norm("", 16, 1e-6)),
-        of_mixer(temper=(0.1, 8.0)),
-        of_last(lambda layer: replace(layer, scalar="s")),
-        lambda c: replace(c, recipe=replace(c.recipe, cap=3.0)),
+        of_mixer(value_norm=Norm("", 16, 1e-6), temper=(0.1, 8.0)),
+        of_last(lambda layer: replace(layer, scalar="s", feed=replace(layer.feed, activation="gelu_tanh"))),
         of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 64, 1e-6)),
-        of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-6)),
-        of_feed(activation="gelu_tanh"),
-        lambda c: replace(c, recipe=replace(c.recipe, embed_scale=3.0, logit_scale=0.5)),
+        of_mixer(**HEADS),
+        lambda c: replace(c, recipe=replace(c.recipe, embed_scale=3.0, logit_scale=0.5, cap=3.0)),
     ],
 )
 def test_what_the_kernels_take(change: Callable[[ModelConfig], ModelConfig], tiny: Tiny) -> None:

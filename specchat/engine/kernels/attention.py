@@ -289,8 +289,7 @@ def reference_attend(
     window: int = 0,
 ) -> Tensor:
     """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
-    rows, heads, dim = query.shape
-    kv_heads = keys.shape[0]
+    (rows, heads, dim), kv_heads = query.shape, len(keys)
     outputs = []
     for row in range(rows):
         mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
