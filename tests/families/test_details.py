@@ -112,3 +112,10 @@ def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
     torch.testing.assert_close(logits(found, ids), theirs, atol=WITHIN, rtol=1e-4)
     changed = replace(found, config=replace(found.config, recipe=change(found.config.recipe)))
     assert (logits(changed, ids) - theirs).abs().max() > 20 * WITHIN
+
+
+def test_the_last_layer_of_gemma_4_sees_all(tmp_path: Path) -> None:
+    """As transformers has it, also where the file says something else."""
+    changes = FAMILIES["gemma4"] | {"layer_types": ["sliding_attention"] * 4}
+    folder, ids = checkpoint(tmp_path / "m", seed=5, **changes), tokens(40)
+    torch.testing.assert_close(logits(Checkpoint.open(folder), ids), reference(folder, ids), atol=WITHIN, rtol=1e-4)

@@ -32,7 +32,8 @@ def recipe(c: Gemma4Settings) -> Recipe:
     if c.enable_moe_block or c.use_bidirectional_attention == "all":
         raise Unsupported("experts beside an MLP, or attention to later tokens: not in specchat's decoder yet")
     c = c.model_copy(update={"rope_parameters": c.rope_parameters or ROPES})
-    of = parts.kinds(c, lambda index: (index + 1) % 6 > 0 and index + 1 < c.num_hidden_layers)
+    # The last layer sees all, whatever its kind is said to be.
+    of = [*parts.kinds(c, lambda index: (index + 1) % 6 > 0)[:-1], FULL]
 
     def attention(prefix: str, kind: str) -> Attention:
         wide = {"head_dim": c.global_head_dim or c.head_dim}
