@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from specchat.engine.cpu.atomics import word
+from specchat.engine.cpu.atomics import code_address, word
 from specchat.engine.cpu.gates import gate_by
 from specchat.engine.cpu.mixtures import (
     BETWEEN,
@@ -24,7 +24,8 @@ from specchat.engine.cpu.mixtures import (
 )
 from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
 from specchat.engine.cpu.rowwise import add_scaled, copy_vector, norm
-from specchat.engine.cpu.simd import I64, inner, primitive, store
+from specchat.engine.cpu.signatures import EXPERTS
+from specchat.engine.cpu.simd import I64, called, inner, primitive, store
 from specchat.engine.cpu.simd import at as place_of
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, total
 from specchat.engine.cpu.together import barrier, next_piece, piece_end, piece_size
@@ -120,7 +121,7 @@ def sort(rows: int, mixture: int, order: int) -> int:
     return hits
 
 
-@inner
+@called(types.void(*EXPERTS))
 def experts(
     rows: int,
     x: int,
@@ -142,11 +143,11 @@ def experts(
     passed: int,
     thread: int,
     threads: int,
-) -> int:
+) -> None:
     """y = y + factor * mixture(x), y float32 [rows, hidden]; what is added goes through the norm `post` if any.
 
-    Threads meet at three barriers, at four with a norm, and take pieces by the counters `which` and the next. Returns
-    the number of barriers passed.
+    Threads meet at three barriers, at four with a norm, and take pieces by the counters `which` and the next. Before,
+    they have `passed` some. It is called by its address, so only a model with experts has it compiled.
 
     Args:
         x: float32 rows, `x_row` elements apart.
@@ -223,8 +224,11 @@ def experts(
         last = piece_end(index, panels, FEW, size)
     passed = barrier(counters, passed, threads)
     if not post:
-        return passed
+        return
     for r in range(thread, rows, threads):
         norm(sums + 4 * r * hidden, post, own, hidden, eps)
         add_scaled(own, y + 4 * r * hidden, hidden, factor)
-    return barrier(counters, passed, threads)
+    barrier(counters, passed, threads)
+
+
+ADDRESS = code_address(experts)

@@ -6,8 +6,8 @@ from specchat.engine.model.mixture_need import mixture_need
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.recipe import Experts, Recipe
 
-COUNT, TOP, RENORMALISED, BETWEEN, SUMS, SHARES, CHOSEN, ORDER, ORDER_ROW, FIELDS = range(10)
-"""Columns: sizes, a truth value, addresses of the buffers, and the elements between those of two threads."""
+COUNT, TOP, RENORMALISED, BETWEEN, SUMS, SHARES, CHOSEN, ORDER, ORDER_ROW, CODE, FIELDS = range(11)
+"""Columns: sizes, a truth value, addresses of buffers, elements between those of two threads, address of the code."""
 
 
 class Mixtures:
@@ -30,5 +30,12 @@ class Mixtures:
             if isinstance(layer.feed, Experts):
                 row[[COUNT, TOP, RENORMALISED]] = layer.feed.count, layer.feed.top, layer.feed.renormalised
                 row[BETWEEN : ORDER + 1] = [buffer.ctypes.data for buffer in buffers]
-                row[ORDER_ROW] = need.order
+                row[ORDER_ROW], row[CODE] = need.order, code()
             self.addresses.append(row.ctypes.data if row[COUNT] else 0)
+
+
+def code() -> int:
+    """Address of `experts.experts`, which is compiled now if it was never."""
+    from specchat.engine.cpu.experts import ADDRESS
+
+    return ADDRESS

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from specchat.engine.cpu.atomics import address, code_address, word
+from specchat.engine.cpu.atomics import address, caller_of, code_address, word
 from specchat.engine.cpu.attending import attention
 from specchat.engine.cpu.descriptors import (
     ACTIVATION,
@@ -41,10 +41,10 @@ from specchat.engine.cpu.descriptors import (
     VALUES_OFFSET,
     WINDOW,
 )  # fmt: skip
-from specchat.engine.cpu.experts import experts
+from specchat.engine.cpu.mixtures import CODE
 from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
-from specchat.engine.cpu.signatures import HEAD, LAYERS
+from specchat.engine.cpu.signatures import EXPERTS, HEAD, LAYERS
 from specchat.engine.cpu.simd import called, inner
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, next_piece, product
 
@@ -52,6 +52,8 @@ QKV, OUT, GATE_UP, DOWN = range(4)
 """Products of a layer, in the order of the table of products."""
 ROUTER = GATE_UP
 """Where a layer with experts has its router."""
+run_experts = caller_of(EXPERTS)
+"""Calls `experts.experts` by its address."""
 
 
 @inner
@@ -206,10 +208,11 @@ def layers(
             activation, mixture = integers[layer, ACTIVATION], integers[layer, MIXTURE]
             if part and mixture:
                 router = of + 8 * COLUMNS * ROUTER
-                passed = experts(
+                run_experts(word(mixture, CODE), (
                     rows, inputs, inputs_row, router, mixture, activation, plans, more, xs, hidden, residual, post, eps,
                     scratch, own_row, board, used + 3, passed, thread, threads,
-                )  # fmt: skip
+                ))  # fmt: skip
+                passed += 4 if post else 3
                 continue
             if part:
                 gate_up = of + 8 * COLUMNS * GATE_UP

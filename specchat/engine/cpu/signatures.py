@@ -14,6 +14,10 @@ HEAD: tuple[Any, ...] = normalize_signature(
     "void(f4[:,::1], i8, i8[::1], i8[:,::1], f4[::1], f4[::1], f4, f4, f4[:,::1], f4[:,:,:,::1], i8[::1], i8, i8)"
 )[0]
 """Arguments of `passes.head`."""
+EXPERTS: tuple[Any, ...] = normalize_signature(
+    "void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, f4, i8, f4, i8, i8, i8, i8, i8, i8, i8)"
+)[0]
+"""Arguments of `experts.experts`."""
 LAYER_ARGS = types.Tuple(LAYERS[5:-2])
 """Arguments of `passes.layers` after `ancestors`, without thread and threads."""
 HEAD_ARGS = types.Tuple(HEAD[2:-2])
