@@ -1,5 +1,7 @@
 """Mixtures of experts described to the compiled pass: a row of numbers each, and the buffers that they share."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from specchat.engine.model.mixture_need import mixture_need
@@ -17,8 +19,11 @@ class Mixtures:
         addresses: of each layer's description, int64 [FIELDS]; 0 for a layer without experts.
     """
 
-    def __init__(self, recipe: Recipe, threads: int) -> None:
-        """Describe the mixtures of `recipe`, for passes of up to `threads` threads."""
+    def __init__(self, recipe: Recipe, threads: int, code: Callable[[], int]) -> None:
+        """Describe the mixtures of `recipe`, for passes of up to `threads` threads.
+
+        `code` compiles `experts.experts` and returns its address; it is called where there are experts.
+        """
         need = mixture_need(recipe, PREFILL_ROWS)
         self._between, self._sums = np.zeros(need.between, np.float32), np.zeros(need.sums, np.float32)
         self._shares, self._chosen = np.zeros(need.pairs, np.float32), np.zeros(need.pairs, np.int64)
@@ -32,10 +37,3 @@ class Mixtures:
                 row[BETWEEN : ORDER + 1] = [buffer.ctypes.data for buffer in buffers]
                 row[ORDER_ROW], row[CODE] = need.order, code()
             self.addresses.append(row.ctypes.data if row[COUNT] else 0)
-
-
-def code() -> int:
-    """Address of `experts.experts`, which is compiled now if it was never."""
-    from specchat.engine.cpu.experts import ADDRESS
-
-    return ADDRESS

@@ -43,7 +43,7 @@ class Workspace:
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.tree_scratch: list[Floats] = []
-        self.mixtures = Mixtures(recipe, threads)
+        self.mixtures = Mixtures(recipe, threads, _code_of_experts)
         self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
@@ -64,3 +64,9 @@ class Workspace:
             mixers = [layer.mixer for layer in self._recipe.layers]
             self.tree_scratch = [np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32) for m in mixers]
         return self.tree_scratch
+
+
+def _code_of_experts() -> int:
+    from specchat.engine.cpu.experts import ADDRESS  # compiles
+
+    return ADDRESS
