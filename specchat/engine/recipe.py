@@ -226,7 +226,7 @@ class Layer:
 
     @property
     def active(self) -> int:
-        """Those of them that a row reads."""
+        """Parameters that one row reads: of the experts, only those chosen."""
         feed = self.feed
         unread = feed.count - feed.top if isinstance(feed, Experts) else 0
         return self.parameters - unread * (self.gated.gate_up.parameters + self.gated.down.parameters)

@@ -38,7 +38,7 @@ ROWS = (1, 16, 17, 64)
 MASKS = [0b1, 0b11, 0b101, 0b1011, 0b10011]
 """A tree of a root, two children, and two children of the first of these."""
 WINDOW = 100
-"""Of attention, which crosses a boundary of its splits."""
+"""Positions that attention looks back on. The window crosses a boundary between splits."""
 SAMPLINGS = {
     "greedy": Sampling(),
     "temperature": Sampling(seed=11, temperature=0.9),

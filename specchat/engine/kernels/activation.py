@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, silu
 
 Activation = Literal["silu", "gelu_tanh"]
-"""Those of `recipe` that there are kernels for."""
+"""The activations that have kernels. `recipe` lists every activation."""
 
 COLUMNS = 512
 """Columns of one program."""

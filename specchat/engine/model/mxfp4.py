@@ -8,7 +8,7 @@ from specchat.engine.formats import FourBit
 from specchat.engine.model.blocks import MXFP4_BLOCK as BLOCK
 
 BIAS = 127
-"""Of the exponents."""
+"""The bias of the stored exponents."""
 _MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 CODE = (*_MAGNITUDES, *(-magnitude for magnitude in _MAGNITUDES))
 """The values of a nibble: sign, two bits of exponent, one of mantissa."""
