@@ -49,7 +49,10 @@ class Terminal(LinuxDriver):
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
-                if selector.select(_SLICE_S):
+                ready = selector.select(_SLICE_S)
+                for event in parser.tick():  # an escape that has waited is one, however late its successor is read
+                    self.process_message(event)
+                if ready:
                     data = self._read()
                     if not data:
                         self._gone = True
@@ -58,8 +61,6 @@ class Terminal(LinuxDriver):
                     if text := escapes.feed(decode(data)):
                         for event in parser.feed(text):
                             self.process_message(event)
-                for event in parser.tick():
-                    self.process_message(event)
 
     def _read(self) -> bytes:
         try:

@@ -9,15 +9,18 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from textual import events
+from textual import constants, events
 from textual._xterm_parser import XTermParser
+from textual.message import Message
 
+from specchat.tui import terminal
 from specchat.tui.escapes import END, START, EscapeFilter
 from specchat.tui.pastes import LARGEST
 
@@ -114,3 +117,31 @@ def test_of_a_paste_without_bound_only_as_much_is_read_as_is_told() -> None:
     assert text.endswith(f"{END}x")
     assert len(text) == len(START) + LARGEST + 1 + len(f"{END}x")
     assert escapes.feed(START + "d" + END) == START + "d" + END  # the next one has room again
+
+
+def test_an_escape_that_has_waited_is_no_alt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_SLICE_S", 5.0)  # as if the thread that reads got no processor in the meantime
+    ends, keys = os.pipe()
+    driver = object.__new__(terminal.Terminal)
+    driver.fileno, driver.exit_event, driver._debug = ends, threading.Event(), False
+    seen: list[str] = []
+    read = threading.Semaphore(0)
+
+    def take(message: Message) -> None:
+        if isinstance(message, events.Key):
+            seen.append(message.key)
+            read.release()
+
+    monkeypatch.setattr(driver, "process_message", take)
+    monkeypatch.setattr(driver, "_end", lambda _: None)
+    reader = threading.Thread(target=driver.run_input_thread)
+    reader.start()
+    for key in (b"a", b"\x1b", b"l"):
+        os.write(keys, key)
+        if key == b"a":
+            assert read.acquire(timeout=60)
+        time.sleep(2 * constants.ESCAPE_DELAY)
+    os.close(keys)
+    reader.join(60)
+    os.close(ends)
+    assert seen == ["a", "escape", "l"]

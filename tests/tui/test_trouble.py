@@ -165,8 +165,9 @@ def test_two_at_once_keep_each_others_chats(database: Path, start: Start) -> Non
         send(terminal, f"prompt{number}")
     two.type("\x02")
     two.wait("rompt0")
+    two.wait("/ search")  # the list has the focus
     two.type("\x1b")
-    two.wait("quit", keep=True)  # in the hints of the prompt; an escape that comes with a letter is alt
+    two.wait("tok/s", keep=True)  # the gauges are back; an escape that comes with a letter is alt
     send(one, "after")
     assert sorted(saved(one, database, 5)) == ["after", "prompt0", "prompt1", "prompt2", "prompt3"]
     leave(one)
