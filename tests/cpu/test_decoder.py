@@ -197,7 +197,8 @@ NO_TABLES = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+fma,+f16c"}
 def test_the_kind_of_processor_changes_no_bit(kind: dict[str, str], tmp_path: Path) -> None:
     """Layers in 4 bits where they can be, a dense head; and experts."""
     shape = {"hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 128}
-    folders = [checkpoint(tmp_path / kind, **FAMILIES[kind] | shape) for kind in ("llama", "qwen3_moe")]
+    kinds = "llama", "qwen3_moe", "gemma4_moe"
+    folders = [checkpoint(tmp_path / kind, **FAMILIES[kind] | shape) for kind in kinds]
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST, "nf4" if find_spec("bitsandbytes") else "", *map(str, folders)],

@@ -24,9 +24,10 @@ from specchat.engine.model.plan import Model, need
 from specchat.engine.model.vectors import unsupported
 from specchat.engine.recipe import Experts, Recipe
 from tests.cpu.test_decoder import whole
+from tests.engine.layouts import MIXTRAL, renamed, stacked
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
-from tests.engine.tiny import FAMILIES, checkpoint
+from tests.engine.tiny import FAMILIES, checkpoint, config
 
 KINDS = ("qwen3_moe", "mixtral")
 
@@ -40,28 +41,10 @@ def weights_changed(folder: Path, change: Callable[[dict[str, Tensor]], dict[str
     save_file(change(load_file(file)), file, metadata={"format": "pt"})
 
 
-def stacked(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """Stacks for experts, as modules of transformers 5 have them; a part of names becomes `begins`."""
-
-    def change(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        made, parts = dict[str, Tensor](), dict[str, dict[tuple[str, int], Tensor]]()
-        for name, weight in weights.items():
-            name = name.replace(".block_sparse_moe.", begins)
-            layer, dot, expert = name.partition(".experts.")
-            if dot:
-                number, part, _ = expert.split(".")
-                parts.setdefault(layer, {})[part, int(number)] = weight
-            else:
-                made[name] = weight
-        for layer, of in parts.items():
-            gate, up, down = ("w1", "w3", "w2") if ("w1", 0) in of else ("gate_proj", "up_proj", "down_proj")
-            numbers = range(len(of) // 3)
-            both = [torch.cat([of[gate, i], of[up, i]]) for i in numbers]
-            made[f"{layer}.experts.gate_up_proj"] = torch.stack(both)
-            made[f"{layer}.experts.down_proj"] = torch.stack([of[down, i] for i in numbers])
-        return made
-
-    return change
+def in_stacks(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Stacks for experts, as modules of transformers 5 have them; Mixtral's names begin so after the layer's."""
+    ours = {theirs: ours for ours, theirs in MIXTRAL.items()} | {".block_sparse_moe.": begins}
+    return lambda weights: stacked(renamed(weights, ours) if begins else weights)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +53,7 @@ def stacked(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 def test_stacks_are_the_experts_one_by_one(kind: str, begins: str, tmp_path: Path) -> None:
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
     expected = logits(folder, ids)
-    weights_changed(folder, stacked(begins))
+    weights_changed(folder, in_stacks(begins))
     assert any(name.endswith(".experts.down_proj") for name in load_file(folder / "model.safetensors"))
     assert torch.equal(logits(folder, ids), expected)
     torch.testing.assert_close(expected, reference(folder, ids), atol=2e-4, rtol=1e-4)
@@ -152,6 +135,14 @@ def test_every_weight_of_every_expert_counts() -> None:
     assert dense.parameters == dense.active
 
 
+def test_an_mlp_beside_experts_is_read_by_every_row() -> None:
+    made = parse_config(Path(), config(**FAMILIES["gemma4_moe"])).recipe.layers[0]
+    assert isinstance(made.feed, Experts)
+    assert made.parameters - made.active == 3 * 3 * 48 * 64
+    assert made.feed.width == 2 * 48 + 112
+    assert gpu_need.unsupported(parse_config(Path(), config(**FAMILIES["gemma4_moe"])))
+
+
 def test_heads_are_made_as_wide_as_the_experts_of_a_row() -> None:
     assert described(recipe(num_experts_per_tok=3, moe_intermediate_size=48))["intermediate_size"] == 3 * 48
 
@@ -181,7 +172,7 @@ def other_stack(folder: Path) -> None:
     """One expert more in a stack of one layer."""
 
     def change(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        made, name = stacked(".mlp.")(weights), "model.layers.1.mlp.experts.down_proj"
+        made, name = in_stacks(".mlp.")(weights), "model.layers.1.mlp.experts.down_proj"
         return made | {name: torch.cat([made[name], made[name][:1]])}
 
     weights_changed(folder, change)
@@ -191,7 +182,7 @@ def halved_stack(folder: Path) -> None:
     """A stack of gates alone."""
 
     def change(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        made, name = stacked(".mlp.")(weights), "model.layers.1.mlp.experts.gate_up_proj"
+        made, name = in_stacks(".mlp.")(weights), "model.layers.1.mlp.experts.gate_up_proj"
         return made | {name: made[name].chunk(2, 1)[0].contiguous()}
 
     weights_changed(folder, change)
@@ -232,6 +223,44 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_bad_experts_are_refused_in_a_sentence(case: str, kind: str, tmp_path: Path) -> None:
     spoil, words = BAD[case]
     folder = checkpoint(tmp_path / "m", **FAMILIES[kind])
+    spoil(folder)
+    message = refusal(pair(folder))
+    assert words in message
+    assert str(tmp_path) in message
+
+
+BESIDE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no experts": (
+        lambda folder: edit(folder, num_experts=0),
+        "config.json: enable_moe_block asks for experts, and num_experts is missing",
+    ),
+    "nothing said of how many are chosen": (
+        lambda folder: edit(folder, top_k_experts=None),
+        "config.json: enable_moe_block asks for experts, and top_k_experts is missing",
+    ),
+    "none chosen": (
+        lambda folder: edit(folder, top_k_experts=0),
+        "config.json: top_k_experts is 0, not a number of experts from 1 to 1024",
+    ),
+    "more chosen than there are": (
+        lambda folder: edit(folder, top_k_experts=6),
+        "config.json: top_k_experts is 6, and a layer has 5 experts",
+    ),
+    "other stacks": (
+        lambda folder: edit(folder, num_experts=4),
+        "model.layers.0.experts.gate_up_proj holds 5 experts, config.json asks for 4",
+    ),
+    "no factors of experts": (
+        without(".per_expert_scale"),
+        "tensor model.layers.0.router.per_expert_scale is missing from the weights",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_bad_experts_beside_an_mlp_are_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
+    spoil, words = BESIDE[case]
+    folder = checkpoint(tmp_path / "m", **FAMILIES["gemma4_moe"])
     spoil(folder)
     message = refusal(pair(folder))
     assert words in message

@@ -8,7 +8,9 @@ from specchat.engine.families.family import gated
 from specchat.engine.families.settings import Settings
 from specchat.engine.recipe import MOST_EXPERTS, Experts, Matrix
 
-Chosen = Annotated[int, Field(gt=0, le=MOST_EXPERTS, description=f"a number of experts from 1 to {MOST_EXPERTS}")]
+SOME = f"a number of experts from 1 to {MOST_EXPERTS}"
+Chosen = Annotated[int, Field(gt=0, le=MOST_EXPERTS, description=SOME)]
+MaybeChosen = Annotated[int | None, Field(gt=0, le=MOST_EXPERTS, description=SOME)]
 Count = Annotated[int | None, Field(ge=0, le=MOST_EXPERTS, description=f"a number of experts up to {MOST_EXPERTS}")]
 
 
