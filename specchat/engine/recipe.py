@@ -169,6 +169,12 @@ class Experts:
     Attributes:
         router: scores of all experts.
         each: every expert (see `Matrix.of`).
+        sigmoid: p is the sigmoid of each score.
+        correction: name of the tensor [count] added to p where experts are chosen, and not to their shares (Wang et al.
+            2024); empty: none.
+        groups: experts in a row make so many groups, and those of the second number of groups alone can be chosen: of
+            the groups with the largest sums of their two largest p (DeepSeek 2024).
+        factor: on the chosen p, at last.
         factors: name of the tensor [count] that the chosen p are multiplied by, at last; empty: by 1.
         shared: an MLP beside the experts, whose output is added for every row; None: none.
         shared_gate: a score of a row, whose sigmoid multiplies the output of `shared`; None: 1.
@@ -180,10 +186,20 @@ class Experts:
     count: int
     top: int
     renormalised: bool
+    sigmoid: bool = False
+    correction: str = ""
+    groups: tuple[int, int] = (1, 1)
+    factor: float = 1.0
     factors: str = ""
     shared: Gated | None = None
     shared_gate: Matrix | None = None
     apart: Apart | None = None
+
+    @property
+    def plainly_routed(self) -> bool:
+        """True where a softmax over all experts alone makes the choice and the shares."""
+        kinds = self.sigmoid, self.correction, self.factors, self.apart
+        return not any(kinds) and self.groups == (1, 1) and self.factor == 1
 
     def expert(self, number: int) -> Gated:
         """Expert `number`, from 0 on."""
@@ -256,7 +272,7 @@ class Layer:
         """Sizes of the tensors that are neither matrices nor weights of norms, by name."""
         found = {self.scalar: 1, self.mixer.sinks: self.mixer.heads}
         if isinstance(self.feed, Experts):
-            found[self.feed.factors] = self.feed.count
+            found |= {self.feed.factors: self.feed.count, self.feed.correction: self.feed.count}
         return {name: size for name, size in found.items() if name}
 
     @property

@@ -103,6 +103,10 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "gemma4",
         of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, kind="default"))),
     ),
+    "an MLP beside experts without its gate": (
+        "qwen2_moe",
+        of_mixture(lambda feed: replace(feed, shared_gate=None)),
+    ),
     "experts without their factors": ("gemma4_moe", of_mixture(lambda feed: replace(feed, factors=""))),
     "a router's inputs too large": (
         "gemma4_moe",

@@ -29,7 +29,7 @@ from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint, config
 
-KINDS = ("qwen3_moe", "mixtral")
+KINDS = ("qwen3_moe", "qwen2_moe", "mixtral")
 
 
 def logits(folder: Path, ids: list[int]) -> Tensor:
@@ -61,10 +61,10 @@ def test_stacks_are_the_experts_one_by_one(kind: str, begins: str, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> None:
-    """It says num_local_experts for both."""
+    """It says num_local_experts for most."""
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).save_pretrained(tmp_path / "saved")
-    assert "num_experts" not in json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert ("num_experts" in json.loads((tmp_path / "saved" / "config.json").read_text())) == (kind == "qwen2_moe")
     assert torch.equal(logits(tmp_path / "saved", ids), logits(folder, ids))
 
 
@@ -74,6 +74,8 @@ def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> N
         ("qwen3_moe", {"norm_topk_prob": False, "decoder_sparse_step": 2}),
         ("qwen3_moe", {"num_experts_per_tok": 5, "hidden_act": "gelu_pytorch_tanh"}),
         ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}),
+        ("qwen2_moe", {"use_sliding_window": False, "norm_topk_prob": True, "num_experts_per_tok": 3}),
+        ("qwen2_moe", {"qkv_bias": False, "decoder_sparse_step": 2, "hidden_act": "gelu_pytorch_tanh"}),
         ("mixtral", {"num_experts_per_tok": 1, "sliding_window": None}),
     ],
 )
@@ -112,7 +114,7 @@ def test_layers_have_experts_where_transformers_has_them(changes: dict[str, Any]
 
 def test_what_files_leave_out_is_as_in_transformers() -> None:
     for kind in KINDS:
-        found = recipe(model_type=kind, num_attention_heads=8).layers[0]
+        found = recipe(model_type=kind, num_attention_heads=16).layers[0]
         theirs = AutoConfig.for_model(kind)
         assert isinstance(found.feed, Experts)
         assert found.feed.count == theirs.num_experts

@@ -11,10 +11,10 @@ from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import Experts, Norm, Recipe
 
 (
-    COUNT, TOP, RENORMALISED, SHARED_ROW, SHARED_GATE, BETWEEN, BESIDE, GATES, SHARES, CHOSEN, ORDER, ORDER_ROW,
-    SUMS, SHARED_SUMS, INPUTS, SHARED_INPUTS, FACTORS, ROUTER_NORM, PRE_EXPERTS, POST_EXPERTS, PRE_SHARED, POST_SHARED,
-    CODE, FIELDS,
-) = range(24)  # fmt: skip
+    COUNT, TOP, RENORMALISED, SIGMOID, GROUPS, KEPT_GROUPS, SHARED_ROW, SHARED_GATE,
+    BETWEEN, BESIDE, GATES, SHARES, CHOSEN, ORDER, ORDER_ROW, SUMS, SHARED_SUMS, INPUTS, SHARED_INPUTS,
+    CORRECTION, FACTORS, ROUTER_NORM, PRE_EXPERTS, POST_EXPERTS, PRE_SHARED, POST_SHARED, CODE, FIELDS,
+) = range(28)  # fmt: skip
 """Columns: sizes, truth values, addresses (0 for nothing), elements between those of two threads.
 
 SHARED_ROW is the values of a row in the buffer BESIDE, 0 without a shared MLP. The norms are there if ROUTER_NORM is.
@@ -41,12 +41,14 @@ class Mixtures:
         one = PREFILL_ROWS * recipe.hidden
         self._wide = np.zeros(need.rows, np.float32).reshape(-1, one)
         self._layers = [layer.feed if isinstance(layer.feed, Experts) else None for layer in recipe.layers]
+        self._factors: list[NDArray[np.float32]] = []
         self._rows = np.zeros((len(recipe.layers), FIELDS), np.int64)
         buffers = self._between, self._beside, self._gates, self._shares, self._chosen, self._order
         self.addresses: list[int] = []
         for row, of in zip(self._rows, self._layers, strict=True):
             if of:
-                row[[COUNT, TOP, RENORMALISED]] = of.count, of.top, of.renormalised
+                row[[COUNT, TOP, RENORMALISED, SIGMOID]] = of.count, of.top, of.renormalised, of.sigmoid
+                row[[GROUPS, KEPT_GROUPS]] = of.groups
                 row[SHARED_ROW] = 2 * LANES * panels_for(of.shared.width) if of.shared else 0
                 row[SHARED_GATE] = of.shared_gate is not None
                 row[BETWEEN : ORDER + 1] = [buffer.ctypes.data for buffer in buffers]
@@ -60,7 +62,12 @@ class Mixtures:
         """Point to the tensors of the layers, float32, which the caller keeps alive; return the mixtures."""
         for row, of in zip(self._rows, self._layers, strict=True):
             if of:
+                row[CORRECTION] = vectors[of.correction].ctypes.data if of.correction else 0
                 row[FACTORS] = vectors[of.factors].ctypes.data if of.factors else 0
+            if of and of.factor != 1:
+                own = vectors[of.factors] if of.factors else np.ones(of.count, np.float32)
+                self._factors.append(own * np.float32(of.factor))
+                row[FACTORS] = self._factors[-1].ctypes.data
             if of and of.apart:
                 row[ROUTER_NORM : POST_SHARED + 1] = [norms[norm].ctypes.data for norm in of.apart.all]
         return self

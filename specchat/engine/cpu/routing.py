@@ -10,10 +10,13 @@ from specchat.engine.cpu.mixtures import (
     BESIDE,
     BETWEEN,
     CHOSEN,
+    CORRECTION,
     COUNT,
     FACTORS,
     GATES,
+    GROUPS,
     INPUTS,
+    KEPT_GROUPS,
     PRE_EXPERTS,
     PRE_SHARED,
     RENORMALISED,
@@ -22,6 +25,7 @@ from specchat.engine.cpu.mixtures import (
     SHARED_INPUTS,
     SHARED_ROW,
     SHARES,
+    SIGMOID,
     TOP,
 )
 from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
@@ -31,9 +35,8 @@ from specchat.engine.cpu.simd import at as place_of
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, sigmoids, total
 from specchat.engine.model.vectors import LANES
 
-TAKEN = np.float32(-1.0)
-LEAST = np.float32(-0.5)
-"""Below the share of any expert that is not taken."""
+NEVER = np.float32(-np.inf)
+"""The rank of an expert that cannot be chosen any more."""
 
 
 @primitive
@@ -59,29 +62,63 @@ def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
 
 
 @inner
+def leave_out(ranks: int, of_groups: int, count: int, groups: int, kept: int) -> None:
+    """Leave `kept` of `groups` groups of `count` experts with their ranks; the others cannot be chosen any more.
+
+    A group goes by the sum of its two largest ranks, of equal ones the lower first. `of_groups` float32 [groups].
+    """
+    size = count // groups
+    for group in range(groups):
+        first, second = NEVER, NEVER
+        for i in range(group * size, (group + 1) * size):
+            rank = entry(ranks, i)
+            if rank > first:
+                first, second = rank, first
+            elif rank > second:
+                second = rank
+        put_number(of_groups, group, first + second)
+    for group in range(groups):
+        before = 0
+        for other in range(groups):
+            more = entry(of_groups, other) > entry(of_groups, group)
+            if more or (other < group and entry(of_groups, other) == entry(of_groups, group)):
+                before += 1
+        if before >= kept:
+            fill(ranks, group * size, (group + 1) * size, NEVER)
+
+
+@inner
 def choose(scores: int, padded: int, mixture: int, shares: int, chosen: int) -> None:
     """Choose a row's experts by its scores float32 [padded], which are overwritten; fill its shares and experts.
 
     Of equal scores the lower expert comes first. Scores that are no numbers count as the least: no expert is chosen
-    twice, so every pair has room.
+    twice, so every pair has room. Twice as many values after the scores are overwritten too.
     """
-    count, top = word(mixture, COUNT), word(mixture, TOP)
-    fill(scores, count, padded, np.float32(-np.inf))
-    exponentials(scores, padded, peak(scores, padded), np.float32(1.0))
-    fill(scores, count, padded, np.float32(0.0))
-    whole, summed = total(scores, padded), np.float32(0.0)
+    count, top, correction = word(mixture, COUNT), word(mixture, TOP), word(mixture, CORRECTION)
+    fill(scores, count, padded, NEVER)
+    whole, summed = np.float32(1.0), np.float32(0.0)
+    if word(mixture, SIGMOID):
+        sigmoids(scores, padded)
+    else:
+        exponentials(scores, padded, peak(scores, padded), np.float32(1.0))
+        fill(scores, count, padded, np.float32(0.0))
+        whole = total(scores, padded)
+    ranks = scores + 4 * padded
     for i in range(count):
         if not entry(scores, i) >= 0.0:
             put_number(scores, i, np.float32(0.0))
+        put_number(ranks, i, entry(scores, i) + entry(correction, i) if correction else entry(scores, i))
+    if word(mixture, KEPT_GROUPS) < word(mixture, GROUPS):
+        leave_out(ranks, ranks + 4 * padded, count, word(mixture, GROUPS), word(mixture, KEPT_GROUPS))
     for k in range(top):
-        best, found = LEAST, 0
+        best, found = NEVER, 0
         for i in range(count):
-            if entry(scores, i) > best:
-                best, found = entry(scores, i), i
-        put_number(scores, found, TAKEN)
+            if entry(ranks, i) > best:
+                best, found = entry(ranks, i), i
+        put_number(ranks, found, NEVER)
         put_word(chosen, k, found)
-        put_number(shares, k, best / whole)
-        summed += best / whole
+        put_number(shares, k, entry(scores, found) / whole)
+        summed += entry(scores, found) / whole
     if word(mixture, RENORMALISED):
         for k in range(top):
             put_number(shares, k, entry(shares, k) / summed)
@@ -152,11 +189,11 @@ def route(
             norm(row, word(mixture, PRE_SHARED), word(mixture, SHARED_INPUTS) + place, hidden, eps)
             norm(row, word(mixture, ROUTER_NORM), own + 4 * (r - begun) * own_row, hidden, eps)
         inputs, inputs_row = own, own_row
-    scores = word(mixture, BETWEEN) + 4 * begun * padded
-    multiply(ended - begun, inputs, inputs_row, of, kernels, extras, scores, padded, 0, padded // LANES)
+    scores, scores_row = word(mixture, BETWEEN) + 12 * begun * padded, 3 * padded
+    multiply(ended - begun, inputs, inputs_row, of, kernels, extras, scores, scores_row, 0, padded // LANES)
     for r in range(begun, ended):
         shares, chosen = word(mixture, SHARES) + 4 * r * top, word(mixture, CHOSEN) + 8 * r * top
-        choose(word(mixture, BETWEEN) + 4 * r * padded, padded, mixture, shares, chosen)
+        choose(word(mixture, BETWEEN) + 4 * r * scores_row, padded, mixture, shares, chosen)
     if word(mixture, SHARED_GATE):
         # The buffer is free until the shared MLP runs.
         gate, row = of + 8 * COLUMNS * (3 + 2 * word(mixture, COUNT)), word(mixture, SHARED_ROW)

@@ -40,6 +40,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "experts": bool(mixtures),
         "an MLP beside experts": any(mixture.shared for mixture in mixtures),
+        "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))

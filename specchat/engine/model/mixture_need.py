@@ -14,7 +14,7 @@ class MixtureNeed:
     """Values of the buffers that the layers of a model share; a pair is a row with one of its experts.
 
     Attributes:
-        between: float32, gate and up of each pair, or each row's scores of the experts.
+        between: float32, gate and up of each pair, or each row's scores of experts, their ranks and those of groups.
         beside: float32, gate and up of the shared MLP for each row.
         rows: float32, buffers as wide as hidden states (see `APART`).
         gates: float32, the share of the shared MLP in each row.
@@ -40,7 +40,7 @@ def mixture_need(recipe: Recipe, rows: int) -> MixtureNeed:
     if not mixtures:
         return MixtureNeed()
     top = max(one.top for one in mixtures)
-    widest = max(LANES * max(2 * one.top * panels_for(one.each.width), panels_for(one.count)) for one in mixtures)
+    widest = max(LANES * max(2 * one.top * panels_for(one.each.width), 3 * panels_for(one.count)) for one in mixtures)
     order = 2 * max(one.count for one in mixtures) + 1 + 2 * rows * top
     beside = max(2 * LANES * panels_for(one.shared.width) if one.shared else 0 for one in mixtures)
     wide = rows * recipe.hidden * (len(APART) if any(one.apart for one in mixtures) else 1)

@@ -188,12 +188,25 @@ def mixture(of: Experts, x: Tensor, tensors: Tensors) -> Tensor:
 
 def routed(of: Experts, x: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor]:
     """The shares of the chosen experts of rows float32 [rows, inputs], float32 [rows, top], and these, int64."""
-    # A stable order takes the lower of experts that are equally likely.
-    shares, chosen = tensors.product(x, of.router).softmax(-1).sort(dim=-1, descending=True, stable=True)
-    shares, chosen = shares[:, : of.top], chosen[:, : of.top]
+    scores = tensors.product(x, of.router)
+    shares = scores.sigmoid() if of.sigmoid else scores.softmax(-1)
+    ranks = shares + tensors.vector(of.correction) if of.correction else shares
+    groups, kept = of.groups
+    if kept < groups:
+        grouped = ranks.unflatten(-1, (groups, -1))
+        others = ordered(grouped.topk(2).values.sum(-1))[:, kept:]
+        ranks = grouped.scatter(1, others[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
+    chosen = ordered(ranks)[:, : of.top]
+    shares = shares.gather(1, chosen)
     if of.renormalised:
         shares = shares / shares.sum(-1, keepdim=True)
+    shares = shares if of.factor == 1 else of.factor * shares
     return shares * tensors.vector(of.factors)[chosen] if of.factors else shares, chosen
+
+
+def ordered(ranks: Tensor) -> Tensor:
+    """Places of the values in each row, the largest first, of equal ones the lower: int64 [rows, values]."""
+    return ranks.sort(dim=-1, descending=True, stable=True).indices
 
 
 def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
