@@ -224,7 +224,7 @@ def test_shapes_that_fill_no_vectors_go_to_the_reference(
 
 
 WIDER: dict[str, Callable[[Attention], Attention]] = {
-    "a part of each head": lambda m: replace(m, rope=m.rope and replace(m.rope, width=16)),
+    "rotated parts of heads of 24 values": lambda m: replace(m, rope=m.rope and replace(m.rope, width=24)),
     "to later tokens": lambda m: replace(m, causal=False),
     "one of all heads": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, size=2 * m.head_dim)),
     "unlike eps": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, eps=1e-3)),

@@ -37,9 +37,17 @@ BESIDE = FAMILIES["gemma4_moe"] | {
     "top_k_experts": 8,
 }
 """The same beside an MLP of more pieces."""
+GROUPED = FAMILIES["glm4_moe"] | {
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "moe_intermediate_size": 192,
+    "n_routed_experts": 36,
+    "num_experts_per_tok": 8,
+}
+"""The same in groups."""
 
 
-@pytest.mark.parametrize("shape", [MANY, BESIDE], ids=["alone", "beside an MLP"])
+@pytest.mark.parametrize("shape", [MANY, BESIDE, GROUPED], ids=["alone", "beside an MLP", "in groups"])
 @pytest.mark.parametrize("quant", [None, "int8", "nf4"])
 def test_a_row_is_what_it_is_alone_by_any_number_of_threads(
     quant: Quant | None, shape: dict[str, Any], tmp_path: Path

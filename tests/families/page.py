@@ -16,6 +16,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "biases": lambda one: any(matrix.bias for matrix in one.products),
     "windows": lambda one: one.mixer.window,
     "layers without rope": lambda one: one.mixer.rope is None,
+    "a part of heads rotated": lambda one: one.mixer.rope and one.mixer.rope.width < one.mixer.head_dim,
     "norms of heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size == one.mixer.head_dim,
     "norms over all heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size > one.mixer.head_dim,
     "norms of values": lambda one: one.mixer.value_norm,
@@ -26,6 +27,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "gelu": lambda one: one.gated.activation == "gelu_tanh",
     "experts": lambda one: isinstance(one.feed, Experts),
     "an MLP beside experts": lambda one: isinstance(one.feed, Experts) and one.feed.shared,
+    "experts by sigmoids": lambda one: isinstance(one.feed, Experts) and one.feed.sigmoid,
     "factors on residuals": lambda one: one.residual != 1 or one.scalar,
 }
 """Features by name: true of a layer that has one."""

@@ -107,6 +107,16 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "qwen2_moe",
         of_mixture(lambda feed: replace(feed, shared_gate=None)),
     ),
+    "experts chosen without the correction": ("glm4_moe", of_mixture(lambda feed: replace(feed, correction=""))),
+    "experts of any group": ("glm4_moe", of_mixture(lambda feed: replace(feed, groups=(1, 1)))),
+    "experts of three groups": ("glm4_moe", of_mixture(lambda feed: replace(feed, groups=(4, 3)))),
+    "shares by a softmax": ("glm4_moe", of_mixture(lambda feed: replace(feed, sigmoid=False))),
+    "experts without their factor": ("glm4_moe", of_mixture(lambda feed: replace(feed, factor=1.0))),
+    "no shared MLP": ("glm4_moe", of_mixture(lambda feed: replace(feed, shared=None))),
+    "another part of heads turns": (
+        "glm4_moe",
+        of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, width=32))),
+    ),
     "experts without their factors": ("gemma4_moe", of_mixture(lambda feed: replace(feed, factors=""))),
     "a router's inputs too large": (
         "gemma4_moe",

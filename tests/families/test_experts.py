@@ -76,6 +76,8 @@ def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> N
         ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}),
         ("qwen2_moe", {"use_sliding_window": False, "norm_topk_prob": True, "num_experts_per_tok": 3}),
         ("qwen2_moe", {"qkv_bias": False, "decoder_sparse_step": 2, "hidden_act": "gelu_pytorch_tanh"}),
+        ("glm4_moe", {"n_group": 1, "topk_group": 1, "use_qk_norm": False, "norm_topk_prob": False}),
+        ("glm4_moe", {"n_group": 2, "topk_group": 2, "first_k_dense_replace": 3, "n_shared_experts": 1}),
         ("mixtral", {"num_experts_per_tok": 1, "sliding_window": None}),
     ],
 )
@@ -257,6 +259,34 @@ BESIDE: dict[str, tuple[Callable[[Path], None], str]] = {
         "tensor model.layers.0.router.per_expert_scale is missing from the weights",
     ),
 }
+
+
+GROUPED: dict[str, tuple[dict[str, Any], str]] = {
+    "groups of unlike sizes": ({"n_group": 3}, "n_group is 3, and 8 experts make no such groups of two or more"),
+    "more groups than there are": ({"n_group": 1}, "topk_group is 2, and n_group is 1"),
+    "groups of one": ({"n_group": 8}, "n_group is 8, and 8 experts make no such groups of two or more"),
+    "more chosen than groups leave": (
+        {"num_experts_per_tok": 5},
+        "num_experts_per_tok is 5, and topk_group leaves 4 experts",
+    ),
+    "more chosen than there are": (
+        {"num_experts_per_tok": 9, "n_group": 2},
+        "num_experts_per_tok is 9, and a layer has 8 experts",
+    ),
+    "no experts": ({"n_routed_experts": 0, "n_group": 2}, "num_experts_per_tok is 3, and a layer has 0 experts"),
+    "too much of a head": (
+        {"partial_rotary_factor": 1.5},
+        "partial_rotary_factor is 1.5, and heads of 32 values cannot rotate 48",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_bad_groups_of_experts_are_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
+    changes, words = GROUPED[case]
+    folder = checkpoint(tmp_path / "m", **FAMILIES["glm4_moe"])
+    edit(folder, **changes)
+    assert words in refusal(pair(folder))
 
 
 @pytest.mark.parametrize("case", BESIDE)

@@ -41,6 +41,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "experts": bool(mixtures),
         "an MLP beside experts": any(mixture.shared for mixture in mixtures),
         "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
+        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))

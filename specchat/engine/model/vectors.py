@@ -22,6 +22,7 @@ def unsupported(recipe: Recipe) -> str:
     sizes = {
         "hidden states": {recipe.hidden},
         "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
+        "rotated parts of heads": {layer.mixer.rope.width for layer in recipe.layers if layer.mixer.rope},
         "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }
     for what, found in sizes.items():
