@@ -13,7 +13,7 @@ DOWNLOADS: dict[str, tuple[str, float]] = {
     "Qwen3-Coder-30B-A3B": ("qwen3_moe", 12.8),
     "Qwen2.5-7B": ("qwen2", 9.8),
     "Gemma-4-31B": ("gemma4_text", 9.6),
-    "Gemma-4-26B-A4B": ("gemma4_text with experts", 8.6),
+    "Gemma-4-26B-A4B": ("gemma4_text", 8.6),
     "Qwen3.8-27B": ("qwen3_5_text", 7.5),
     "Qwen3-8B": ("qwen3", 6.1),
     "Qwen3.6-35B-A3B": ("qwen3_5_moe_text", 6.0),

@@ -27,12 +27,14 @@ class Norm:
         name: of the weight, without ".weight"; empty: no weight.
         size: values that share a mean.
         plus_one: the file holds the weight less 1.
+        factor: the weight is that of the file times this.
     """
 
     name: str
     size: int
     eps: float
     plus_one: bool = False
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,22 @@ class Gated:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """Norms of a mixture whose router, experts and shared MLP each have their own, all of the layer's x (Gemma 4)."""
+
+    router: Norm
+    pre_experts: Norm
+    post_experts: Norm
+    pre_shared: Norm
+    post_shared: Norm
+
+    @property
+    def all(self) -> tuple[Norm, ...]:
+        """The norms."""
+        return self.router, self.pre_experts, self.post_experts, self.pre_shared, self.post_shared
+
+
+@dataclass(frozen=True)
 class Experts:
     """A mixture of experts (Shazeer et al. 2017): `top` of `count` gated MLPs, chosen for each row alone.
 
@@ -151,6 +169,16 @@ class Experts:
     Attributes:
         router: scores of all experts.
         each: every expert (see `Matrix.of`).
+        sigmoid: p is the sigmoid of each score.
+        correction: name of the tensor [count] added to p where experts are chosen, and not to their shares (Wang et al.
+            2024); empty: none.
+        groups: experts in a row make so many groups, and those of the second number of groups alone can be chosen: of
+            the groups with the largest sums of their two largest p (DeepSeek 2024).
+        factor: on the chosen p, at last.
+        factors: name of the tensor [count] that the chosen p are multiplied by, at last; empty: by 1.
+        shared: an MLP beside the experts, whose output is added for every row; None: none.
+        shared_gate: a score of a row, whose sigmoid multiplies the output of `shared`; None: 1.
+        apart: norms of router, experts and `shared` each; None: none, all have the same inputs.
     """
 
     router: Matrix
@@ -158,6 +186,20 @@ class Experts:
     count: int
     top: int
     renormalised: bool
+    sigmoid: bool = False
+    correction: str = ""
+    groups: tuple[int, int] = (1, 1)
+    factor: float = 1.0
+    factors: str = ""
+    shared: Gated | None = None
+    shared_gate: Matrix | None = None
+    apart: Apart | None = None
+
+    @property
+    def plainly_routed(self) -> bool:
+        """True where a softmax over all experts alone makes the choice and the shares."""
+        kinds = self.sigmoid, self.correction, self.factors, self.apart
+        return not any(kinds) and self.groups == (1, 1) and self.factor == 1
 
     def expert(self, number: int) -> Gated:
         """Expert `number`, from 0 on."""
@@ -166,7 +208,14 @@ class Experts:
     @property
     def width(self) -> int:
         """Values between the products of a row's experts."""
-        return self.top * self.each.width
+        return self.top * self.each.width + (self.shared.width if self.shared else 0)
+
+    @property
+    def forms(self) -> tuple[tuple[Matrix, int], ...]:
+        """The matrices as in `Layer.forms`."""
+        beside = (self.shared.gate_up, self.shared.down, self.shared_gate) if self.shared else ()
+        of_each = (self.each.gate_up, self.count), (self.each.down, self.count)
+        return (self.router, 1), *of_each, *((matrix, 1) for matrix in beside if matrix)
 
 
 @dataclass(frozen=True)
@@ -192,6 +241,12 @@ class Layer:
         return self.feed.each if isinstance(self.feed, Experts) else self.feed
 
     @property
+    def widths(self) -> set[int]:
+        """Values between the products of the MLPs."""
+        shared = self.feed.shared if isinstance(self.feed, Experts) else None
+        return {one.width for one in (self.gated, shared) if one}
+
+    @property
     def products(self) -> tuple[Matrix, ...]:
         """The matrices: all of a form, then those of the next, in the order of a pass."""
         return tuple(matrix.of(number) for matrix, count in self.forms for number in range(count))
@@ -199,23 +254,25 @@ class Layer:
     @property
     def forms(self) -> tuple[tuple[Matrix, int], ...]:
         """Forms of matrices and how many there are of each: one stands for those of all experts."""
-        feed, of_each = self.feed, (self.gated.gate_up, self.gated.down)
-        router, count = ((feed.router,), feed.count) if isinstance(feed, Experts) else ((), 1)
-        once = self.mixer.qkv, self.mixer.out, *router
-        return *((matrix, 1) for matrix in once), *((matrix, count) for matrix in of_each)
+        feed = self.feed
+        of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
+        return (self.mixer.qkv, 1), (self.mixer.out, 1), *of_feed
 
     @property
     def norms(self) -> tuple[Norm, ...]:
         """The norms of the layer."""
         mixer = self.mixer
         of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
-        every = self.pre_mixer, *of_heads, self.post_mixer, self.pre_feed, self.post_feed
+        apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
+        every = self.pre_mixer, *of_heads, self.post_mixer, self.pre_feed, *apart, self.post_feed
         return tuple(norm for norm in every if norm is not None)
 
     @property
     def vectors(self) -> dict[str, int]:
         """Sizes of the tensors that are neither matrices nor weights of norms, by name."""
         found = {self.scalar: 1, self.mixer.sinks: self.mixer.heads}
+        if isinstance(self.feed, Experts):
+            found |= {self.feed.factors: self.feed.count, self.feed.correction: self.feed.count}
         return {name: size for name, size in found.items() if name}
 
     @property

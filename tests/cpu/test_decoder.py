@@ -197,7 +197,8 @@ NO_TABLES = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+fma,+f16c"}
 def test_the_kind_of_processor_changes_no_bit(kind: dict[str, str], tmp_path: Path) -> None:
     """Layers in 4 bits where they can be, a dense head; and experts."""
     shape = {"hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 128}
-    folders = [checkpoint(tmp_path / kind, **FAMILIES[kind] | shape) for kind in ("llama", "qwen3_moe")]
+    kinds = "llama", "qwen3_moe", "gemma4_moe"
+    folders = [checkpoint(tmp_path / kind, **FAMILIES[kind] | shape) for kind in kinds]
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST, "nf4" if find_spec("bitsandbytes") else "", *map(str, folders)],
@@ -223,7 +224,7 @@ def test_shapes_that_fill_no_vectors_go_to_the_reference(
 
 
 WIDER: dict[str, Callable[[Attention], Attention]] = {
-    "a part of each head": lambda m: replace(m, rope=m.rope and replace(m.rope, width=16)),
+    "rotated parts of heads of 24 values": lambda m: replace(m, rope=m.rope and replace(m.rope, width=24)),
     "to later tokens": lambda m: replace(m, causal=False),
     "one of all heads": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, size=2 * m.head_dim)),
     "unlike eps": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, eps=1e-3)),

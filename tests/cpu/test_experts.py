@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,13 +27,34 @@ MANY = FAMILIES["qwen3_moe"] | {
     "num_experts_per_tok": 8,
 }
 """Experts that threads share, and that 4 bits hold."""
+BESIDE = FAMILIES["gemma4_moe"] | {
+    "hidden_size": 128,
+    "intermediate_size": 320,
+    "num_hidden_layers": 2,
+    "layer_types": None,
+    "moe_intermediate_size": 192,
+    "num_experts": 37,
+    "top_k_experts": 8,
+}
+"""The same beside an MLP of more pieces."""
+GROUPED = FAMILIES["glm4_moe"] | {
+    "hidden_size": 128,
+    "num_hidden_layers": 2,
+    "moe_intermediate_size": 192,
+    "n_routed_experts": 36,
+    "num_experts_per_tok": 8,
+}
+"""The same in groups."""
 
 
+@pytest.mark.parametrize("shape", [MANY, BESIDE, GROUPED], ids=["alone", "beside an MLP", "in groups"])
 @pytest.mark.parametrize("quant", [None, "int8", "nf4"])
-def test_a_row_is_what_it_is_alone_by_any_number_of_threads(quant: Quant | None, tmp_path: Path) -> None:
+def test_a_row_is_what_it_is_alone_by_any_number_of_threads(
+    quant: Quant | None, shape: dict[str, Any], tmp_path: Path
+) -> None:
     if quant:
         pytest.importorskip("bitsandbytes")
-    opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **MANY)), tokens(170)
+    opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **shape)), tokens(170)
     alone = one_by_one(CpuDecoder(opened, quant=quant, threads=1), ids)
     expected = whole(ReferenceDecoder(opened, quant=quant), ids[:60])
     torch.testing.assert_close(alone[:60], expected, atol=2e-4, rtol=1e-4)

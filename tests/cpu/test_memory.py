@@ -96,13 +96,16 @@ def test_biases_and_norms_of_heads_count(family: str, tmp_path: Path) -> None:
     assert own(planned(opened, None, CORES)) == pytest.approx(held(CpuDecoder(opened, 200)), rel=WITHIN)
 
 
+MANY = {"num_experts": 24, "num_experts_per_tok": 5, "top_k_experts": 5, "moe_intermediate_size": 128}
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "gemma4_moe"])
 @pytest.mark.parametrize("form", ["float32", "float16", "int8", "nf4"])
-def test_every_expert_counts_and_what_is_between_them(form: str, tmp_path: Path) -> None:
+def test_every_expert_counts_and_what_is_between_them(form: str, family: str, tmp_path: Path) -> None:
     quant: Quant | None = "int8" if form == "int8" else "nf4" if form == "nf4" else None
     if quant:
         pytest.importorskip("bitsandbytes")
-    shape = FAMILIES["qwen3_moe"] | {"num_experts": 24, "num_experts_per_tok": 5, "moe_intermediate_size": 128}
-    opened = stored_as("float16" if quant else form, tmp_path / "m", **shape)
+    opened = stored_as("float16" if quant else form, tmp_path / "m", **FAMILIES[family] | MANY)
     decoder = CpuDecoder(opened, 200, quant)
     expected = planned(opened, quant, CORES)
     assert own(expected) == pytest.approx(held(decoder), rel=WITHIN)

@@ -13,7 +13,7 @@ from specchat.engine.loading import load
 from specchat.engine.model import files
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import half_on_cpu
-from specchat.engine.model.stacks import by_turns, is_stack, of_turns, unstacked
+from specchat.engine.model.stacks import by_turns, is_stack, of_turns, renamed, unstacked
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
 from specchat.models.about import about_folder
@@ -89,7 +89,7 @@ def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) ->
         shape = tuple(tensor.shape)
         end, part = by_turns(name, theirs.state_dict())
         experts = of_turns(name, end, part, shape) if end else unstacked(name, shape) if is_stack(name) else ()
-        stored |= {expert: rows.shape(shape) for expert, rows in experts} or {name: shape}
+        stored |= {expert: rows.shape(shape) for expert, rows in experts} or {renamed(name): shape}
     if recipe.tied:
         del stored["lm_head.weight"]
     assert named == stored

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from specchat.engine.model.config import parse_config
 from specchat.engine.pair import ModelSource
-from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.recipe import Experts, Matrix, Norm
+from tests.engine.layouts import stored
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
@@ -37,6 +38,33 @@ FAMILY: dict[str, dict[str, Any]] = {
     "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": None},
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 1},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False},
+}
+GEMMA4 = {
+    "model_type": "gemma4_text",
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "attention_k_eq_v": True,
+    "hidden_size_per_layer_input": 0,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "final_logit_softcapping": 3.0,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
+    },
+}
+GPT_OSS_ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "beta_fast": 32.0,
+    "beta_slow": 1.0,
+    "truncate": False,
+    "original_max_position_embeddings": 64,
 }
 MORE: dict[str, dict[str, Any]] = {
     "smollm3": {
@@ -77,23 +105,13 @@ MORE: dict[str, dict[str, Any]] = {
         "rope_local_base_freq": 500.0,
         "rope_scaling": {"rope_type": "linear", "factor": 4.0},
     },
-    "gemma4": {
-        "model_type": "gemma4_text",
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "global_head_dim": 32,
-        "num_global_key_value_heads": 1,
-        "attention_k_eq_v": True,
-        "hidden_size_per_layer_input": 0,
-        "hidden_activation": "gelu_pytorch_tanh",
-        "final_logit_softcapping": 3.0,
-        "sliding_window": 8,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
-            "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 10000.0},
-        },
+    "gemma4": GEMMA4,
+    "gemma4_moe": GEMMA4
+    | {
+        "enable_moe_block": True,
+        "num_experts": 5,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 48,
     },
     "qwen3_moe": {
         "model_type": "qwen3_moe",
@@ -104,6 +122,36 @@ MORE: dict[str, dict[str, Any]] = {
         "moe_intermediate_size": 48,
         "norm_topk_prob": True,
         "mlp_only_layers": [2],
+    },
+    "qwen2_moe": {
+        "model_type": "qwen2_moe",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 80,
+        "mlp_only_layers": [2],
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "max_window_layers": 3,
+    },
+    "glm4_moe": {
+        "model_type": "glm4_moe",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": False,
+        "attention_bias": True,
+        "use_qk_norm": True,
+        "first_k_dense_replace": 1,
+        "n_routed_experts": 8,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 48,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 1.5,
     },
     "mixtral": {
         "model_type": "mixtral",
@@ -137,24 +185,12 @@ MORE: dict[str, dict[str, Any]] = {
         "attention_bias": True,
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
-        "rope_parameters": {
-            "rope_type": "yarn",
-            "rope_theta": 10000.0,
-            "factor": 4.0,
-            "beta_fast": 32.0,
-            "beta_slow": 1.0,
-            "truncate": False,
-            "original_max_position_embeddings": 64,
-        },
+        "rope_parameters": GPT_OSS_ROPE,
     },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""
 FAMILIES = FAMILY | MORE
-
-
-MIXTRAL = {".mlp.": ".block_sparse_moe.", "gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
-"""Names in its files by those of transformers' modules."""
 
 
 def config(**changes: Any) -> dict[str, Any]:
@@ -180,7 +216,7 @@ def config(**changes: Any) -> dict[str, Any]:
 
 
 def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
-    """Random weights in the Hugging Face names, norms and biases too, large enough for lively logits."""
+    """Random weights in our names, norms and biases too, large enough for lively logits."""
     g = torch.Generator().manual_seed(seed)
     recipe = parse_config(Path(), c).recipe
     out: dict[str, torch.Tensor] = {}
@@ -207,6 +243,7 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
             mixer.key_norm,
             layer.post_mixer,
             layer.post_feed,
+            *(layer.feed.apart.all if isinstance(layer.feed, Experts) and layer.feed.apart else ()),
         ):
             norm(one)
         for name, size in layer.vectors.items():
@@ -214,31 +251,6 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     norm(recipe.norm)
     if not recipe.tied:
         linear(recipe.head)
-    return {published(c, name): weight for name, weight in out.items()}
-
-
-def published(c: dict[str, Any], name: str) -> str:
-    """The name that files of Mixtral have for a tensor."""
-    if c["model_type"] == "mixtral":
-        for ours, theirs in MIXTRAL.items():
-            name = name.replace(ours, theirs)
-    return name
-
-
-def by_turns(of_each: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """gpt-oss's layout: all experts in one tensor, transposed, gate and up by turns."""
-    out = {name: weight for name, weight in of_each.items() if ".experts." not in name}
-    for first in (name for name in of_each if ".experts.0.down_proj.weight" in name):
-        begins = first.partition("0.down_proj")[0]
-        count = sum(name.startswith(begins) and name.endswith("down_proj.weight") for name in of_each)
-
-        def stack(end: str, begins: str = begins, count: int = count) -> torch.Tensor:
-            return torch.stack([of_each[f"{begins}{number}.{end}"] for number in range(count)])
-
-        for part, ending in (("weight", ""), ("bias", "_bias")):
-            turns = torch.stack([stack(f"gate_proj.{part}"), stack(f"up_proj.{part}")], 2).flatten(1, 2)
-            for name, whole in (("gate_up_proj", turns), ("down_proj", stack(f"down_proj.{part}"))):
-                out[f"{begins}{name}{ending}"] = (whole if ending else whole.transpose(1, 2)).contiguous()
     return out
 
 
@@ -278,9 +290,7 @@ def checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     c = config(**changes)
     (folder / "config.json").write_text(json.dumps(c))
-    made = tensors(c, seed)
-    stored = by_turns(made) if c["model_type"] == "gpt_oss" else made
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(stored(c, tensors(c, seed)), folder / "model.safetensors", metadata={"format": "pt"})
     backend.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TEMPLATE}))
     return folder

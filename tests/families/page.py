@@ -16,6 +16,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "biases": lambda one: any(matrix.bias for matrix in one.products),
     "windows": lambda one: one.mixer.window,
     "layers without rope": lambda one: one.mixer.rope is None,
+    "a part of heads rotated": lambda one: one.mixer.rope and one.mixer.rope.width < one.mixer.head_dim,
     "norms of heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size == one.mixer.head_dim,
     "norms over all heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size > one.mixer.head_dim,
     "norms of values": lambda one: one.mixer.value_norm,
@@ -25,6 +26,8 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "norms after": lambda one: one.post_mixer,
     "gelu": lambda one: one.gated.activation == "gelu_tanh",
     "experts": lambda one: isinstance(one.feed, Experts),
+    "an MLP beside experts": lambda one: isinstance(one.feed, Experts) and one.feed.shared,
+    "experts by sigmoids": lambda one: isinstance(one.feed, Experts) and one.feed.sigmoid,
     "factors on residuals": lambda one: one.residual != 1 or one.scalar,
 }
 """Features by name: true of a layer that has one."""
@@ -48,6 +51,12 @@ def features(found: list[ModelConfig]) -> Iterator[str]:
         yield "a cap on logits"
 
 
+def runs(reasons: list[str]) -> str:
+    """Whether models run, in words, by the reasons why not."""
+    reason = next((words.partition(":")[0] for words in reasons if words), "")
+    return f"{'no' if all(reasons) else 'yes, but not'}{':' * all(reasons)} {reason}" if reason else "yes"
+
+
 def table() -> str:
     """The table in Markdown."""
     lines = [
@@ -58,10 +67,9 @@ def table() -> str:
         found = configs(kind)
         if not found:
             continue
-        gpu = next((words for one in found if (words := gpu_need.unsupported(one))), "").partition(":")[0]
-        cpu = next((words for one in found if (words := vectors.unsupported(one.recipe))), "").partition(":")[0]
-        lacks = [f"no: {words}" if words else "yes" for words in (cpu, gpu)]
-        lines.append(f"| {family.name} | {', '.join(features(found)) or '-'} | yes | {' | '.join(lacks)} |")
+        cpu = runs([vectors.unsupported(one.recipe) for one in found])
+        gpu = runs([gpu_need.unsupported(one) for one in found])
+        lines.append(f"| {family.name} | {', '.join(features(found)) or '-'} | yes | {cpu} | {gpu} |")
     return "\n".join(lines)
 
 

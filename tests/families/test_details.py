@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.recipe import Attention, Experts, Layer, Recipe
+from specchat.engine.recipe import Apart, Attention, Experts, Layer, Recipe
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint
@@ -38,6 +38,18 @@ def exchanged(layer: Layer) -> Layer:
     each = layer.feed.each
     gate_up = replace(each.gate_up, names=each.gate_up.names[::-1])
     return replace(layer, feed=replace(layer.feed, each=replace(each, gate_up=gate_up)))
+
+
+def of_mixture(change: Callable[[Experts], Experts]) -> Callable[[Recipe], Recipe]:
+    def changed(layer: Layer) -> Layer:
+        assert isinstance(layer.feed, Experts)
+        return replace(layer, feed=change(layer.feed))
+
+    return of_layers(changed)
+
+
+def of_apart(change: Callable[[Apart], Apart]) -> Callable[[Recipe], Recipe]:
+    return of_mixture(lambda feed: replace(feed, apart=feed.apart and change(feed.apart)))
 
 
 def of_the_first_head(recipe: Recipe) -> Recipe:
@@ -91,6 +103,33 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "gemma4",
         of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, kind="default"))),
     ),
+    "an MLP beside experts without its gate": (
+        "qwen2_moe",
+        of_mixture(lambda feed: replace(feed, shared_gate=None)),
+    ),
+    "experts chosen without the correction": ("glm4_moe", of_mixture(lambda feed: replace(feed, correction=""))),
+    "experts of any group": ("glm4_moe", of_mixture(lambda feed: replace(feed, groups=(1, 1)))),
+    "experts of three groups": ("glm4_moe", of_mixture(lambda feed: replace(feed, groups=(4, 3)))),
+    "shares by a softmax": ("glm4_moe", of_mixture(lambda feed: replace(feed, sigmoid=False))),
+    "experts without their factor": ("glm4_moe", of_mixture(lambda feed: replace(feed, factor=1.0))),
+    "no shared MLP": ("glm4_moe", of_mixture(lambda feed: replace(feed, shared=None))),
+    "another part of heads turns": (
+        "glm4_moe",
+        of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, width=32))),
+    ),
+    "experts without their factors": ("gemma4_moe", of_mixture(lambda feed: replace(feed, factors=""))),
+    "a router's inputs too large": (
+        "gemma4_moe",
+        of_apart(lambda own: replace(own, router=replace(own.router, factor=1.0))),
+    ),
+    "inputs of experts and MLP exchanged": (
+        "gemma4_moe",
+        of_apart(lambda own: replace(own, pre_experts=own.pre_shared, pre_shared=own.pre_experts)),
+    ),
+    "norms after experts and MLP exchanged": (
+        "gemma4_moe",
+        of_apart(lambda own: replace(own, post_experts=own.post_shared, post_shared=own.post_experts)),
+    ),
     "scale of scores": ("granite", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
     "factor on residuals": ("granite", of_layers(lambda one: replace(one, residual=1.0))),
     "factor on embeddings": ("granite", lambda recipe: replace(recipe, embed_scale=1.0)),
@@ -119,3 +158,13 @@ def test_the_last_layer_of_gemma_4_sees_all(tmp_path: Path) -> None:
     changes = FAMILIES["gemma4"] | {"layer_types": ["sliding_attention"] * 4}
     folder, ids = checkpoint(tmp_path / "m", seed=5, **changes), tokens(40)
     torch.testing.assert_close(logits(Checkpoint.open(folder), ids), reference(folder, ids), atol=WITHIN, rtol=1e-4)
+
+
+def test_heads_of_single_layers_are_those_of_transformers(tmp_path: Path) -> None:
+    """As its files have them, which name no global_head_dim."""
+    own = {index: {"head_dim": 48, "num_key_value_heads": 4} for index in ("1", "3")}
+    folder, ids = checkpoint(tmp_path / "m", seed=5, **FAMILIES["gemma4"] | {"per_layer_config": own}), tokens(40)
+    found = Checkpoint.open(folder)
+    shapes = [(layer.mixer.head_dim, layer.mixer.kv_heads) for layer in found.config.recipe.layers]
+    assert shapes == [(16, 2), (48, 4)] * 2
+    torch.testing.assert_close(logits(found, ids), reference(folder, ids), atol=WITHIN, rtol=1e-4)

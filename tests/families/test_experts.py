@@ -24,11 +24,12 @@ from specchat.engine.model.plan import Model, need
 from specchat.engine.model.vectors import unsupported
 from specchat.engine.recipe import Experts, Recipe
 from tests.cpu.test_decoder import whole
+from tests.engine.layouts import MIXTRAL, renamed, stacked
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
-from tests.engine.tiny import FAMILIES, checkpoint
+from tests.engine.tiny import FAMILIES, checkpoint, config
 
-KINDS = ("qwen3_moe", "mixtral")
+KINDS = ("qwen3_moe", "qwen2_moe", "mixtral")
 
 
 def logits(folder: Path, ids: list[int]) -> Tensor:
@@ -40,28 +41,10 @@ def weights_changed(folder: Path, change: Callable[[dict[str, Tensor]], dict[str
     save_file(change(load_file(file)), file, metadata={"format": "pt"})
 
 
-def stacked(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
-    """Stacks for experts, as modules of transformers 5 have them; a part of names becomes `begins`."""
-
-    def change(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        made, parts = dict[str, Tensor](), dict[str, dict[tuple[str, int], Tensor]]()
-        for name, weight in weights.items():
-            name = name.replace(".block_sparse_moe.", begins)
-            layer, dot, expert = name.partition(".experts.")
-            if dot:
-                number, part, _ = expert.split(".")
-                parts.setdefault(layer, {})[part, int(number)] = weight
-            else:
-                made[name] = weight
-        for layer, of in parts.items():
-            gate, up, down = ("w1", "w3", "w2") if ("w1", 0) in of else ("gate_proj", "up_proj", "down_proj")
-            numbers = range(len(of) // 3)
-            both = [torch.cat([of[gate, i], of[up, i]]) for i in numbers]
-            made[f"{layer}.experts.gate_up_proj"] = torch.stack(both)
-            made[f"{layer}.experts.down_proj"] = torch.stack([of[down, i] for i in numbers])
-        return made
-
-    return change
+def in_stacks(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    """Stacks for experts, as modules of transformers 5 have them; Mixtral's names begin so after the layer's."""
+    ours = {theirs: ours for ours, theirs in MIXTRAL.items()} | {".block_sparse_moe.": begins}
+    return lambda weights: stacked(renamed(weights, ours) if begins else weights)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +53,7 @@ def stacked(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 def test_stacks_are_the_experts_one_by_one(kind: str, begins: str, tmp_path: Path) -> None:
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
     expected = logits(folder, ids)
-    weights_changed(folder, stacked(begins))
+    weights_changed(folder, in_stacks(begins))
     assert any(name.endswith(".experts.down_proj") for name in load_file(folder / "model.safetensors"))
     assert torch.equal(logits(folder, ids), expected)
     torch.testing.assert_close(expected, reference(folder, ids), atol=2e-4, rtol=1e-4)
@@ -78,10 +61,10 @@ def test_stacks_are_the_experts_one_by_one(kind: str, begins: str, tmp_path: Pat
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> None:
-    """It says num_local_experts for both."""
+    """It says num_local_experts for most."""
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).save_pretrained(tmp_path / "saved")
-    assert "num_experts" not in json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert ("num_experts" in json.loads((tmp_path / "saved" / "config.json").read_text())) == (kind == "qwen2_moe")
     assert torch.equal(logits(tmp_path / "saved", ids), logits(folder, ids))
 
 
@@ -91,6 +74,10 @@ def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> N
         ("qwen3_moe", {"norm_topk_prob": False, "decoder_sparse_step": 2}),
         ("qwen3_moe", {"num_experts_per_tok": 5, "hidden_act": "gelu_pytorch_tanh"}),
         ("qwen3_moe", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 3}),
+        ("qwen2_moe", {"use_sliding_window": False, "norm_topk_prob": True, "num_experts_per_tok": 3}),
+        ("qwen2_moe", {"qkv_bias": False, "decoder_sparse_step": 2, "hidden_act": "gelu_pytorch_tanh"}),
+        ("glm4_moe", {"n_group": 1, "topk_group": 1, "use_qk_norm": False, "norm_topk_prob": False}),
+        ("glm4_moe", {"n_group": 2, "topk_group": 2, "first_k_dense_replace": 3, "n_shared_experts": 1}),
         ("mixtral", {"num_experts_per_tok": 1, "sliding_window": None}),
     ],
 )
@@ -129,7 +116,7 @@ def test_layers_have_experts_where_transformers_has_them(changes: dict[str, Any]
 
 def test_what_files_leave_out_is_as_in_transformers() -> None:
     for kind in KINDS:
-        found = recipe(model_type=kind, num_attention_heads=8).layers[0]
+        found = recipe(model_type=kind, num_attention_heads=16).layers[0]
         theirs = AutoConfig.for_model(kind)
         assert isinstance(found.feed, Experts)
         assert found.feed.count == theirs.num_experts
@@ -150,6 +137,14 @@ def test_every_weight_of_every_expert_counts() -> None:
     sparse, dense = made.layers[0], made.layers[2]
     assert sparse.parameters - sparse.active == 3 * 3 * 48 * 64
     assert dense.parameters == dense.active
+
+
+def test_an_mlp_beside_experts_is_read_by_every_row() -> None:
+    made = parse_config(Path(), config(**FAMILIES["gemma4_moe"])).recipe.layers[0]
+    assert isinstance(made.feed, Experts)
+    assert made.parameters - made.active == 3 * 3 * 48 * 64
+    assert made.feed.width == 2 * 48 + 112
+    assert gpu_need.unsupported(parse_config(Path(), config(**FAMILIES["gemma4_moe"])))
 
 
 def test_heads_are_made_as_wide_as_the_experts_of_a_row() -> None:
@@ -181,7 +176,7 @@ def other_stack(folder: Path) -> None:
     """One expert more in a stack of one layer."""
 
     def change(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        made, name = stacked(".mlp.")(weights), "model.layers.1.mlp.experts.down_proj"
+        made, name = in_stacks(".mlp.")(weights), "model.layers.1.mlp.experts.down_proj"
         return made | {name: torch.cat([made[name], made[name][:1]])}
 
     weights_changed(folder, change)
@@ -191,7 +186,7 @@ def halved_stack(folder: Path) -> None:
     """A stack of gates alone."""
 
     def change(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-        made, name = stacked(".mlp.")(weights), "model.layers.1.mlp.experts.gate_up_proj"
+        made, name = in_stacks(".mlp.")(weights), "model.layers.1.mlp.experts.gate_up_proj"
         return made | {name: made[name].chunk(2, 1)[0].contiguous()}
 
     weights_changed(folder, change)
@@ -232,6 +227,72 @@ BAD: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_bad_experts_are_refused_in_a_sentence(case: str, kind: str, tmp_path: Path) -> None:
     spoil, words = BAD[case]
     folder = checkpoint(tmp_path / "m", **FAMILIES[kind])
+    spoil(folder)
+    message = refusal(pair(folder))
+    assert words in message
+    assert str(tmp_path) in message
+
+
+BESIDE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "no experts": (
+        lambda folder: edit(folder, num_experts=0),
+        "config.json: enable_moe_block asks for experts, and num_experts is missing",
+    ),
+    "nothing said of how many are chosen": (
+        lambda folder: edit(folder, top_k_experts=None),
+        "config.json: enable_moe_block asks for experts, and top_k_experts is missing",
+    ),
+    "none chosen": (
+        lambda folder: edit(folder, top_k_experts=0),
+        "config.json: top_k_experts is 0, not a number of experts from 1 to 1024",
+    ),
+    "more chosen than there are": (
+        lambda folder: edit(folder, top_k_experts=6),
+        "config.json: top_k_experts is 6, and a layer has 5 experts",
+    ),
+    "other stacks": (
+        lambda folder: edit(folder, num_experts=4),
+        "model.layers.0.experts.gate_up_proj holds 5 experts, config.json asks for 4",
+    ),
+    "no factors of experts": (
+        without(".per_expert_scale"),
+        "tensor model.layers.0.router.per_expert_scale is missing from the weights",
+    ),
+}
+
+
+GROUPED: dict[str, tuple[dict[str, Any], str]] = {
+    "groups of unlike sizes": ({"n_group": 3}, "n_group is 3, and 8 experts make no such groups of two or more"),
+    "more groups than there are": ({"n_group": 1}, "topk_group is 2, and n_group is 1"),
+    "groups of one": ({"n_group": 8}, "n_group is 8, and 8 experts make no such groups of two or more"),
+    "more chosen than groups leave": (
+        {"num_experts_per_tok": 5},
+        "num_experts_per_tok is 5, and topk_group leaves 4 experts",
+    ),
+    "more chosen than there are": (
+        {"num_experts_per_tok": 9, "n_group": 2},
+        "num_experts_per_tok is 9, and a layer has 8 experts",
+    ),
+    "no experts": ({"n_routed_experts": 0, "n_group": 2}, "num_experts_per_tok is 3, and a layer has 0 experts"),
+    "too much of a head": (
+        {"partial_rotary_factor": 1.5},
+        "partial_rotary_factor is 1.5, and heads of 32 values cannot rotate 48",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GROUPED)
+def test_bad_groups_of_experts_are_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
+    changes, words = GROUPED[case]
+    folder = checkpoint(tmp_path / "m", **FAMILIES["glm4_moe"])
+    edit(folder, **changes)
+    assert words in refusal(pair(folder))
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_bad_experts_beside_an_mlp_are_refused_in_a_sentence(case: str, tmp_path: Path) -> None:
+    spoil, words = BESIDE[case]
+    folder = checkpoint(tmp_path / "m", **FAMILIES["gemma4_moe"])
     spoil(folder)
     message = refusal(pair(folder))
     assert words in message

@@ -17,7 +17,7 @@ from specchat.engine.model.plan import Model, need
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import tokens
-from tests.engine.tiny import VOCAB
+from tests.engine.tiny import GPT_OSS_ROPE, VOCAB
 
 SHAPE = {
     "vocab_size": VOCAB,
@@ -32,15 +32,7 @@ SHAPE = {
     "sliding_window": 8,
     "max_position_embeddings": 256,
     "eos_token_id": 256,
-    "rope_parameters": {
-        "rope_type": "yarn",
-        "rope_theta": 10000.0,
-        "factor": 4.0,
-        "beta_fast": 32.0,
-        "beta_slow": 1.0,
-        "truncate": False,
-        "original_max_position_embeddings": 64,
-    },
+    "rope_parameters": GPT_OSS_ROPE,
 }
 
 

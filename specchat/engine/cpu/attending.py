@@ -61,6 +61,7 @@ def attention(
     capacity: int,
     cos: int,
     sin: int,
+    turned: int,
     temper: int,
     sinks: int,
     qkv: int,
@@ -69,9 +70,9 @@ def attention(
 ) -> None:
     """Attend with the query heads that share key-value head `head`; results replace the queries in `qkv`.
 
-    The cache holds one chain's positions, so a span overwrites what an earlier span left there. Addresses of norms
-    are 0 for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. `scratch` has
-    `vectors.attention_room` elements.
+    `turned` values of each head are rotated. The cache holds one chain's positions, so a span overwrites what an
+    earlier span left there. Addresses of norms are 0 for no norm. `values_offset` counts the elements from a key in the
+    tree scratch to its value. `scratch` has `vectors.attention_room` elements.
     """
     width = 4 * size
     one, queries = scratch, scratch + width
@@ -90,7 +91,7 @@ def attention(
             if key_norm:
                 norm(key, key_norm, one, size, eps)
                 key = one
-            rotate(key, cos + width * (position + i), sin + width * (position + i), entry, size)
+            turn(key, cos, sin, position + i, turned, entry, size)
             if value_norm:
                 norm(value, value_norm, one, size, eps)
                 value = one
@@ -104,11 +105,10 @@ def attention(
             together = QUERIES if rows * group - done >= QUERIES else 1
             for j in range(done, done + together):
                 query = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
-                turns = width * (position + j // group)
                 if query_norm:
                     norm(query, query_norm, one, size, eps)
                     query = one
-                rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
+                turn(query, cos, sin, position + j // group, turned, queries + width * (j - done), size)
                 if temper:
                     multiply_by_entry(queries + width * (j - done), size, temper, position + j // group)
             own_sinks = sinks + 4 * head * group if sinks else 0
@@ -120,6 +120,15 @@ def attention(
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
             done += together
         row += rows
+
+
+@inner
+def turn(x: int, cos: int, sin: int, position: int, turned: int, out: int, size: int) -> None:
+    """out = x of `size` values with the first `turned` rotated as at `position`; cos and sin as in `rope.tables`."""
+    row = 4 * turned * position
+    rotate(x, cos + row, sin + row, out, turned)
+    if turned < size:
+        copy_vector(x + 4 * turned, out + 4 * turned, size - turned)
 
 
 @inner

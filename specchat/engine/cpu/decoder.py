@@ -69,7 +69,7 @@ class CpuDecoder(CachedDecoder):
         self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
-        mixtures = self._space.mixtures
+        mixtures = self._space.mixtures.use(of.norms, of.vectors)
         self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors, mixtures)
         # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)

@@ -21,15 +21,15 @@ Floats = NDArray[np.float32]
 FLOAT_BYTES = 4
 
 (
-    PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
+    PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN, TURNED,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
     WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, FIELDS,
-) = range(25)  # fmt: skip
+) = range(26)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
-MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's
-keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads;
+MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's keys; its values come VALUES_OFFSET
+elements later. TURNED values of each head are rotated. ALL_HEADS is 1 if a norm of queries or keys is over all heads;
 ACTIVATION is a code of `gates.CODES`.
 """
 EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
@@ -60,7 +60,7 @@ class Descriptors:
             table: int64 [>= products, COLUMNS], of their products.
             norms: the weight of each norm, float32 [size].
             cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
-            turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
+            turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, rotated values of a head].
             vectors: other tensors of the layers by name, float32 [size].
             mixtures: of layers with experts.
         """
@@ -84,6 +84,7 @@ class Descriptors:
             row[MIXTURE] = mixtures.addresses[index] if mixtures else 0
             row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
             row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
+            row[TURNED] = cos.shape[1]
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)

@@ -1,124 +1,40 @@
-"""Mixtures of experts: rows choose their experts, and each chosen one is read once for all rows that have it.
+"""Mixtures of experts: each chosen one is read once for all rows that have it, and an MLP beside them for every row.
 
 A row with one of its experts is a pair, whose products are those of the row alone. The results of a row's experts are
-added in the order of the experts, whatever other rows choose and whichever thread adds them.
+added in the order of the experts, then that of the shared MLP, whatever other rows choose and whichever thread adds.
 """
-
-from typing import Any
 
 import numpy as np
 from numba import types
 
 from specchat.engine.cpu.atomics import code_address, word
-from specchat.engine.cpu.gates import gate_by
 from specchat.engine.cpu.mixtures import (
+    BESIDE,
     BETWEEN,
-    CHOSEN,
     COUNT,
+    GATES,
+    INPUTS,
     ORDER,
     ORDER_ROW,
-    RENORMALISED,
+    POST_EXPERTS,
+    POST_SHARED,
+    ROUTER_NORM,
+    SHARED_GATE,
+    SHARED_INPUTS,
+    SHARED_ROW,
+    SHARED_SUMS,
     SHARES,
     SUMS,
     TOP,
 )
 from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
-from specchat.engine.cpu.rowwise import add_scaled, copy_vector, norm
+from specchat.engine.cpu.routing import route, sort
+from specchat.engine.cpu.rowwise import add_scaled, add_vector, copy_vector, norm
 from specchat.engine.cpu.signatures import EXPERTS
-from specchat.engine.cpu.simd import I64, called, inner, primitive, store
-from specchat.engine.cpu.simd import at as place_of
-from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, total
-from specchat.engine.cpu.together import barrier, next_piece, piece_end, piece_size
+from specchat.engine.cpu.simd import called
+from specchat.engine.cpu.softmax import entry, fill
+from specchat.engine.cpu.together import barrier, gated_piece, next_piece, piece_end, piece_size
 from specchat.engine.model.vectors import FEW, LANES
-
-TAKEN = np.float32(-1.0)
-LEAST = np.float32(-0.5)
-"""Below the share of any expert that is not taken."""
-
-
-@primitive
-def put_number(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Put a float32 at `address`, `index` elements further."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        store(builder, arguments[2], arguments[0], arguments[1])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), code
-
-
-@primitive
-def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Put an int64 at `address`, `index` words further."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], place_of(builder, arguments[0], arguments[1], I64, 8), align=8)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), code
-
-
-@inner
-def choose(scores: int, padded: int, mixture: int, shares: int, chosen: int) -> None:
-    """Choose a row's experts by its scores float32 [padded], which are overwritten; fill its shares and experts.
-
-    Of equal scores the lower expert comes first. Scores that are no numbers count as the least: no expert is chosen
-    twice, so every pair has room.
-    """
-    count, top = word(mixture, COUNT), word(mixture, TOP)
-    fill(scores, count, padded, np.float32(-np.inf))
-    exponentials(scores, padded, peak(scores, padded), np.float32(1.0))
-    fill(scores, count, padded, np.float32(0.0))
-    whole, summed = total(scores, padded), np.float32(0.0)
-    for i in range(count):
-        if not entry(scores, i) >= 0.0:
-            put_number(scores, i, np.float32(0.0))
-    for k in range(top):
-        best, found = LEAST, 0
-        for i in range(count):
-            if entry(scores, i) > best:
-                best, found = entry(scores, i), i
-        put_number(scores, found, TAKEN)
-        put_word(chosen, k, found)
-        put_number(shares, k, best / whole)
-        summed += best / whole
-    if word(mixture, RENORMALISED):
-        for k in range(top):
-            put_number(shares, k, entry(shares, k) / summed)
-
-
-@inner
-def sort(rows: int, mixture: int, order: int) -> int:
-    """Sort the pairs of `rows` rows by expert, each expert's by row; return the number of experts that have some.
-
-    Fills `order`, int64: the first pair of each expert and the end of all, [count + 1]; those experts, [count]; the
-    row of each pair and its place among the shares, [rows * top] each.
-    """
-    count, top, chosen = word(mixture, COUNT), word(mixture, TOP), word(mixture, CHOSEN)
-    pairs = rows * top
-    experts = order + 8 * (count + 1)
-    of_row = experts + 8 * count
-    for e in range(count + 1):
-        put_word(order, e, 0)
-    for pair in range(pairs):
-        e = word(chosen, pair)
-        put_word(order, e, word(order, e) + 1)
-    hits, end = 0, 0
-    for e in range(count + 1):
-        if word(order, e):
-            put_word(experts, hits, e)
-            hits += 1
-        end += word(order, e)
-        put_word(order, e, end)
-    # From the last pair on, the end of an expert's pairs moves to the first of them.
-    for i in range(pairs):
-        pair = pairs - 1 - i
-        e = word(chosen, pair)
-        place = word(order, e) - 1
-        put_word(order, e, place)
-        put_word(of_row, place, pair // top)
-        put_word(of_row, pairs + place, pair)
-    return hits
 
 
 @called(types.void(*EXPERTS))
@@ -146,43 +62,56 @@ def experts(
 ) -> None:
     """y = y + factor * mixture(x), y float32 [rows, hidden]; what is added goes through the norm `post` if any.
 
-    Threads meet at three barriers, at four with a norm, and take pieces by the counters `which` and the next. Before,
-    they have `passed` some. It is called by its address, so only a model with experts has it compiled.
+    Threads meet at three barriers, at four with a norm or norms apart, and take pieces by the counters `which` and the
+    next. Before, they have `passed` some. It is called by its address, so only a model with experts has it compiled.
 
     Args:
         x: float32 rows, `x_row` elements apart.
-        of: the router's row in the table of products; those of gate and up and those of down follow, by expert.
+        of: the router's row in the table of products; those of gate and up and those of down follow, by expert, then
+            gate and up, down and score of the shared MLP.
         mixture: address of a row of `mixtures.Mixtures`.
         activation: a code of `gates.CODES`.
         own: float32 [rows, own_row], the thread's own.
     """
-    top, between, sums, shares = word(mixture, TOP), word(mixture, BETWEEN), word(mixture, SUMS), word(mixture, SHARES)
+    top, count, shares = word(mixture, TOP), word(mixture, COUNT), word(mixture, SHARES)
+    apart, shared_row = word(mixture, ROUTER_NORM), word(mixture, SHARED_ROW)
     begun, ended = rows * thread // threads, rows * (thread + 1) // threads
     if begun < ended:
-        padded = LANES * word(of, PANELS)
-        scores = between + 4 * begun * padded
-        multiply(ended - begun, x + 4 * begun * x_row, x_row, of, kernels, extras, scores, padded, 0, padded // LANES)
-        for r in range(begun, ended):
-            choose(between + 4 * r * padded, padded, mixture, shares + 4 * r * top, word(mixture, CHOSEN) + 8 * r * top)
+        route(begun, ended, x, x_row, of, mixture, kernels, extras, hidden, eps, own, own_row)
     passed = barrier(counters, passed, threads)
 
+    shared_x, shared_x_row = x, x_row
+    if apart:
+        x, x_row = word(mixture, INPUTS), hidden
+        shared_x, shared_x_row = word(mixture, SHARED_INPUTS), hidden
     order = word(mixture, ORDER) + 8 * thread * word(mixture, ORDER_ROW)
     hits = sort(rows, mixture, order)
-    hit_experts = order + 8 * (word(mixture, COUNT) + 1)
-    of_row = hit_experts + 8 * word(mixture, COUNT)
+    hit_experts = order + 8 * (count + 1)
+    of_row = hit_experts + 8 * count
     slots = of_row + 8 * rows * top
 
-    first_of = of + 8 * COLUMNS
+    first_of, shared_of = of + 8 * COLUMNS, of + 8 * COLUMNS * (1 + 2 * count)
+    between, beside = word(mixture, BETWEEN), word(mixture, BESIDE)
+    shared_panels = shared_row // (2 * LANES)
+    shared_size = piece_size(shared_panels, FEW, threads)
+    before = (shared_panels - FEW) // shared_size + 1 if shared_row else 0
     panels = word(first_of, PANELS) // 2
     row = 2 * panels * LANES
     size = min(panels, piece_size(hits * panels, FEW, threads))
     pieces, gathered = (panels - FEW) // size + 1, -1
     index = next_piece(counters, which, threads, 0)
-    while index < hits * pieces:
-        e, first = word(hit_experts, index // pieces), index % pieces * size
-        last = piece_end(index % pieces, panels, FEW, size)
+    while index < before + hits * pieces:
+        if index < before:
+            first, last = index * shared_size, piece_end(index, shared_panels, FEW, shared_size)
+            gated_piece(
+                rows, shared_x, shared_x_row, shared_of, activation, kernels, extras, beside, shared_row, first, last
+            )
+            index = next_piece(counters, which, threads, index + 1)
+            continue
+        hit, piece = (index - before) // pieces, (index - before) % pieces
+        e, first, last = word(hit_experts, hit), piece * size, piece_end(piece, panels, FEW, size)
         begin, many = word(order, e), word(order, e + 1) - word(order, e)
-        inputs, inputs_row, out = x, x_row, between + 4 * begin * row
+        inputs, inputs_row = x, x_row
         if many == 1:
             inputs = x + 4 * word(of_row, begin) * x_row
         elif many < rows:
@@ -191,16 +120,14 @@ def experts(
                 for r in range(many):
                     copy_vector(x + 4 * word(of_row, begin + r) * x_row, own + 4 * r * own_row, hidden)
                 gathered = e
-        for part in (0, panels):
-            of_expert = first_of + 8 * COLUMNS * e
-            multiply(many, inputs, inputs_row, of_expert, kernels, extras, out, row, part + first, part + last)
-        for r in range(many):
-            gate = out + 4 * (r * row + first * LANES)
-            gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)
+        of_expert, out = first_of + 8 * COLUMNS * e, between + 4 * begin * row
+        gated_piece(many, inputs, inputs_row, of_expert, activation, kernels, extras, out, row, first, last)
         index = next_piece(counters, which, threads, index + 1)
     passed = barrier(counters, passed, threads)
 
-    first_of += 8 * COLUMNS * word(mixture, COUNT)
+    first_of += 8 * COLUMNS * count
+    shared_of += 8 * COLUMNS
+    sums, shared_sums = word(mixture, SUMS), word(mixture, SHARED_SUMS)
     panels = word(first_of, PANELS)
     size, index = piece_size(panels, FEW, threads), next_piece(counters, which + 1, threads, 0)
     last = piece_end(index, panels, FEW, size)
@@ -217,17 +144,31 @@ def experts(
             for r in range(many):
                 to, share = word(of_row, begin + r), entry(shares, word(slots, begin + r))
                 add_scaled(own + 4 * (r * own_row + start), sums + 4 * (to * hidden + start), stop - start, share)
-        if not post:
+        if shared_row:
+            multiply(rows, beside, shared_row, shared_of, kernels, extras, own, own_row, first, last)
+            for r in range(rows):
+                to_row = shared_sums + 4 * r * hidden
+                if apart:
+                    fill(to_row, start, stop, np.float32(0.0))
+                share = entry(word(mixture, GATES), r) if word(mixture, SHARED_GATE) else np.float32(1.0)
+                add_scaled(own + 4 * (r * own_row + start), to_row + 4 * start, stop - start, share)
+        if not (post or apart):
             for r in range(rows):
                 add_scaled(sums + 4 * (r * hidden + start), y + 4 * (r * hidden + start), stop - start, factor)
         index = next_piece(counters, which + 1, threads, index + 1)
         last = piece_end(index, panels, FEW, size)
     passed = barrier(counters, passed, threads)
-    if not post:
+    if not (post or apart):
         return
     for r in range(thread, rows, threads):
-        norm(sums + 4 * r * hidden, post, own, hidden, eps)
-        add_scaled(own, y + 4 * r * hidden, hidden, factor)
+        made, beside_it = sums + 4 * r * hidden, shared_sums + 4 * r * hidden
+        if apart:
+            norm(made, word(mixture, POST_EXPERTS), made, hidden, eps)
+            norm(beside_it, word(mixture, POST_SHARED), beside_it, hidden, eps)
+            add_vector(beside_it, made, hidden)
+        if post:
+            norm(made, post, made, hidden, eps)
+        add_scaled(made, y + 4 * r * hidden, hidden, factor)
     barrier(counters, passed, threads)
 
 

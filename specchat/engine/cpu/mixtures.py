@@ -1,15 +1,25 @@
 """Mixtures of experts described to the compiled pass: a row of numbers each, and the buffers that they share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
-from specchat.engine.model.mixture_need import mixture_need
+from specchat.engine.model.mixture_need import APART, mixture_need
 from specchat.engine.model.rows import PREFILL_ROWS
-from specchat.engine.recipe import Experts, Recipe
+from specchat.engine.model.vectors import LANES, panels_for
+from specchat.engine.recipe import Experts, Norm, Recipe
 
-COUNT, TOP, RENORMALISED, BETWEEN, SUMS, SHARES, CHOSEN, ORDER, ORDER_ROW, CODE, FIELDS = range(11)
-"""Columns: sizes, a truth value, addresses of buffers, elements between those of two threads, address of the code."""
+(
+    COUNT, TOP, RENORMALISED, SIGMOID, GROUPS, KEPT_GROUPS, SHARED_ROW, SHARED_GATE,
+    BETWEEN, BESIDE, GATES, SHARES, CHOSEN, ORDER, ORDER_ROW, SUMS, SHARED_SUMS, INPUTS, SHARED_INPUTS,
+    CORRECTION, FACTORS, ROUTER_NORM, PRE_EXPERTS, POST_EXPERTS, PRE_SHARED, POST_SHARED, CODE, FIELDS,
+) = range(28)  # fmt: skip
+"""Columns: sizes, truth values, addresses (0 for nothing), elements between those of two threads.
+
+SHARED_ROW is the values of a row in the buffer BESIDE, 0 without a shared MLP. The norms are there if ROUTER_NORM is.
+CODE is the address of the code.
+"""
 
 
 class Mixtures:
@@ -25,15 +35,39 @@ class Mixtures:
         `code` compiles `experts.experts` and returns its address; it is called where there are experts.
         """
         need = mixture_need(recipe, PREFILL_ROWS)
-        self._between, self._sums = np.zeros(need.between, np.float32), np.zeros(need.sums, np.float32)
-        self._shares, self._chosen = np.zeros(need.pairs, np.float32), np.zeros(need.pairs, np.int64)
-        self._order = np.zeros((threads, need.order), np.int64)
+        self._between, self._beside = np.zeros(need.between, np.float32), np.zeros(need.beside, np.float32)
+        self._gates, self._shares = np.zeros(need.gates, np.float32), np.zeros(need.pairs, np.float32)
+        self._chosen, self._order = np.zeros(need.pairs, np.int64), np.zeros((threads, need.order), np.int64)
+        one = PREFILL_ROWS * recipe.hidden
+        self._wide = np.zeros(need.rows, np.float32).reshape(-1, one)
+        self._layers = [layer.feed if isinstance(layer.feed, Experts) else None for layer in recipe.layers]
+        self._factors: list[NDArray[np.float32]] = []
         self._rows = np.zeros((len(recipe.layers), FIELDS), np.int64)
-        buffers = self._between, self._sums, self._shares, self._chosen, self._order
+        buffers = self._between, self._beside, self._gates, self._shares, self._chosen, self._order
         self.addresses: list[int] = []
-        for row, layer in zip(self._rows, recipe.layers, strict=True):
-            if isinstance(layer.feed, Experts):
-                row[[COUNT, TOP, RENORMALISED]] = layer.feed.count, layer.feed.top, layer.feed.renormalised
+        for row, of in zip(self._rows, self._layers, strict=True):
+            if of:
+                row[[COUNT, TOP, RENORMALISED, SIGMOID]] = of.count, of.top, of.renormalised, of.sigmoid
+                row[[GROUPS, KEPT_GROUPS]] = of.groups
+                row[SHARED_ROW] = 2 * LANES * panels_for(of.shared.width) if of.shared else 0
+                row[SHARED_GATE] = of.shared_gate is not None
                 row[BETWEEN : ORDER + 1] = [buffer.ctypes.data for buffer in buffers]
                 row[ORDER_ROW], row[CODE] = need.order, code()
-            self.addresses.append(row.ctypes.data if row[COUNT] else 0)
+                # Without norms of its own the shared MLP adds to the same sums.
+                places = range(len(APART)) if of.apart else (0, 0)
+                row[SUMS : SUMS + len(places)] = [self._wide[place].ctypes.data for place in places]
+            self.addresses.append(row.ctypes.data if of else 0)
+
+    def use(self, norms: Mapping[Norm, NDArray[np.float32]], vectors: Mapping[str, NDArray[np.float32]]) -> "Mixtures":
+        """Point to the tensors of the layers, float32, which the caller keeps alive; return the mixtures."""
+        for row, of in zip(self._rows, self._layers, strict=True):
+            if of:
+                row[CORRECTION] = vectors[of.correction].ctypes.data if of.correction else 0
+                row[FACTORS] = vectors[of.factors].ctypes.data if of.factors else 0
+            if of and of.factor != 1:
+                own = vectors[of.factors] if of.factors else np.ones(of.count, np.float32)
+                self._factors.append(own * np.float32(of.factor))
+                row[FACTORS] = self._factors[-1].ctypes.data
+            if of and of.apart:
+                row[ROUTER_NORM : POST_SHARED + 1] = [norms[norm].ctypes.data for norm in of.apart.all]
+        return self

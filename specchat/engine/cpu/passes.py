@@ -36,12 +36,13 @@ from specchat.engine.cpu.descriptors import (
     SIZE,
     TEMPER,
     TREE_SCRATCH,
+    TURNED,
     VALUE_NORM,
     VALUES,
     VALUES_OFFSET,
     WINDOW,
 )  # fmt: skip
-from specchat.engine.cpu.mixtures import CODE
+from specchat.engine.cpu.mixtures import CODE, ROUTER_NORM
 from specchat.engine.cpu.products import COLUMNS, INPUTS
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.signatures import EXPERTS, HEAD, LAYERS
@@ -116,6 +117,7 @@ def attend(
             capacity,
             integers[layer, COS],
             integers[layer, SIN],
+            integers[layer, TURNED],
             integers[layer, TEMPER],
             integers[layer, SINKS],
             ys,
@@ -212,7 +214,7 @@ def layers(
                     rows, inputs, inputs_row, router, mixture, activation, plans, more, xs, hidden, residual, post, eps,
                     scratch, own_row, board, used + 3, passed, thread, threads,
                 ))  # fmt: skip
-                passed += 4 if post else 3
+                passed += 4 if post or word(mixture, ROUTER_NORM) else 3
                 continue
             if part:
                 gate_up = of + 8 * COLUMNS * GATE_UP

@@ -13,6 +13,7 @@ from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
     each_vector,
+    emitted,
     load,
     primitive,
     reduce_lanes,
@@ -101,3 +102,19 @@ def exponentials(typing: Any, x: Any, size: Any, shift: Any, scale: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.float32, types.float32), code
+
+
+@primitive
+def sigmoids(typing: Any, x: Any, size: Any) -> Any:
+    """x = 1 / (1 + e**-x); float32 [size], a multiple of LANES."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, size = arguments
+
+        def one(at: Any) -> None:
+            raised = exponential(builder, builder.fsub(splat(0.0), load(builder, x, at)))
+            store(builder, builder.fdiv(splat(1.0), builder.fadd(raised, splat(1.0))), x, at)
+
+        each_vector(builder, size, one)
+
+    return emitted([], 2, emit)

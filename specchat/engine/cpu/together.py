@@ -159,11 +159,29 @@ def gated_product(
     size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
     last = piece_end(index, panels, few, size)
     while last:
-        first = index * size
-        for part in (0, panels):
-            multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
-        for r in range(rows):
-            gate = y + 4 * (r * y_row + first * LANES)
-            gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)
+        gated_piece(rows, x, x_row, of, activation, kernels, extras, y, y_row, index * size, last)
         index = next_piece(counters, which, threads, index + 1)
         last = piece_end(index, panels, few, size)
+
+
+@inner
+def gated_piece(
+    rows: int,
+    x: int,
+    x_row: int,
+    of: int,
+    activation: int,
+    kernels: int,
+    extras: int,
+    y: int,
+    y_row: int,
+    first: int,
+    last: int,
+) -> None:
+    """Panels `first`, ..., `last` - 1 of `gated_product`, for one thread."""
+    panels = word(of, PANELS) // 2
+    for part in (0, panels):
+        multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
+    for r in range(rows):
+        gate = y + 4 * (r * y_row + first * LANES)
+        gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)

@@ -1,4 +1,4 @@
-"""Mixtures of experts whose router takes the softmax over all of them first, and their keys of config.json."""
+"""Mixtures of experts, and their keys of config.json."""
 
 from typing import Annotated
 
@@ -6,9 +6,13 @@ from pydantic import Field
 
 from specchat.engine.families.family import gated
 from specchat.engine.families.settings import Settings
+from specchat.engine.foreign import OR_NONE, Switch
+from specchat.engine.foreign import Count as Positive
 from specchat.engine.recipe import MOST_EXPERTS, Experts, Matrix
 
-Chosen = Annotated[int, Field(gt=0, le=MOST_EXPERTS, description=f"a number of experts from 1 to {MOST_EXPERTS}")]
+SOME = f"a number of experts from 1 to {MOST_EXPERTS}"
+Chosen = Annotated[int, Field(gt=0, le=MOST_EXPERTS, description=SOME)]
+MaybeChosen = Annotated[int | None, Field(gt=0, le=MOST_EXPERTS, description=SOME)]
 Count = Annotated[int | None, Field(ge=0, le=MOST_EXPERTS, description=f"a number of experts up to {MOST_EXPERTS}")]
 
 
@@ -23,6 +27,19 @@ class ExpertsSettings(Settings):
         """Experts of a layer that has some; `usual` where no key says."""
         named = self.num_local_experts if self.num_experts is None else self.num_experts
         return usual if named is None else named
+
+
+class SparseSettings(ExpertsSettings):
+    """Of families in which some layers have no experts."""
+
+    norm_topk_prob: Switch = False
+    decoder_sparse_step: Positive = 1
+    mlp_only_layers: Annotated[list[int] | None, OR_NONE, Field(description="a list of layers")] = None
+
+    def sparse(self, index: int, usual: int) -> bool:
+        """True where layer `index` has experts; `usual` as in `experts`."""
+        named = index in (self.mlp_only_layers or ())
+        return not named and self.experts(usual) > 0 and (index + 1) % self.decoder_sparse_step == 0
 
 
 def mixture(

@@ -170,6 +170,19 @@ def within(window: int | None, layer: Layer, kind: str = SLIDING) -> Layer:
     return replace(layer, mixer=replace(layer.mixer, window=(window or 0) if kind == SLIDING else 0))
 
 
+def partly(c: Settings, mixer: Attention, usual: float) -> Attention:
+    """`mixer` with its first values of each head rotated, a part of them that is `usual` where config.json has none.
+
+    Raises:
+        ValueError: so few are not rotated, or so many.
+    """
+    part = Scaling.model_validate(c.scaling).partial_rotary_factor or c.partial_rotary_factor or usual
+    width = int(part * mixer.head_dim)
+    if width < 2 or width % 2 or width > mixer.head_dim:
+        raise ValueError(f"partial_rotary_factor is {part}, and heads of {mixer.head_dim} values cannot rotate {width}")
+    return replace(mixer, rope=rope_of(c, width))
+
+
 def rope_of_kind(c: Settings, width: int, kind: str, theta: float) -> Rope:
     """The rotary embeddings of a kind of attention; where config.json has one scaling, it is that of FULL."""
     options = c.rope_parameters.get(kind)

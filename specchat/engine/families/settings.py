@@ -42,6 +42,7 @@ class Settings(Ends):
     rope_theta: Number | None = Field(None, description=A_NUMBER)
     rope_parameters: Table
     rope_scaling: Table
+    partial_rotary_factor: MaybeNumber = None
     tie_word_embeddings: Switch = False
     attention_bias: Switch = False
     mlp_bias: Switch = False

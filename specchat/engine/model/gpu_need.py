@@ -35,9 +35,13 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
     if not all(map(_normed_alike, mixers)):
         yield "unlike norms of heads: not in the GPU kernels yet"
+    mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
-        "experts": any(isinstance(layer.feed, Experts) for layer in recipe.layers),
+        "experts": bool(mixtures),
+        "an MLP beside experts": any(mixture.shared for mixture in mixtures),
+        "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
+        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))

@@ -34,7 +34,8 @@ def entries(recipe: Recipe, capacity: int) -> int:
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits."""
     r = c.recipe
-    widest = LANES * max(panels_for(sum(m.outputs)) for m, _ in r.forms)
+    after = any(layer.post_mixer or layer.post_feed for layer in r.layers)
+    widest = LANES * (max(panels_for(sum(m.outputs)) for m, _ in r.forms) + after * panels_for(r.hidden))
     for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)

@@ -45,7 +45,8 @@ def read_norm(weights: Weights, norm: Norm) -> Tensor:
     if not norm.name:
         return torch.ones(norm.size, device=weights.device)
     weight = weights.get(f"{norm.name}.weight", norm.size)
-    return weight + 1 if norm.plus_one else weight
+    weight = weight + 1 if norm.plus_one else weight
+    return weight if norm.factor == 1 else weight * norm.factor
 
 
 def read_vectors(weights: Weights, layer: Layer) -> dict[str, Tensor]:

@@ -16,8 +16,9 @@ OLDER = (
     (re.compile(r"(\.experts\.\d+)\.w1\."), r"\1.gate_proj."),
     (re.compile(r"(\.experts\.\d+)\.w3\."), r"\1.up_proj."),
     (re.compile(r"(\.experts\.\d+)\.w2\."), r"\1.down_proj."),
+    (re.compile(r"\.router\.scale$"), ".router.norm.weight"),
 )
-"""Names of Mixtral's files, and ours of the same tensors."""
+"""Names in files of older versions or of one family, and ours of the same tensors."""
 STACKS = {".experts.gate_up_proj": ("gate_proj", "up_proj"), ".experts.down_proj": ("down_proj",)}
 """Ends of the names of stacks [experts, outputs, inputs], and the matrices whose outputs follow each other in one.
 
@@ -107,7 +108,7 @@ def check_stacks(stacks: dict[str, int], recipe: Recipe, where: Path) -> None:
     for layer in recipe.layers:
         if isinstance(layer.feed, Experts):
             for end in STACKS:
-                begins, asked = layer.feed.router.names[0].rpartition(".")[0], layer.feed.count
+                begins, asked = layer.feed.each.down.names[0].partition(".experts.")[0], layer.feed.count
                 if (found := stacks.get(begins + end, asked)) != asked:
                     raise ModelError(
                         f"{where}: tensor {begins}{end} holds {found} experts, config.json asks for {asked}."

@@ -2,7 +2,7 @@
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Recipe
+from specchat.engine.recipe import Attention, Experts, Recipe
 
 LANES = 16
 """float32 values of a vector."""
@@ -18,16 +18,20 @@ BRIEF = 30_000_000
 
 def unsupported(recipe: Recipe) -> str:
     """Reason why the compiled pass does not support a model; empty where it does."""
+    mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     sizes = {
         "hidden states": {recipe.hidden},
         "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
-        "MLPs": {layer.gated.width for layer in recipe.layers},
+        "rotated parts of heads": {layer.mixer.rope.width for layer in recipe.layers if layer.mixer.rope},
+        "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }
     for what, found in sizes.items():
         if odd := [size for size in sorted(found) if size % LANES]:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
     if any(len({norm.eps for norm in layer.norms}) != 1 for layer in recipe.layers):
         return "layers without norms, or with norms of unlike eps: not in the compiled pass"
+    if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
+        return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(layer.mixer)) > 1 for layer in recipe.layers):
         return "a norm of each head beside one of all heads: not in the compiled pass"
     return next((f"{feature}: not in the compiled pass" for feature in uncompiled(recipe)), "")

@@ -170,17 +170,43 @@ def gated(of: Gated, x: Tensor, tensors: Tensors) -> Tensor:
 
 def mixture(of: Experts, x: Tensor, tensors: Tensors) -> Tensor:
     """A mixture of experts: float32 [..., inputs] -> float32 [..., hidden]; only the chosen ones are multiplied."""
-    rows = x.reshape(-1, x.shape[-1])
-    # A stable order takes the lower of experts that are equally likely.
-    shares, chosen = tensors.product(rows, of.router).softmax(-1).sort(dim=-1, descending=True, stable=True)
-    shares, chosen = shares[:, : of.top], chosen[:, : of.top]
-    if of.renormalised:
-        shares = shares / shares.sum(-1, keepdim=True)
-    made = torch.zeros_like(rows)
+    own, rows = of.apart, x.reshape(-1, x.shape[-1])
+    shares, chosen = routed(of, norm(own.router, rows, tensors) if own else rows, tensors)
+    inputs, made = norm(own.pre_experts, rows, tensors) if own else rows, torch.zeros_like(rows)
     for number in chosen.unique().tolist():
         row, rank = (chosen == number).nonzero(as_tuple=True)
-        made[row] += shares[row, rank, None] * gated(of.expert(number), rows[row], tensors)
+        made[row] += shares[row, rank, None] * gated(of.expert(number), inputs[row], tensors)
+    if of.shared:
+        beside = gated(of.shared, norm(own.pre_shared, rows, tensors) if own else rows, tensors)
+        if of.shared_gate:
+            beside = tensors.product(rows, of.shared_gate).sigmoid() * beside
+        if own:
+            made, beside = norm(own.post_experts, made, tensors), norm(own.post_shared, beside, tensors)
+        made = made + beside
     return made.view(x.shape)
+
+
+def routed(of: Experts, x: Tensor, tensors: Tensors) -> tuple[Tensor, Tensor]:
+    """The shares of the chosen experts of rows float32 [rows, inputs], float32 [rows, top], and these, int64."""
+    scores = tensors.product(x, of.router)
+    shares = scores.sigmoid() if of.sigmoid else scores.softmax(-1)
+    ranks = shares + tensors.vector(of.correction) if of.correction else shares
+    groups, kept = of.groups
+    if kept < groups:
+        grouped = ranks.unflatten(-1, (groups, -1))
+        others = ordered(grouped.topk(2).values.sum(-1))[:, kept:]
+        ranks = grouped.scatter(1, others[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
+    chosen = ordered(ranks)[:, : of.top]
+    shares = shares.gather(1, chosen)
+    if of.renormalised:
+        shares = shares / shares.sum(-1, keepdim=True)
+    shares = shares if of.factor == 1 else of.factor * shares
+    return shares * tensors.vector(of.factors)[chosen] if of.factors else shares, chosen
+
+
+def ordered(ranks: Tensor) -> Tensor:
+    """Places of the values in each row, the largest first, of equal ones the lower: int64 [rows, values]."""
+    return ranks.sort(dim=-1, descending=True, stable=True).indices
 
 
 def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:

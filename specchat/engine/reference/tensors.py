@@ -28,7 +28,7 @@ class Dense:
 
     def norm(self, of: Norm) -> RMSNorm:
         weight = self._tensors[f"{of.name}.weight"] if of.name else torch.ones(of.size)
-        return RMSNorm(weight + 1 if of.plus_one else weight, of.eps)
+        return RMSNorm(of.factor * (weight + 1 if of.plus_one else weight), of.eps)
 
     def vector(self, name: str) -> Tensor:
         return self._tensors[name]
