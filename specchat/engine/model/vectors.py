@@ -20,7 +20,7 @@ def unsupported(recipe: Recipe) -> str:
     """Reason why the compiled pass does not support a model; empty where it does."""
     sizes = {
         "hidden states": {recipe.hidden},
-        "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
+        "attention heads": {mixer.head_dim for mixer in recipe.attentions},
         "MLPs": {layer.gated.width for layer in recipe.layers},
     }
     for what, found in sizes.items():
@@ -28,7 +28,7 @@ def unsupported(recipe: Recipe) -> str:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
     if any(len({norm.eps for norm in layer.norms}) != 1 for layer in recipe.layers):
         return "layers without norms, or with norms of unlike eps: not in the compiled pass"
-    if any(len(_norms_over_heads(layer.mixer)) > 1 for layer in recipe.layers):
+    if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
         return "a norm of each head beside one of all heads: not in the compiled pass"
     return next((f"{feature}: not in the compiled pass" for feature in uncompiled(recipe)), "")
 
