@@ -61,7 +61,7 @@ class Workspace:
     def make_tree_scratch(self) -> list[Floats]:
         """Return `tree_scratch`, made on first use."""
         if not self.tree_scratch:
-            mixers = [layer.mixer for layer in self._recipe.layers]
+            mixers = self._recipe.attentions
             self.tree_scratch = [np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32) for m in mixers]
         return self.tree_scratch
 

@@ -4,15 +4,17 @@ The caller chooses how many rows run together; `decoder.py` runs each alone.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from specchat.engine.model.norm import RMSNorm, capped
+from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Activation, Attention, Experts, Gated, Layer, Matrix, Norm, Recipe
+from specchat.engine.recipe import Activation, Attention, Delta, Experts, Gated, Layer, Norm, Recipe
+from specchat.engine.reference.delta import Past, delta, empty
+from specchat.engine.reference.protocols import ModelTensors, Tensors
 
 GATES: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
     "silu": lambda gate, up: silu(gate) * up,
@@ -23,30 +25,6 @@ GATES: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
 
 def _swish(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
-
-
-class Tensors(Protocol):
-    """The tensors that layers name."""
-
-    def norm(self, of: Norm) -> RMSNorm:
-        """A norm with its weight."""
-        ...
-
-    def product(self, x: Tensor, of: Matrix) -> Tensor:
-        """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
-        ...
-
-    def vector(self, name: str) -> Tensor:
-        """A tensor that is neither a matrix nor the weight of a norm, float32 [size]."""
-        ...
-
-
-class ModelTensors(Tensors, Protocol):
-    """The tensors that a recipe names."""
-
-    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
-        """Rows of a table: int64 [...] -> float32 [..., hidden]."""
-        ...
 
 
 class Context(NamedTuple):
@@ -69,15 +47,21 @@ class Context(NamedTuple):
     temper: Tensor | None = None
 
 
-def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
+def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past) -> Tensor:
     """The hidden states float32 [..., rows, hidden] after a layer."""
     return after_feed(of, after_mixer(of, x, tensors, context), tensors)
 
 
-def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context, inputs: Tensor | None = None) -> Tensor:
-    """The hidden states after the first half of a layer; attention may be given other `inputs` than x with its norm."""
+def after_mixer(
+    of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, inputs: Tensor | None = None
+) -> Tensor:
+    """The hidden states after the first half of a layer; the mixer may be given other `inputs` than x with its norm."""
     inputs = norm(of.pre_mixer, x, tensors) if inputs is None else inputs
-    mixed = attention(of.mixer, inputs, tensors, context)
+    if isinstance(context, Past):
+        assert isinstance(of.mixer, Delta)
+        mixed = delta(of.mixer, inputs, tensors, context)
+    else:
+        mixed = attention(of.attention, inputs, tensors, context)
     return x.add(norm(of.post_mixer, mixed, tensors), alpha=of.residual)
 
 
@@ -104,8 +88,11 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
     """Attention of rows float32 [..., rows, inputs] over the KV entries of `context`: float32 [..., rows, hidden]."""
-    sizes = [heads * of.head_dim for heads in (of.heads, of.kv_heads, of.kv_heads)]
+    sizes = [heads * of.head_dim for heads in (of.heads * (1 + of.gated), of.kv_heads, of.kv_heads)]
     query, key, value = tensors.product(x, of.qkv).split(sizes, -1)
+    gate = None
+    if of.gated:
+        query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
     query, key = norm(of.query_norm, query, tensors), norm(of.key_norm, key, tensors)
     value = norm(of.value_norm, value, tensors)
     query, key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (query, key, value))
@@ -119,7 +106,8 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
         mixed = context.attend(of, query, keys, values, context.seen)
     else:
         mixed = attended(of, query, keys, values, context.seen, sinks)
-    return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
+    mixed = mixed.transpose(-2, -3).flatten(-2)
+    return tensors.product(mixed if gate is None else mixed * gate.sigmoid(), of.out)
 
 
 def attended(
@@ -218,7 +206,7 @@ def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Ten
     """Hidden states of whole texts, int64 [..., rows], before the first layer and after each."""
     states = [embedded(of, tokens, tensors)]
     for each in of.layers:
-        states.append(layer(each, states[-1], tensors, whole(each.mixer, tokens.shape[-1], tokens.device)))
+        states.append(layer(each, states[-1], tensors, whole(each.mixer, tokens.shape, tokens.device)))
     return states
 
 
@@ -227,9 +215,11 @@ def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
     return capped(of.logit_scale * tensors.product(norm(of.norm, x, tensors), of.head), of.cap)
 
 
-def whole(of: Attention, rows: int, device: torch.device) -> Context:
-    """The context of whole texts of `rows` rows: causal attention within the window."""
-    rotation = None
+def whole(of: Attention | Delta, shape: tuple[int, ...], device: torch.device) -> Context | Past:
+    """The context of whole texts of tokens of `shape` [..., rows]: causal attention within the window, or no past."""
+    if isinstance(of, Delta):
+        return empty(of, shape[:-1], device)
+    rotation, rows = None, shape[-1]
     if of.rope is not None:
         cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))
         rotation = cos, sin
