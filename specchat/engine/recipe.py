@@ -101,6 +101,7 @@ class Attention:
             (Xiao et al. 2023); empty: none.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
+        share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
     """
 
     heads: int
@@ -117,6 +118,7 @@ class Attention:
     sinks: str = ""
     window: int = 0
     causal: bool = True
+    share: int | None = None
 
     @property
     def key_value(self) -> Matrix:
@@ -125,8 +127,8 @@ class Attention:
 
     @property
     def entry(self) -> int:
-        """Values of a KV entry: a key and a value of each key-value head."""
-        return 2 * self.kv_heads * self.head_dim
+        """Values of a KV entry: a key and a value of each key-value head; none where another layer's is attended to."""
+        return 2 * self.kv_heads * self.head_dim if self.share is None else 0
 
 
 @dataclass(frozen=True)
@@ -219,10 +221,47 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class LayerInput:
+    """x += norm(down(activation(gate(x)) * p)) with the layer's input p of `PerLayer`; the activation is the MLP's."""
+
+    gate: Matrix
+    down: Matrix
+    norm: Norm
+
+
+@dataclass(frozen=True)
+class PerLayer:
+    """Inputs of each layer by token, beside the hidden states (Gemma 3n, Gemma team 2025): `norm.size` values each.
+
+    Those of all layers are norm(project(x)) + scale * row(token), x being the embedding of the token, with a norm over
+    those of each layer.
+
+    Attributes:
+        table: the rows, in main memory.
+    """
+
+    table: Matrix
+    project: Matrix
+    norm: Norm
+    scale: float
+
+    @property
+    def width(self) -> int:
+        """Values of a token's inputs of all layers."""
+        return sum(self.project.outputs)
+
+    @property
+    def parameters(self) -> int:
+        """Values of the table, the product and the norm."""
+        return self.table.parameters + self.project.parameters + self.norm.size
+
+
+@dataclass(frozen=True)
 class Layer:
     """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing.
 
     Attributes:
+        input: what is added after both halves, where one was not skipped; None: nothing.
         scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
     """
 
@@ -233,6 +272,7 @@ class Layer:
     post_mixer: Norm | None = None
     post_feed: Norm | None = None
     residual: float = 1.0
+    input: LayerInput | None = None
     scalar: str = ""
 
     @property
@@ -256,7 +296,8 @@ class Layer:
         """Forms of matrices and how many there are of each: one stands for those of all experts."""
         feed = self.feed
         of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
-        return (self.mixer.qkv, 1), (self.mixer.out, 1), *of_feed
+        of_input = ((self.input.gate, 1), (self.input.down, 1)) if self.input else ()
+        return (self.mixer.qkv, 1), (self.mixer.out, 1), *of_feed, *of_input
 
     @property
     def norms(self) -> tuple[Norm, ...]:
@@ -264,7 +305,8 @@ class Layer:
         mixer = self.mixer
         of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
         apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
-        every = self.pre_mixer, *of_heads, self.post_mixer, self.pre_feed, *apart, self.post_feed
+        of_input = self.input.norm if self.input else None
+        every = self.pre_mixer, *of_heads, self.post_mixer, self.pre_feed, *apart, self.post_feed, of_input
         return tuple(norm for norm in every if norm is not None)
 
     @property
@@ -304,6 +346,28 @@ class Recipe:
     embed_scale: float = 1.0
     logit_scale: float = 1.0
     cap: float = 0.0
+    per_layer: PerLayer | None = None
+
+    def __post_init__(self) -> None:
+        """Check which entries layers share.
+
+        Raises:
+            ValueError: a layer is to share those of one that is not before it, or that has none like them.
+        """
+        for index, layer in enumerate(self.layers):
+            of, share = layer.mixer, layer.mixer.share
+            if share is None:
+                continue
+            if not 0 <= share < index:
+                raise ValueError(f"layer {index} shares the KV entries of layer {share}, which is not before it")
+            other = self.layers[share].mixer
+            if other.share is not None or (other.kv_heads, other.head_dim) != (of.kv_heads, of.head_dim):
+                raise ValueError(f"layer {index} shares the KV entries of layer {share}, which has none of its shape")
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Layers whose KV entries others attend to, too."""
+        return frozenset(layer.mixer.share for layer in self.layers if layer.mixer.share is not None)
 
     @property
     def hidden(self) -> int:
@@ -353,4 +417,5 @@ class Recipe:
     def parameters(self) -> int:
         """Values of all matrices, biases and norms, a tied head counted once."""
         outer = self.embed.parameters + self.norm.size + (0 if self.tied else self.head.parameters)
+        outer += self.per_layer.parameters if self.per_layer else 0
         return sum(layer.parameters for layer in self.layers) + outer

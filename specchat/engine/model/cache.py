@@ -11,15 +11,25 @@ from specchat.engine.recipe import Recipe
 class KVCache:
     """`keys` and `values` of each layer, float32 [kv_heads, positions, head_dim].
 
-    A layer with a window holds the last positions alone, from that of `bases` on.
+    A layer with a window holds the last positions alone, from that of `bases` on. One that shares the entries of
+    another has that layer's tensors.
     """
 
     def __init__(self, recipe: Recipe, context: int) -> None:
         self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         mixers = [layer.mixer for layer in recipe.layers]
-        shapes = [(mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim) for mixer in mixers]
-        self.keys, self.values = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
-        self.bases = [0] * len(shapes)
+        self._places = [index if mixer.share is None else mixer.share for index, mixer in enumerate(mixers)]
+        """The layer whose entries each has."""
+
+        def made() -> list[torch.Tensor]:
+            of: list[torch.Tensor] = []
+            for place, mixer in zip(self._places, mixers, strict=True):
+                shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
+                of.append(torch.zeros(shape) if place == len(of) else of[place])
+            return of
+
+        self.keys, self.values = made(), made()
+        self.bases = [0] * len(mixers)
         self._windows, self._back = [mixer.window for mixer in mixers], host_need.BACK
 
     def slide(self, start: int, end: int) -> bool:
@@ -30,6 +40,9 @@ class KVCache:
         """
         moved = False
         for index, (window, keys) in enumerate(zip(self._windows, self.keys, strict=True)):
+            if not self._owns(index):
+                self.bases[index] = self.bases[self._places[index]]
+                continue
             base, size = self.bases[index], keys.shape[1]
             if start == 0 and base:
                 self.bases[index], moved = 0, True
@@ -50,4 +63,8 @@ class KVCache:
 
     def memory(self) -> int:
         """Bytes held."""
-        return sum(t.numel() * t.element_size() for t in (*self.keys, *self.values))
+        owned = (pair for index, pair in enumerate(zip(self.keys, self.values, strict=True)) if self._owns(index))
+        return sum(t.numel() * t.element_size() for pair in owned for t in pair)
+
+    def _owns(self, index: int) -> bool:
+        return self._places[index] == index

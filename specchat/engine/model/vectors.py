@@ -22,6 +22,7 @@ def unsupported(recipe: Recipe) -> str:
     sizes = {
         "hidden states": {recipe.hidden},
         "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
+        "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
         "rotated parts of heads": {layer.mixer.rope.width for layer in recipe.layers if layer.mixer.rope},
         "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }

@@ -13,7 +13,8 @@ from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm, scaled
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embedded, norm
+from specchat.engine.reference.layer import inputs as layer_inputs
 from specchat.engine.reference.tensors import CheckpointTensors
 
 
@@ -54,7 +55,14 @@ class ReferenceDecoder(CachedDecoder):
 
     @torch.inference_mode()
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Layout | None = None,
+        skip: Skip = NOTHING,
+        tokens: Sequence[int] = (),
     ) -> Tensor:
         rows = list(_rows(len(x), start, runs))
         end = max(row.position for row in rows) + 1
@@ -63,31 +71,45 @@ class ReferenceDecoder(CachedDecoder):
         self.cache.slide(start, end)
         if runs is not None:
             self._make_nodes(runs.scratch_row + len(x))
-        states = alone(x)
+        states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
         for index in range(first, last):
             of = self._recipe.layers[index]
             for i, row in enumerate(rows):
-                if index not in skip.attention:
+                if index not in attention:
                     states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
                 if index not in skip.mlp:
                     states[i] = after_feed(of, states[i], self._tensors)
-                elif index not in skip.attention:
-                    states[i] = scaled(of, states[i], self._tensors)
+                if index not in attention or index not in skip.mlp:
+                    states[i] = at_end(of, states[i], self._tensors, inputs[i][:, index] if inputs else None)
         return torch.cat(states)
+
+    def _inputs(self, tokens: Sequence[int]) -> list[Tensor]:
+        """Inputs of all layers of each token alone, float32 [1, layers, values]; none without such."""
+        of = self._recipe.per_layer
+        if of is None:
+            return []
+        last = of.table.outputs[0] - 1
+        rows = ((self.embedded([token]), torch.tensor([min(token, last)])) for token in tokens)
+        return [layer_inputs(of, *row, self._tensors) for row in rows]
 
     def _context(self, index: int, row: Row) -> Context:
         """The context of a row in layer `index`: the cache with the row's own KV entry."""
         of, end = self._recipe.layers[index].mixer, row.position + 1
-        cache, base = (self.cache.keys[index], self.cache.values[index]), self.cache.bases[index]
+        place = index if of.share is None else of.share
+        cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
         def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
-            for kind, (kept, entry) in enumerate(zip(cache, own, strict=True)):
+            for kind, kept in enumerate(cache):
                 if row.ancestors:
                     before = slice(row.position - len(row.ancestors) - base, row.position - base)
-                    kept[:, before] = self._nodes[index][kind][:, row.ancestors]
-                kept[:, row.position - base : end - base] = entry
+                    kept[:, before] = self._nodes[place][kind][:, row.ancestors]
+                here = slice(row.position - base, end - base)
                 if row.node is not None:
-                    self._nodes[index][kind][:, row.node : row.node + 1] = entry
+                    node = self._nodes[place][kind][:, row.node : row.node + 1]
+                    # Later nodes of the pass overwrote what the layer that is shared with has put in the cache.
+                    kept[:, here] = node.copy_(own[kind]) if own else node
+                elif own:
+                    kept[:, here] = own[kind]
             first = max(0, end - of.window) if of.window else 0
             keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
@@ -103,11 +125,14 @@ class ReferenceDecoder(CachedDecoder):
         if count > MAX_TREE_NODES:
             raise ValueError(f"a tree of {count} nodes has more than {MAX_TREE_NODES}")
         if not self._nodes:
-            shapes = [(of.mixer.kv_heads, MAX_TREE_NODES, of.mixer.head_dim) for of in self._recipe.layers]
+            mixers = [of.mixer for of in self._recipe.layers]
+            shapes = [(m.kv_heads, MAX_TREE_NODES if m.share is None else 0, m.head_dim) for m in mixers]
             self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):
+            if self._recipe.layers[index].mixer.share is not None:
+                continue
             first = start - self.cache.bases[index]
             for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
                 kept[:, first : first + len(rows)] = entries[:, list(rows)]
