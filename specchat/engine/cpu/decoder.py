@@ -73,8 +73,10 @@ class CpuDecoder(CachedDecoder):
         mixtures = self._space.mixtures.use(of.norms, of.vectors)
         self._inputs = None
         if c.recipe.per_layer is not None and of.layer_rows is not None:
+            from specchat.engine.cpu.per_layer import ADDRESSES  # compiles
+
             product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
-            self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm)
+            self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm, ADDRESSES)
         self._layers = Descriptors(
             c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs
         )

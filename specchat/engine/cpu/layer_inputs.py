@@ -23,20 +23,21 @@ class LayerInputs:
         address: of the description, int64 [FIELDS].
     """
 
-    def __init__(self, of: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32]) -> None:
-        """Describe `of`, for hidden states of `hidden` values; this compiles the code.
+    def __init__(
+        self, of: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32], code: tuple[int, int]
+    ) -> None:
+        """Describe `of`, for hidden states of `hidden` values.
 
-        `table` [tokens, width] is as stored, `product` the address of a row of the table of products.
+        `table` [tokens, width] is as stored, `product` the address of a row of the table of products; `code` are the
+        addresses of the functions of `per_layer.py`.
         """
-        from specchat.engine.cpu.per_layer import ADD_ADDRESS, MAKE_ADDRESS  # compiles
-
         self._table, self._scale = table, of.scale
         self._norm, self._eps = norm, np.array([of.norm.eps], np.float32)
         self._embedded = np.zeros((PREFILL_ROWS, hidden), np.float32)
         self._rows = np.zeros((PREFILL_ROWS, of.width), np.float32)
         self._made = np.zeros((PREFILL_ROWS, LANES * panels_for(of.width)), np.float32)
         addresses = [one.ctypes.data for one in (self._embedded, self._rows, self._made)]
-        described = [MAKE_ADDRESS, ADD_ADDRESS, product, norm.ctypes.data, self._eps.ctypes.data, of.norm.size]
+        described = [*code, product, norm.ctypes.data, self._eps.ctypes.data, of.norm.size]
         self._description = np.array([*described, of.width, *addresses, self._made.shape[1]], np.int64)
         self.address = self._description.ctypes.data
 

@@ -87,4 +87,4 @@ def add_input(
     )  # fmt: skip
 
 
-MAKE_ADDRESS, ADD_ADDRESS = code_address(make_inputs), code_address(add_input)
+ADDRESSES = code_address(make_inputs), code_address(add_input)
