@@ -22,10 +22,11 @@ SMALL, SMALL_US = 197, 4.1
 HOST_MS = 0.15
 """Milliseconds between drafting steps: the report's copy to the host, and Python. Plain steps are scheduled ahead."""
 OF_BANDWIDTH = 0.95
-PASS_CYCLES = {4: 536, 16: 256}
+PASS_CYCLES = {4: 726, 16: 168}
 """Cycles of the busiest pipe in one iteration of a product's loop, by bits per weight.
 
-That pipe is shared memory for nested NF4, and the tensor cores for 16 bits.
+That pipe is the integers' for nested NF4 (16,384 weights), and shared memory for 16 bits (4,096). A ceiling of
+`tests/kernels/test_products.py` holds each.
 """
 
 
@@ -56,7 +57,7 @@ def product_ms(card: Card, outputs: int, inputs: int, bits: int, rows: int, busy
     programs = -(-outputs // cut.outputs) * cut.splits
     waves, rest = divmod(-(-programs // card.processors), RESIDENT[bits])
     together = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
-    passes = together * (-(-inputs // cut.inputs // cut.splits) + OVERHEAD)
+    passes = together * (-(-inputs // cut.inputs // cut.splits) + OVERHEAD[bits])
     return max(moved / card.bandwidth / OF_BANDWIDTH, passes * PASS_CYCLES[bits] / busy / card.clock) / 1e6
 
 

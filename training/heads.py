@@ -33,7 +33,7 @@ MAX_OCCURRENCES = 3
 
 def _attention(model: Llama, index: int, x: Tensor, heads: int) -> Tensor:
     """Log attention of the first heads of a layer, [batch, heads, length, length]."""
-    of, length = model.recipe.layers[index].mixer, x.shape[1]
+    of, length = model.recipe.layers[index].attention, x.shape[1]
     groups = of.heads // of.kv_heads
     pairs = -(-heads // groups)
 

@@ -184,7 +184,7 @@ def attention(
     c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int, contexts: Sequence[int]
 ) -> Rows:
     """A chain of rows after a number of tokens, combination of splits included; specchat uses SPLIT."""
-    mixer = c.recipe.layers[0].mixer
+    mixer = c.recipe.attentions[0]
     query = torch.randn(PASS_ROWS, mixer.heads, mixer.head_dim, device=device).to(dtype)
     out = torch.empty(PASS_ROWS, mixer.heads * mixer.head_dim, device=device, dtype=dtype)
     found: Rows = []

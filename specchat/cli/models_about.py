@@ -1,6 +1,7 @@
 """`specchat models list`, `show` and `find`."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -30,9 +31,11 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 def list_(models: Path | None, as_json: bool) -> None:
     """List pairs and the models on this machine: size, where they fit, strategies, licence. Fitting ones first."""
     from specchat.models import words
+    from specchat.models.machine import this_machine
+    from specchat.models.offers import offers
 
-    found, problems = _offers(models)
-    out = Output()
+    known, out = here(models), Output()
+    found, problems = offers(known.catalog, known.library, this_machine()), known.library.problems
     if as_json:
         out.write(json.dumps({"models": [_as_json(offer) for offer in found], "problems": problems}, indent=2) + "\n")
         return
@@ -54,19 +57,28 @@ def list_(models: Path | None, as_json: bool) -> None:
 
 @click.command()
 @with_options(PAIR_OPTIONS[:1])
-@click.argument("model", metavar="PAIR|NAME|REPO", shell_complete=complete_pairs)
+@click.argument("model", metavar="PAIR|NAME|PATH|REPO", shell_complete=complete_pairs)
 @JSON
 @told
 def show(models: Path | None, model: str, as_json: bool) -> None:
     """Say what is known of a pair, of a model on this machine, or of a repository on the hub."""
-    found, _ = _offers(models)
+    from specchat.models.machine import this_machine
+    from specchat.models.offers import offer_of, offers
+
+    known, machine = here(models), this_machine()
+    found = offers(known.catalog, known.library, machine)
     offer = next((o for o in found if model in (o.pair.id, *o.pair.aliases, o.pair.name)), None)
+    if offer is None and os.path.exists(os.path.expanduser(model)):
+        offer = offer_of(Path(model), known.library, machine)
     if offer is not None:
         found_out = _as_json(offer) | {"template": dict(_template(offer))} if as_json else {}
         Output().write(json.dumps(found_out, indent=2) + "\n" if as_json else "\n".join(_lines(offer)) + "\n")
         return
     if model.count("/") != 1:
-        raise Problem(f'There is no "{model}" here; a repository is written owner/name.', ExitCode.USAGE)
+        raise Problem(
+            f'There is no "{model}" here; a path has to be there, and a repository is written owner/name.',
+            ExitCode.USAGE,
+        )
     from specchat.engine.fetch.listing import look_up, needed
     from specchat.engine.fetch.source import usual_hub
     from specchat.models import words
@@ -109,14 +121,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(lines) + "\n"
-
-
-def _offers(models: Path | None) -> "tuple[tuple[Offer, ...], tuple[str, ...]]":
-    from specchat.models.machine import this_machine
-    from specchat.models.offers import offers
-
-    known = here(models)
-    return offers(known.catalog, known.library, this_machine()), known.library.problems
 
 
 def _lines(offer: "Offer") -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.engine.errors import ErrorKind
-from specchat.engine.options import NOTHING_WRITTEN, Limits, Message, Ranges, Sampling, Speculation, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Ranges, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo, PairSpec
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
@@ -35,6 +35,7 @@ class Generate:
         cold: start with empty caches and reset drafters, so that replies compare fairly, and do not enter the
             cross-chat n-gram cache.
         chat: key of the chat in that cache.
+        template: arguments of the chat template, before those of the pair; those that it does not take are left out.
     """
 
     id: int
@@ -46,6 +47,7 @@ class Generate:
     begun: Written = NOTHING_WRITTEN
     cold: bool = False
     chat: str = ""
+    template: Arguments = ()
 
     @property
     def beginning(self) -> Written:
@@ -76,6 +78,7 @@ class Count:
     messages: tuple[Message, ...]
     limits: Limits = Limits()
     prefill: str = ""
+    template: Arguments = ()
 
 
 @dataclass(frozen=True)

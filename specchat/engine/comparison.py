@@ -14,7 +14,7 @@ MIN_STEPS, MIN_TOKENS = 4, 48
 """Both are needed for a speedup."""
 MAX_RELATIVE_WIDTH = 0.1
 """An interval this narrow, relative to the speedup, needs steps alone."""
-MAX_PLAIN_ERROR = 0.13
+MAX_PLAIN_ERROR = 0.12
 """No speedup is given while plain decoding's relative error exceeds this: other programs interfered."""
 Z_95 = 1.96
 """Half width of a 95 % interval, in standard deviations."""

@@ -26,7 +26,7 @@ VERIFY_ROWS = 16
 """Rows that get logits: a pending token and a chain of up to 15."""
 CACHE_BLOCK = 64
 """The cache is made in whole blocks of so many positions."""
-TILE_ROWS = 16
+TILE_ROWS = 8
 """Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""
 
 SPLIT = 128
@@ -44,8 +44,8 @@ RESIDENT = {4: 3, 8: 4, 16: 4, 32: 4}
 """Programs, by bits a value, for which a multiprocessor has room at a time where it has least: 100 KiB of shared memory
 on sm_86, 89 and 120."""
 MOST_SPLITS = 8
-OVERHEAD = 2
-"""Cost of a split beside its BK blocks, in blocks: its start, and its sums, which are written and read."""
+OVERHEAD = {4: 1, 8: 2, 16: 2, 32: 2}
+"""Cost of a split beside its BK blocks, in blocks by bits a value: its start, and its sums, written and read."""
 
 WORTH = 0.95
 """More splits must bring the slowest multiprocessor's time below this part: their sums are read once more."""
@@ -80,13 +80,14 @@ def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -
     time, what is left comes after them; fewer than TOGETHER take as long as TOGETHER.
     """
     bn = 64 if outputs >= 64 else 32
-    bk = min({4: 128, 8: 128, 16: 64, 32: 32}[bits], max(32, 1 << (inputs - 1).bit_length()))
+    widest = {4: 128 if inputs % 256 else 256, 8: 128, 16: 64, 32: 32}[bits]
+    bk = min(widest, max(32, 1 << (inputs - 1).bit_length()))
     tiles, blocks = -(-outputs // bn), -(-inputs // bk)
 
     def slowest(splits: int) -> int:
         waves, rest = divmod(-(-tiles * splits // processors), RESIDENT[bits])
         programs = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
-        return programs * (-(-blocks // splits) + OVERHEAD)
+        return programs * (-(-blocks // splits) + OVERHEAD[bits])
 
     splits = 1
     for more in (2, 4, MOST_SPLITS):

@@ -28,6 +28,8 @@ class Message:
     reasoning: str = ""
 
 
+Arguments = tuple[tuple[str, str | bool], ...]
+"""Arguments of a chat template, as names and values."""
 Span = tuple[str, bool]
 """A run of text, and True if it is reasoning."""
 Ranges = tuple[tuple[int, int], ...]

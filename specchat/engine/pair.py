@@ -114,6 +114,10 @@ class StrategyStatus:
 NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
 
 
+TemplateChoices = tuple[tuple[str, tuple[str | bool, ...]], ...]
+"""Arguments of a chat template, by name, with the values to choose from."""
+
+
 @dataclass(frozen=True)
 class PairInfo:
     """The loaded pair. `memory` is in bytes; plain speeds were measured at load."""
@@ -145,6 +149,8 @@ class PairInfo:
     """Settings of the pair that do not take effect, as sentences; else empty."""
     template: tuple[tuple[str, str], ...] = ()
     """Properties of the target's chat template, as names and descriptions."""
+    template_choices: TemplateChoices = ()
+    """Arguments of that template that users choose, with their values."""
     system_role: bool = True
     """False if that template has no system role: a system prompt then precedes the first message."""
     draft_context: int | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from specchat.engine.api import Generate
 from specchat.engine.context_policy import fit
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import NOTHING_WRITTEN, Limits, Message, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Written
 from specchat.engine.reply_spans import Begun, ReplySpans, read
 from specchat.engine.reply_text import ReplyText
 
@@ -24,47 +24,59 @@ class Prompts:
     """Builds prompts for a model with a context of `context` tokens and `vocab` embeddings."""
 
     def __init__(self, tokenizer: Tokenizer, context: int, vocab: int) -> None:
-        self._tokenizer = tokenizer
+        self._given: dict[Arguments, Tokenizer] = {(): tokenizer}
+        """The tokenizer by arguments of its chat template."""
         self._context = context
         self._vocab = vocab
 
+    def _with(self, template: Arguments) -> Tokenizer:
+        if template not in self._given:
+            self._given[template] = self._given[()].given(template)
+        return self._given[template]
+
     def prompt(
-        self, messages: Sequence[Message], limits: Limits, prefill: str, begun: Written = NOTHING_WRITTEN
+        self,
+        messages: Sequence[Message],
+        limits: Limits,
+        prefill: str,
+        begun: Written = NOTHING_WRITTEN,
+        template: Arguments = (),
     ) -> PromptTokens:
         """Tokens of a chat that fit the context, with the start of its reply.
 
         Raises:
             ModelError: the chat template refuses these messages.
         """
-        tokens = begun.token_ids if self._decodes(begun) else ()
+        tokenizer = self._with(template)
+        tokens = begun.token_ids if self._decodes(begun, tokenizer) else ()
         rest = NOTHING_WRITTEN if tokens else begun
 
         def count(some: Sequence[Message]) -> int:
-            return len(self._tokenizer.prompt(some, prefill, rest)) + len(tokens)
+            return len(tokenizer.prompt(some, prefill, rest)) + len(tokens)
 
         kept = fit(messages, limits, self._context, count)
-        return PromptTokens([*self._tokenizer.prompt(kept.messages, prefill, rest), *tokens], kept.dropped, tokens)
+        return PromptTokens([*tokenizer.prompt(kept.messages, prefill, rest), *tokens], kept.dropped, tokens)
 
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
-        before = request.beginning
+        before, tokenizer = request.beginning, self._with(request.template)
         part: Begun = "thinking" if before.thinking else "answer" if before.text else ""
         # A template's suffix of replies acts as a stop string, unless it is a token.
-        own = self._tokenizer.format.stop
-        text = ReplyText(self._spans("" if prompt.begun else part), (*request.limits.stop, own))
+        own = tokenizer.format.stop
+        text = ReplyText(_spans("" if prompt.begun else part, tokenizer), (*request.limits.stop, own))
         text.resume(request.begun, prompt.begun)
         return text
 
-    def _decodes(self, begun: Written) -> bool:
+    def _decodes(self, begun: Written, tokenizer: Tokenizer) -> bool:
         """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""
         if not begun.token_ids or not 0 <= min(begun.token_ids) <= max(begun.token_ids) < self._vocab:
             return False
-        decoded = Written.of(read(self._spans(""), begun.token_ids))
+        decoded = Written.of(read(_spans("", tokenizer), begun.token_ids))
         return (decoded.text, decoded.reasoning) == (begun.text, begun.reasoning)
 
-    def _spans(self, begun: Begun) -> ReplySpans:
-        tokenizer = self._tokenizer
-        return ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format, begun)
+
+def _spans(begun: Begun, tokenizer: Tokenizer) -> ReplySpans:
+    return ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format, begun)
 
 
 def written(request: Generate, text: ReplyText) -> Written:

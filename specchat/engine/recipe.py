@@ -6,6 +6,7 @@ recipes. Torch is not imported here, since the app imports this.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any, Literal
 
 Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
@@ -99,6 +100,7 @@ class Attention:
             Llama 4 and Ministral 3; beta 0: by 1.
         sinks: name of the tensor [heads] of scores, scaled already, that a value of zeros has beside the others
             (Xiao et al. 2023); empty: none.
+        gated: each query in `qkv` is followed by a gate of its size, whose sigmoid its head's output is multiplied by.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
         share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
@@ -116,6 +118,7 @@ class Attention:
     value_norm: Norm | None = None
     temper: tuple[float, float] = (0.0, 1.0)
     sinks: str = ""
+    gated: bool = False
     window: int = 0
     causal: bool = True
     share: int | None = None
@@ -126,9 +129,93 @@ class Attention:
         return self.qkv.only(1, 3)
 
     @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The products before and after attention."""
+        return self.qkv, self.out
+
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """The norms of heads."""
+        return self.query_norm, self.key_norm, self.value_norm
+
+    @property
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """As in `Layer`."""
+        return {self.sinks: (self.heads,)}
+
+    @property
     def entry(self) -> int:
         """Values of a KV entry: a key and a value of each key-value head; none where another layer's is attended to."""
         return 2 * self.kv_heads * self.head_dim if self.share is None else 0
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Gated DeltaNet (Yang et al. 2025): each value head has a matrix S [key_dim, value_dim] in place of KV entries.
+
+    Queries, keys and values go through a causal convolution of each channel over `taps` tokens, then silu. With queries
+    and keys of length 1, beta = sigmoid(b) and g = e^(-e^decay softplus(a + shift)) a token computes (equation 10)
+
+        S = g S,  u = beta (v - S^T k),  S = S + k u^T,  y = S^T q / sqrt(key_dim)
+
+    and the layer's output is out(norm(y) silu(z)). As many value heads in a row share a query and key head.
+
+    Attributes:
+        mix: queries, keys, values and z, concatenated.
+        gates: b and a of each value head, concatenated.
+        convolution: name of the tensor [channels, 1, taps]; the last tap is of the token itself.
+        decay, shift: names of tensors [value_heads].
+        norm: of each value head.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    mix: Matrix
+    gates: Matrix
+    out: Matrix
+    norm: Norm
+    convolution: str
+    decay: str
+    shift: str
+
+    @property
+    def sharing(self) -> int:
+        """Value heads that share a query and key head."""
+        return self.value_heads // self.key_heads
+
+    @property
+    def channels(self) -> int:
+        """Values of all queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The first and the last product; that of the gates is small, and stands apart."""
+        return self.mix, self.out
+
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """The norm of value heads."""
+        return (self.norm,)
+
+    @property
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """As in `Layer`."""
+        heads = (self.value_heads,)
+        return {self.convolution: (self.channels, 1, self.taps), self.decay: heads, self.shift: heads}
+
+    @property
+    def entry(self) -> int:
+        """Values of a token's entry in the log of states: k, u and g of all heads, and inputs of the convolution."""
+        return self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1) + self.channels
+
+    @property
+    def state(self) -> int:
+        """Values of the matrices S."""
+        return self.value_heads * self.key_dim * self.value_dim
 
 
 @dataclass(frozen=True)
@@ -265,7 +352,7 @@ class Layer:
         scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
     """
 
-    mixer: Attention
+    mixer: Attention | Delta
     feed: Gated | Experts
     pre_mixer: Norm | None
     pre_feed: Norm | None
@@ -274,6 +361,17 @@ class Layer:
     residual: float = 1.0
     input: LayerInput | None = None
     scalar: str = ""
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that is known to have attention."""
+        assert isinstance(self.mixer, Attention)
+        return self.mixer
+
+    @property
+    def share(self) -> int | None:
+        """The layer before this one whose KV entries are attended to; None: no other's."""
+        return self.mixer.share if isinstance(self.mixer, Attention) else None
 
     @property
     def gated(self) -> Gated:
@@ -294,33 +392,32 @@ class Layer:
     @property
     def forms(self) -> tuple[tuple[Matrix, int], ...]:
         """Forms of matrices and how many there are of each: one stands for those of all experts."""
-        feed = self.feed
+        feed, mixer = self.feed, self.mixer
         of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
-        of_input = ((self.input.gate, 1), (self.input.down, 1)) if self.input else ()
-        return (self.mixer.qkv, 1), (self.mixer.out, 1), *of_feed, *of_input
+        last = (mixer.gates,) if isinstance(mixer, Delta) else ()
+        of_input = (self.input.gate, self.input.down) if self.input else ()
+        return *((matrix, 1) for matrix in mixer.products), *of_feed, *((matrix, 1) for matrix in (*last, *of_input))
 
     @property
     def norms(self) -> tuple[Norm, ...]:
         """The norms of the layer."""
-        mixer = self.mixer
-        of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
         apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
-        of_input = self.input.norm if self.input else None
-        every = self.pre_mixer, *of_heads, self.post_mixer, self.pre_feed, *apart, self.post_feed, of_input
+        own = self.input.norm if self.input else None
+        every = self.pre_mixer, *self.mixer.norms, self.post_mixer, self.pre_feed, *apart, self.post_feed, own
         return tuple(norm for norm in every if norm is not None)
 
     @property
-    def vectors(self) -> dict[str, int]:
-        """Sizes of the tensors that are neither matrices nor weights of norms, by name."""
-        found = {self.scalar: 1, self.mixer.sinks: self.mixer.heads}
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors that are neither matrices nor weights of norms, by name."""
+        found = {self.scalar: (1,), **self.mixer.vectors}
         if isinstance(self.feed, Experts):
-            found |= {self.feed.factors: self.feed.count, self.feed.correction: self.feed.count}
-        return {name: size for name, size in found.items() if name}
+            found |= {self.feed.factors: (self.feed.count,), self.feed.correction: (self.feed.count,)}
+        return {name: shape for name, shape in found.items() if name}
 
     @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms."""
-        vectors = sum(norm.size for norm in self.norms if norm.name) + sum(self.vectors.values())
+        vectors = sum(norm.size for norm in self.norms if norm.name) + sum(map(prod, self.vectors.values()))
         return sum(count * one.parameters for one, count in self.forms) + vectors
 
     @property
@@ -355,19 +452,20 @@ class Recipe:
             ValueError: a layer is to share those of one that is not before it, or that has none like them.
         """
         for index, layer in enumerate(self.layers):
-            of, share = layer.mixer, layer.mixer.share
+            share = layer.share
             if share is None:
                 continue
             if not 0 <= share < index:
                 raise ValueError(f"layer {index} shares the KV entries of layer {share}, which is not before it")
-            other = self.layers[share].mixer
-            if other.share is not None or (other.kv_heads, other.head_dim) != (of.kv_heads, of.head_dim):
+            other, of = self.layers[share].mixer, layer.attention
+            alike = isinstance(other, Attention) and (other.kv_heads, other.head_dim) == (of.kv_heads, of.head_dim)
+            if not alike or self.layers[share].share is not None:
                 raise ValueError(f"layer {index} shares the KV entries of layer {share}, which has none of its shape")
 
     @property
     def shared(self) -> frozenset[int]:
         """Layers whose KV entries others attend to, too."""
-        return frozenset(layer.mixer.share for layer in self.layers if layer.mixer.share is not None)
+        return frozenset(layer.share for layer in self.layers if layer.share is not None)
 
     @property
     def hidden(self) -> int:
@@ -397,20 +495,26 @@ class Recipe:
     @property
     def ropes(self) -> list[Rope | None]:
         """The distinct rotary embeddings, in the order of the layers."""
-        distinct: list[Rope | None] = []
-        for layer in self.layers:
-            if layer.mixer.rope not in distinct:
-                distinct.append(layer.mixer.rope)
-        return distinct
+        return list(dict.fromkeys(mixer.rope for mixer in self.attentions))
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """The mixers that are attention, in the order of the layers."""
+        return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)]
+
+    @property
+    def recurrent(self) -> list[Delta]:
+        """The mixers with recurrent states, in the order of the layers."""
+        return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Delta)]
 
     @property
     def deepest(self) -> int:
         """Values of the largest attention head."""
-        return max(layer.mixer.head_dim for layer in self.layers)
+        return max((mixer.head_dim for mixer in self.attentions), default=0)
 
     @property
     def entry(self) -> int:
-        """Values of a token's KV entries in all layers."""
+        """Values of a token's entries in the caches of all layers."""
         return sum(layer.mixer.entry for layer in self.layers)
 
     @property

@@ -74,6 +74,7 @@ class Session:
             warning=_without_template(tokenizer),
             template=habits(tokenizer),
             system_role=tokenizer.format.system,
+            template_choices=tokenizer.format.choices,
             draft_context=runner.draft_context,
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
@@ -135,7 +136,7 @@ class Session:
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
-        prompt = self._prompts.prompt(request.messages, request.limits, request.prefill)
+        prompt = self._prompts.prompt(request.messages, request.limits, request.prefill, template=request.template)
         return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
@@ -149,7 +150,7 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
-        made = self._prompts.prompt(request.messages, request.limits, request.prefill, request.begun)
+        made = self._prompts.prompt(request.messages, request.limits, request.prefill, request.begun, request.template)
         prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")

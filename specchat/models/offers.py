@@ -9,7 +9,7 @@ from pathlib import Path
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
 from specchat.engine.errors import ModelError
-from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.pair import ModelSource, PairSpec, is_gguf
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Feature, Head
 from specchat.models.about import About, about_folder, about_gguf
@@ -52,6 +52,18 @@ def offers(catalog: Catalog, library: Library, machine: FreeMemory) -> tuple[Off
     found = [f for f in library.models if f.about.place.resolve() not in used]
     others = [_offer(found_pair(f), False, library, machine) for f in found]
     return tuple(sorted([*declared, *others], key=lambda o: (_ORDER[o.fit.verdict], bool(o.missing))))
+
+
+def offer_of(place: Path, library: Library, machine: FreeMemory) -> Offer:
+    """The model in the folder or GGUF file `place`, wherever it lies.
+
+    Raises:
+        ModelError: there is none, or it is damaged.
+        OSError: it cannot be read.
+    """
+    place = place.expanduser().absolute()
+    about = about_gguf(place, place.name) if is_gguf(place.name) else about_folder(place, place.name)
+    return _offer(found_pair(FoundModel(about, "")), False, library, machine)
 
 
 def found_pair(found: FoundModel) -> Pair:

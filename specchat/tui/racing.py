@@ -47,9 +47,18 @@ class Racing:
         if speculation is None:
             return "no drafting strategy can be used here, so there is nothing to race"
         messages = session.conversation.messages(turn)
-        sampling, limits = turn.reply.sampling, session.settings.limits
+        settings = session.settings
         begins = turn.reply.prefill, turn.reply.begun
-        self.race = Race(session.engine.send, self._ids, messages, sampling, limits, speculation, *begins)
+        self.race = Race(
+            session.engine.send,
+            self._ids,
+            messages,
+            turn.reply.sampling,
+            settings.limits,
+            speculation,
+            *begins,
+            settings.template,
+        )
         return ""
 
     def end(self) -> None:

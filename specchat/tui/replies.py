@@ -7,7 +7,7 @@ from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.api import Cancel, Changed, Failed, Finished, Generate, Started, Stats, Step
-from specchat.engine.options import Limits, Speculation
+from specchat.engine.options import Arguments, Limits, Speculation
 from specchat.engine.port import EnginePort
 
 _REFUSALS = ("context", "request")
@@ -22,6 +22,7 @@ class Running:
     turn: Turn
     reply: Reply
     limits: Limits
+    template: Arguments = ()
     stopping: bool = False
 
 
@@ -46,11 +47,11 @@ class Replies:
         """The one in the chat with that key."""
         return next((running for running in self._running if running.chat.key == chat), None)
 
-    def add(self, chat: Conversation, turn: Turn, reply: Reply, limits: Limits) -> Running:
+    def add(self, chat: Conversation, turn: Turn, reply: Reply, limits: Limits, template: Arguments = ()) -> Running:
         """Answer `turn`; the engine is asked with `ask`."""
         chat.answer(turn, reply)
         self._saving.begun(chat, reply)
-        self._running.append(running := Running(chat, turn, reply, limits))
+        self._running.append(running := Running(chat, turn, reply, limits, template))
         return running
 
     def ask(self, running: Running, speculation: Speculation) -> None:
@@ -69,6 +70,7 @@ class Replies:
                 reply.prefill,
                 reply.begun,
                 chat=running.chat.key,
+                template=running.template,
             )
         )
 

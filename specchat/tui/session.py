@@ -134,7 +134,7 @@ class AppSession(SessionState):
         reply = Reply(next(self._ids), self.loaded.name, sampling, settings.speculation)
         reply.begun = begun
         reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
-        running = self.replies.add(self.conversation, turn, reply, settings.limits)
+        running = self.replies.add(self.conversation, turn, reply, settings.limits, settings.template)
         if self.loaded.info is not None:
             self.ask(running)
 
@@ -157,7 +157,7 @@ class AppSession(SessionState):
         request = next(self._ids)
         self.prompt_count.asked(request, content)
         messages = self.conversation.messages(prompt=content)
-        self.engine.send(Count(request, messages, self.settings.limits, self.next_prefill))
+        self.engine.send(Count(request, messages, self.settings.limits, self.next_prefill, self.settings.template))
         return True
 
     # Events

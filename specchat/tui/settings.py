@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specchat.engine.options import CONTEXT_POLICIES, Acceptance, Limits, Sampling, Speculation
+from specchat.engine.options import CONTEXT_POLICIES, Acceptance, Arguments, Limits, Sampling, Speculation
 from specchat.engine.ranges import MAX_SEED, SAMPLING, Range
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -24,6 +24,8 @@ class ChatSettings:
     sampling: Sampling = field(default_factory=Sampling)
     seed: int | None = None
     limits: Limits = field(default_factory=Limits)
+    template: Arguments = ()
+    """Arguments of the chat template, before those of the pair."""
 
     @property
     def speculation(self) -> Speculation:

@@ -81,7 +81,7 @@ class DFlashTrainee(Trainee):
         rows, slots = anchors.shape
         # As many blocks in each row; where there are fewer anchors, slots that are none stand behind them.
         at = anchors.byte().argsort(dim=1, descending=True, stable=True)[:, : int(anchors.sum(1).max())]
-        tensors, mixer = self.tensors, self._stack[0].mixer
+        tensors, mixer = self.tensors, self._stack[0].attention
         states = torch.cat([batch.states[layer][:, :slots] for layer in self.layers], -1)
         text = norm(self._text_norm, tensors.product(states, self._fc), tensors)
         x = self._target.embedded(torch.tensor([self._mask])).repeat(rows, at.shape[1], BLOCK, 1)
@@ -90,7 +90,7 @@ class DFlashTrainee(Trainee):
         places = (at.unsqueeze(-1) + torch.arange(1, BLOCK + 1)).unsqueeze(2)
         later = (torch.arange(slots) > at.unsqueeze(-1))[:, :, None, None, None]
         for layer in self._stack:
-            before = keys_and_values(layer.mixer, text, tensors, (cos[:slots], sin[:slots]))
+            before = keys_and_values(layer.attention, text, tensors, (cos[:slots], sin[:slots]))
             attend = partial(_attended, before=before, later=later)
             x = reference.layer(layer, x, tensors, Context((cos[places], sin[places]), lambda *own: own, attend=attend))
         for place in range(min(self.places, slots)):

@@ -64,7 +64,7 @@ class Eagle3Trainee(Trainee):
         length, tensors = batch.tokens.shape[1], self.tensors
         features = tensors.product(torch.cat([batch.states[layer] for layer in self.layers], -1), self._fc)
         embedded = norm(self._token_norm, self._target.embedded(batch.tokens[:, 1:]), tensors)
-        cos, sin = tables(self._layer.mixer.rope, self._layer.mixer.head_dim, max(length, LONGEST))
+        cos, sin = tables(self._layer.attention.rope, self._layer.attention.head_dim, max(length, LONGEST))
         kept: list[tuple[Tensor, Tensor]] = []
         """Keys and values of each place."""
 

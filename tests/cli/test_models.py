@@ -211,6 +211,18 @@ def test_a_pair_a_found_model_and_a_repository_are_shown(run: Run) -> None:
     assert run("models", "show", "nothing").exit_code == ExitCode.USAGE
 
 
+def test_a_model_is_shown_by_its_path(run: Run, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "mine")
+    shown = run("models", "show", str(folder)).stdout
+    assert "name          mine" in shown
+    assert f"target        {folder}" in shown
+    assert json.loads(run("models", "show", str(folder), "--json").stdout)["architecture"] == "llama"
+    (folder / "config.json").unlink()
+    result = run("models", "show", str(folder))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "has no config.json" in result.stderr
+
+
 def test_models_are_found_on_the_hub(run: Run) -> None:
     assert [hit["repo"] for hit in json.loads(run("models", "find", "small", "--json").stdout)] == [SMALL]
     assert SMALL in run("models", "find", "small").stdout

@@ -1,6 +1,7 @@
 """The shipped models.toml: it can be loaded, and its needs follow from the shapes in docs/models-toml.md."""
 
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -37,30 +38,42 @@ class Shape:
     def parameters(self) -> int:
         layer = self.hidden * self.head_size * 2 * (self.heads + self.kv_heads) + 3 * self.hidden * self.ffn
         layer += 2 * self.hidden
-        layer += {"q/k norm": 2, "q/k/v bias": self.heads + 2 * self.kv_heads, "-": 0}[self.extra] * self.head_size
+        kind = self.extra.partition(",")[0]
+        sizes = {"q/k norm": 2, "norms after": 2, "q/k/v bias": self.heads + 2 * self.kv_heads, "-": 0}
+        layer += sizes[kind] * self.head_size + (2 * self.hidden if kind == "norms after" else 0)
         return self.layers * layer + self.hidden + self.embedding * (1 if self.tied else 2)
 
     @property
     def embedding(self) -> int:
         return self.vocabulary * self.hidden
 
-    def cache(self, context: int, size: int) -> int:
-        return 2 * self.layers * self.kv_heads * self.head_size * context * size
+    @property
+    def of_images(self) -> int:
+        """Parameters that are downloaded and not loaded."""
+        found = re.search(r"([\d,]+) of images", self.extra)
+        return _number(found[1]) if found else 0
+
+    def cache(self, positions: int, size: int) -> int:
+        """Bytes of so many positions of all layers together."""
+        return 2 * positions * self.kv_heads * self.head_size * size
 
     def on_gpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
         weights = (self.parameters - kept) * (NF4_GPU_BYTES if quantised else 2) + kept * 2
-        return weights + self.cache(context, 2)
+        return weights + self.cache(self.layers * context, 2)
 
     def drafting_on_gpu(self, context: int) -> float:
         """In int8 with its head, beside an embedding of 16 bits."""
         layers = self.parameters - self.embedding * (1 if self.tied else 2)
-        return layers + 3 * self.embedding + self.cache(context, 2)
+        return layers + 3 * self.embedding + self.cache(self.layers * context, 2)
 
     def on_cpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
         weights = (self.parameters - kept) * (NF4_CPU_BYTES if quantised else 2) + kept * 2
-        return weights + self.cache(context, 4)
+        found = re.search(r"(\d+) windows of (\d+)", self.extra)
+        few, window = map(int, found.groups()) if found else (0, 0)
+        positions = (self.layers - few) * context + few * min(context, window + 1024)
+        return weights + self.cache(positions, 4)
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,7 @@ def needs(pair: Mapping[str, Any]) -> tuple[float, float, float]:
             target, draft = (SHAPES[source["repo"]] for source in sources)
             gpu = target.on_gpu(context, quantised) + draft.drafting_on_gpu(context)
             cpu = target.on_cpu(context, quantised) + draft.on_cpu(context, False)
-            disk = 2 * (target.parameters + draft.parameters)
+            disk = 2 * (target.parameters + target.of_images + draft.parameters)
     return _tenth_up(gpu / GIB + OVERHEAD_GIB), _tenth_up(cpu / GIB + OVERHEAD_GIB), _tenth_up(disk / GIB)
 
 

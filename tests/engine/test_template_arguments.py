@@ -1,13 +1,15 @@
 """A pair gives arguments to its target's chat template, and what the template makes of them is what is known of it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from specchat.engine.api import Count, Finished, Generate
 from specchat.engine.errors import ModelError
 from specchat.engine.loading import load
-from specchat.engine.options import Message
+from specchat.engine.options import Arguments, Limits, Message
 from specchat.engine.pair import PairSpec
 from tests.engine.tiny import checkpoint, on_cpu
 
@@ -15,7 +17,8 @@ TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>"
     "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
-    "{% else %}<think>\n{% endif %}{% if effort %}{{ effort }}{% endif %}{% endif %}"
+    "{% else %}<think>\n{% endif %}{% if effort %}{{ effort }}{% endif %}"
+    "{% if thinking %}{% endif %}{% endif %}"
 )
 
 
@@ -43,7 +46,7 @@ def test_they_change_the_prompt_and_what_is_known_of_it(folder: Path) -> None:
 
 
 def test_one_that_the_template_does_not_take_is_refused(folder: Path) -> None:
-    with pytest.raises(ModelError, match=r"the chat template takes no argument 'reasoning_effort' \(enable_thinking\)"):
+    with pytest.raises(ModelError, match=r"no argument 'reasoning_effort' \(enable_thinking, thinking\)"):
         prompt(folder, reasoning_effort="low")
 
 
@@ -53,3 +56,21 @@ def test_without_a_template_there_are_none(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(told))
     with pytest.raises(ModelError, match="this checkpoint has no chat template, so it takes no arguments"):
         prompt(folder, enable_thinking=False)
+
+
+def test_a_reply_may_have_others_than_the_pair(folder: Path) -> None:
+    session = load(PairSpec("p", "P", on_cpu(folder), template={"enable_thinking": True}), lambda _: None)
+    # `thinking` changes nothing.
+    assert session.info.template_choices == (("enable_thinking", (True, False)),)
+    off: Arguments = (("enable_thinking", False), ("no_such", True))
+    asked = Count(0, (Message("user", "hi"),))
+    more = session.count(replace(asked, template=off)).tokens - session.count(asked).tokens
+    ending = session.tokenizer.backend.encode("\n</think>\n\n", add_special_tokens=False).ids
+    assert more == len(ending)
+    limits = Limits(max_tokens=4)
+    for template, reasoning in (((), True), (off, False), ((), True)):
+        request = Generate(1, asked.messages, limits=limits, template=template)
+        *_, last = session.generate(request)
+        assert isinstance(last, Finished)
+        assert last.token_ids
+        assert bool(last.reasoning) == reasoning

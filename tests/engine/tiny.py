@@ -121,6 +121,18 @@ MORE: dict[str, dict[str, Any]] = {
         "top_k_experts": 2,
         "moe_intermediate_size": 48,
     },
+    "qwen3_5": {
+        "model_type": "qwen3_5_text",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "tie_word_embeddings": False,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 16,
+        "linear_value_head_dim": 32,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    },
     "qwen3_moe": {
         "model_type": "qwen3_moe",
         "num_key_value_heads": 2,
@@ -201,6 +213,10 @@ MORE: dict[str, dict[str, Any]] = {
 FAMILIES = FAMILY | MORE
 
 
+SIGNED = ("weight", "A_log", "dt_bias")
+"""Ends of names of a convolution, of decays and their shifts, which may be below zero."""
+
+
 def config(**changes: Any) -> dict[str, Any]:
     """A config.json of a random model with 4 layers of 64, byte vocabulary, 256 positions."""
     return {
@@ -243,20 +259,14 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
     for layer in recipe.layers:
         for matrix in layer.products:
             linear(matrix)
-        mixer = layer.mixer
-        for one in (
-            layer.pre_mixer,
-            layer.pre_feed,
-            mixer.query_norm,
-            mixer.key_norm,
-            layer.post_mixer,
-            layer.post_feed,
-            layer.input.norm if layer.input else None,
-            *(layer.feed.apart.all if isinstance(layer.feed, Experts) and layer.feed.apart else ()),
-        ):
+        of_heads = [one for one in layer.mixer.norms if one is not None]
+        apart = layer.feed.apart.all if isinstance(layer.feed, Experts) and layer.feed.apart else ()
+        own = layer.input.norm if layer.input else None
+        for one in (layer.pre_mixer, layer.pre_feed, *of_heads, layer.post_mixer, layer.post_feed, own, *apart):
             norm(one)
-        for name, size in layer.vectors.items():
-            out[name] = 0.7 + 0.6 * torch.rand(size, generator=g)
+        for name, shape in layer.vectors.items():
+            drawn = torch.randn if name.rpartition(".")[2] in SIGNED else torch.rand
+            out[name] = (0.7 if drawn is torch.rand else 0.0) + 0.6 * drawn(shape, generator=g)
     if recipe.per_layer:
         linear(recipe.per_layer.table)
         linear(recipe.per_layer.project)

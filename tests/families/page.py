@@ -7,23 +7,32 @@ from pathlib import Path
 from specchat.engine import families
 from specchat.engine.model import gpu_need, vectors
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.recipe import Experts, Layer
+from specchat.engine.recipe import Attention, Delta, Experts, Layer
 from tests.engine.tiny import FAMILIES, config
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
 BEGIN, END = "<!-- table: python -m tests.families.page -->\n\n", "\n\n<!-- end of the table -->"
+
+
+def attends(has: Callable[[Attention], object]) -> Callable[[Layer], object]:
+    """A feature of layers with attention."""
+    return lambda layer: isinstance(layer.mixer, Attention) and has(layer.mixer)
+
+
 OF_LAYERS: dict[str, Callable[[Layer], object]] = {
+    "recurrent layers": lambda one: isinstance(one.mixer, Delta),
+    "a gate on attention": attends(lambda mixer: mixer.gated),
     "biases": lambda one: any(matrix.bias for matrix in one.products),
-    "windows": lambda one: one.mixer.window,
-    "layers without rope": lambda one: one.mixer.rope is None,
-    "a part of heads rotated": lambda one: one.mixer.rope and one.mixer.rope.width < one.mixer.head_dim,
-    "norms of heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size == one.mixer.head_dim,
-    "norms over all heads": lambda one: one.mixer.query_norm and one.mixer.query_norm.size > one.mixer.head_dim,
-    "norms of values": lambda one: one.mixer.value_norm,
-    "keys as values": lambda one: len(set(one.mixer.qkv.names)) < len(one.mixer.qkv.names),
-    "queries that grow": lambda one: one.mixer.temper[0],
-    "sinks": lambda one: one.mixer.sinks,
-    "shared KV entries": lambda one: one.mixer.share is not None,
+    "windows": attends(lambda mixer: mixer.window),
+    "layers without rope": attends(lambda mixer: mixer.rope is None),
+    "a part of heads rotated": attends(lambda mixer: mixer.rope and mixer.rope.width < mixer.head_dim),
+    "norms of heads": attends(lambda mixer: mixer.query_norm and mixer.query_norm.size == mixer.head_dim),
+    "norms over all heads": attends(lambda mixer: mixer.query_norm and mixer.query_norm.size > mixer.head_dim),
+    "norms of values": attends(lambda mixer: mixer.value_norm),
+    "keys as values": attends(lambda mixer: len(set(mixer.qkv.names)) < len(mixer.qkv.names)),
+    "queries that grow": attends(lambda mixer: mixer.temper[0]),
+    "sinks": attends(lambda mixer: mixer.sinks),
+    "shared KV entries": attends(lambda mixer: mixer.share is not None),
     "inputs of each layer": lambda one: one.input,
     "norms after": lambda one: one.post_mixer,
     "gelu": lambda one: one.gated.activation == "gelu_tanh",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.recipe import Apart, Attention, Experts, Layer, Recipe
+from specchat.engine.recipe import Apart, Attention, Delta, Experts, Layer, Recipe
 from specchat.engine.runners.host import host_model
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
@@ -31,6 +31,16 @@ def of_layers(change: Callable[[Layer], Layer]) -> Callable[[Recipe], Recipe]:
 
 def of_attention(change: Callable[[Attention], Attention]) -> Callable[[Recipe], Recipe]:
     return of_layers(lambda layer: replace(layer, mixer=change(layer.mixer)))
+
+
+def of_deltas(change: Callable[[Delta], Delta]) -> Callable[[Recipe], Recipe]:
+    """Change the first layer alone."""
+
+    def changed(recipe: Recipe) -> Recipe:
+        first, *others = recipe.layers
+        return replace(recipe, layers=(replace(first, mixer=change(first.mixer)), *others))
+
+    return changed
 
 
 def exchanged(layer: Layer) -> Layer:
@@ -143,6 +153,26 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
     "scale of scores": ("granite", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
     "factor on residuals": ("granite", of_layers(lambda one: replace(one, residual=1.0))),
     "factor on embeddings": ("granite", lambda recipe: replace(recipe, embed_scale=1.0)),
+    "a norm of queries not less one": (
+        "qwen3_5",
+        of_attention(lambda mixer: replace(mixer, query_norm=replace(mixer.query_norm, plus_one=False))),
+    ),
+    "all of each head turns": (
+        "qwen3_5",
+        of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, width=mixer.head_dim))),
+    ),
+    "decays exchanged with their shifts": (
+        "qwen3_5",
+        of_deltas(lambda one: replace(one, decay=one.shift, shift=one.decay)),
+    ),
+    "a norm after the layer less one": (
+        "qwen3_5",
+        of_deltas(lambda one: replace(one, norm=replace(one.norm, plus_one=True))),
+    ),
+    "gates exchanged": (
+        "qwen3_5",
+        of_deltas(lambda one: replace(one, gates=replace(one.gates, names=one.gates.names[::-1]))),
+    ),
     "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
 }
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from tests.kernels.cases_attention import CASES as ATTENTION
 from tests.kernels.cases_products import case
 
-WIDE = case("bf16, 32 rows", 4096, 4096, 16, 2)
-BY_BYTES = case("int8, 32 rows", 4096, 4096, 8, 2)
+WIDE = case("bf16, 32 rows", 4096, 4096, 16, 4)
+BY_BYTES = case("int8, 32 rows", 4096, 4096, 8, 4)
 
 CASES = [
     replace(WIDE, name="bf16, 32 rows: shorter blocks", constants={**WIDE.constants, "BK": 32}),

@@ -61,10 +61,11 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
 
 
 CASES = [
-    *(case(f"nf4 nested, {16 * tiles} rows", 6144, 4096, 4, tiles, nested=True) for tiles in (1, 2, 4)),
-    case("nf4, 16 rows", 4096, 12288, 4, 1),
-    case("nf4, block 32, 16 rows", 4096, 4096, 4, 1, block=32),
-    *(case(f"int8, {16 * tiles} rows", 4096, 4096, 8, tiles) for tiles in (1, 2, 4)),
-    case("bf16 head, 16 rows", 151936, 4096, 16, 1),
-    *(case(f"bf16, {16 * tiles} rows", 4096, 4096, 16, tiles) for tiles in (2, 4)),
+    *(case(f"nf4 nested, {8 * tiles} rows", 6144, 4096, 4, tiles, nested=True) for tiles in (1, 2, 4, 8)),
+    case("nf4, 8 rows", 4096, 12288, 4, 1),
+    case("nf4, block 32, 8 rows", 4096, 4096, 4, 1, block=32),
+    case("nf4 nested of 896 inputs, 8 rows", 4864, 896, 4, 1, nested=True),
+    *(case(f"int8, {8 * tiles} rows", 4096, 4096, 8, tiles) for tiles in (1, 2, 4, 8)),
+    case("bf16 head, 8 rows", 151936, 4096, 16, 1),
+    *(case(f"bf16, {8 * tiles} rows", 4096, 4096, 16, tiles) for tiles in (2, 4, 8)),
 ]

@@ -38,6 +38,14 @@ BFLOAT16_MMA = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 FLOAT = frozenset(("FADD", "FFMA", "FMUL", "HFMA2", "HMMA", "MUFU"))
 """Operations of SASS that round: in another number of them, two programs do not round alike."""
 
+INTEGERS = re.compile(
+    "BMSK|F2FP|FMNMX|FSEL|FSETP|I2FP|IABS|IADD3?|IMNMX|ISETP|LEA|LOP3|PLOP3|PRMT|SEL|SGXT|SHF|VIADD|VIMNMX"
+)
+"""Operations of SASS on the pipe of integers, 16 lanes a cycle on each of a multiprocessor's four schedulers."""
+
+SCHEDULERS = 4
+"""Of a multiprocessor; each has a quarter of the warps."""
+
 SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 """Bytes of shared memory that one block may use."""
 
@@ -67,7 +75,8 @@ class Report:
     """What the compiler made of a case for one architecture.
 
     `loop` is the longest loop in SASS instructions, `operations` which of them compute with floats, and how many;
-    `wavefronts`, `barriers` and `loads` are those of one pass of it, `chains` the order in which its products are
+    `integers` are the cycles of the pipe of integers in one pass of it, `wavefronts` those of shared memory, `barriers`
+    and `loads` are those of a pass too, `chains` the order in which its products are
     added, as `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their
     operands.
     """
@@ -85,6 +94,7 @@ class Report:
     tensor_cores: str
     operands: list[str]
     operations: dict[str, int]
+    integers: int
     wavefronts: int
     barriers: int
     loads: int
@@ -131,6 +141,7 @@ def compile_case(case: Case, architecture: int) -> Report:
         tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", made.asm["ptx"])))),
         operands=operands(made.asm["ttgir"]),
         operations=dict(sorted(Counter(kind for line in sass if (kind := _kind(line)) in FLOAT).items())),
+        integers=sum(INTEGERS.fullmatch(_kind(line)) is not None for line in sass) * 2 * case.num_warps // SCHEDULERS,
         wavefronts=inner.wavefronts(),
         barriers=inner.barriers(),
         loads=inner.loads(),

@@ -22,7 +22,7 @@ def _unpacked(packed, scales, code, out, BN: tl.constexpr, BK: tl.constexpr, BLO
     n, k = tl.arange(0, BN), tl.program_id(0) * BK
     table = unpack.numbers(code)
     w = unpack.four_bit(
-        packed, scales, None, None, None, None, code, table, n, k, BN, BK * tl.num_programs(0),
+        packed, scales, None, None, None, code, table, n, k, BN, BK * tl.num_programs(0),
         BN, BK, BLOCK, True, TYPE,
     )  # fmt: skip
     tl.store(out + n[:, None] * BK * tl.num_programs(0) + k + tl.arange(0, BK)[None, :], w)

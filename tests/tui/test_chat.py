@@ -1,6 +1,7 @@
 """The chat through the keyboard, over the scripted engine."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.api import Cancel, Change, Failed, Generate, Started
+from specchat.engine.api import Cancel, Change, Count, Failed, Generate, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
@@ -24,6 +25,7 @@ from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
+from specchat.tui.settings import as_data, from_data
 from specchat.tui.text.strategies import rows
 from specchat.tui.verbs.choosing import choose_settings, use_pair
 from specchat.tui.widgets.choice import Choice
@@ -196,6 +198,36 @@ async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
         await ask(app, pilot, "hi")
         request = next(request for request in engine.requests if isinstance(request, Generate))
         assert (request.sampling.seed, request.sampling.temperature) == (123, 0.6)
+
+
+async def test_arguments_of_the_template_are_chosen_where_it_has_them() -> None:
+    choices = (("enable_thinking", (True, False)), ("reasoning_effort", ("low", "high")))
+    engine = FakeEngine(info=replace(INFO, template_choices=choices))
+    app = make_app(engine)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        app.screen.query_one("#enable_thinking", Choice).focus()
+        await pilot.press("right", "right", "tab", "right")
+        await until_shown(pilot, app, "[off]")
+        await until_shown(pilot, app, "[low]")
+        await pilot.press("escape")
+        settings = app.session.settings
+        assert settings.template == (("enable_thinking", False), ("reasoning_effort", "low"))
+        assert from_data(json.loads(json.dumps(as_data(settings)))) == settings
+        await ask(app, pilot, "hi")
+        request = next(request for request in engine.requests if isinstance(request, Generate))
+        assert request.template == settings.template
+        app.chat.prompt.insert("word")
+        await wait_until(pilot, lambda: any(isinstance(one, Count) for one in engine.requests))
+        assert all(one.template == settings.template for one in engine.requests if isinstance(one, Count))
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        app.screen.query_one("#enable_thinking", Choice).focus()
+        await pilot.press("right")
+        await pilot.press("escape")
+        assert app.session.settings.template == (("reasoning_effort", "low"),)
 
 
 async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> None:

@@ -186,7 +186,7 @@ class CpuDecoder(CachedDecoder):
 
     def _slide(self, start: int, end: int) -> None:
         """Hold positions start, ..., end - 1 and what they attend to."""
-        if self.cache.slide(start, end):
+        if self.cache.slide(start, end, 0, self.config.layers):
             self._layers.begin_at(self.cache.bases)
 
     def onward(

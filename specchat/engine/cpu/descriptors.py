@@ -82,7 +82,7 @@ class Descriptors:
 
         first = table.ctypes.data
         for index, layer in enumerate(layers):
-            mixer, row = layer.mixer, self.integers[index]
+            mixer, row = layer.attention, self.integers[index]
             (keys, values), (cos, sin) = cache[index], turns[index]
             row[PRODUCTS], first = first, first + table.itemsize * COLUMNS * len(layer.products)
             row[MIXTURE] = mixtures.addresses[index] if mixtures else 0

@@ -62,7 +62,7 @@ class Workspace:
     def make_tree_scratch(self) -> list[Floats]:
         """Return `tree_scratch`, made on first use."""
         if not self.tree_scratch:
-            for m in (layer.mixer for layer in self._recipe.layers):
+            for m in self._recipe.attentions:
                 made = np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32)
                 self.tree_scratch.append(made if m.share is None else self.tree_scratch[m.share])
         return self.tree_scratch

@@ -84,11 +84,25 @@ class InOneGo(Protocol):
 
 @runtime_checkable
 class Forgetting(Protocol):
-    """A model whose cache may have lost what a text would go on from."""
+    """A model whose cache may have lost what a text would go on from; a `recurrent` one unless it has a checkpoint."""
+
+    @property
+    def recurrent(self) -> bool:
+        """True where a text that is rolled back far needs a checkpoint."""
+        ...
 
     def reusable(self, length: int) -> int:
-        """Return `length` if a text may go on after so many tokens of what the cache holds, otherwise 0."""
+        """Return the most tokens, up to `length`, after which a text may go on from what the cache holds."""
         ...
+
+    def checkpoint(self) -> None:
+        """Let texts go on from where the last pass began, even if they are rolled back there much later."""
+        ...
+
+
+TURN = 16
+"""Tokens before the end of a prompt at which a checkpoint is taken: a reply without its reasoning diverges within the
+last tokens of its prompt."""
 
 
 class InBlocks(Protocol):
@@ -107,6 +121,8 @@ class CachedModel(Generic[M]):
     def __init__(self, model: M) -> None:
         self.model = model
         self.tokens: list[int] = []
+        self._turn = -1
+        """Position at which a checkpoint is due; -1 for none."""
 
     def begin(self, prompt: Sequence[int]) -> int:
         """Fill the cache with all of `prompt` but its last token; return the number of tokens reused."""
@@ -118,15 +134,23 @@ class CachedModel(Generic[M]):
     def rewind(self, prompt: Sequence[int]) -> int:
         """Roll back to the prefix shared with `prompt`, if the cache can; return the length of what it holds."""
         shared = shared_prefix(self.tokens, prompt[:-1])
-        self.keep(self.model.reusable(shared) if isinstance(self.model, Forgetting) else shared)
+        model = self.model
+        if isinstance(model, Forgetting):
+            self._turn = len(prompt) - 1 - TURN if model.recurrent else -1
+            shared = model.reusable(shared)
+        self.keep(shared)
         return len(self.tokens)
 
     def fill(self, prompt: Sequence[int]) -> bool:
         """Append one block of `prompt`, after `rewind`; return False once all but its last token are cached."""
-        block = list(prompt[len(self.tokens) : len(prompt) - 1][: self.model.block])
+        held = len(self.tokens)
+        most = self._turn - held if held < self._turn else self.model.block
+        block = list(prompt[held : len(prompt) - 1][: min(most, self.model.block)])
         if block:
-            self.model.write(block, len(self.tokens))
+            self.model.write(block, held)
             self.tokens += block
+            if held == self._turn and isinstance(self.model, Forgetting):
+                self.model.checkpoint()
         return len(self.tokens) < len(prompt) - 1
 
     def keep(self, length: int) -> None:

@@ -15,7 +15,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
 SHARE = 0.01
-"""Largest cost of slipped steps, as a share of the time of drafted steps."""
+"""Largest cost of slipped steps, as a share of the time since the first one, waits for the user included."""
 LEAST_COST = 0.25
 """Least cost of a slipped step, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
@@ -25,7 +25,7 @@ PLAIN_STEPS = 32.0
 """Plain steps after which older ones weigh less; half as many are enough."""
 OFF = 0.08
 """Prior standard deviation of the part, from the error of the time measured at loading."""
-EVEN, UNEVEN = 0.04, 0.6
+EVEN, UNEVEN = 0.08, 0.6
 """Standard deviation of the part between seconds without load, and its increase per unit of the log of the load."""
 LASTING = 0.0001
 """Least variance of the lasting part, so that older measurements weigh less."""
@@ -99,7 +99,7 @@ class Part:
         self._sum += times
         self._squares += times * times
         self._loads += log(load)
-        tells = 1 / (NOISE * NOISE + EVEN * EVEN + (UNEVEN * log(load)) ** 2)
+        tells = 1 / (NOISE * NOISE + (UNEVEN * log(load)) ** 2)
         self._sure = min(self._sure + tells, 1 / LASTING)
         self._lasting += tells / self._sure * (times - self._lasting)
 
@@ -222,14 +222,12 @@ class Yardstick:
             self._drafts += 1
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[strategy].add(stepped.draft_ms + lasted, own)
-            most = 2 * (self._cold + COUNTED) * self._usual * load
-            self._credit = min((self._credit or 0.0) + SHARE * (stepped.draft_ms + lasted), most)
         elif self._drafts and self._recent and self._settled > self._cold:
             self._part.add(min(lasted / (self._usual * load), SPIKE), load)
         part, error = self._part.known(load, self._costs.load.value)
         plain = self._usual * part
         if not stepped.drafted:
-            own, error = plain + stepped.draft_ms / load, 0.0
+            own, error = plain * (1 + stepped.draft_ms / lasted) if lasted else plain, 0.0
         self._own += own
         self._plain += plain * len(stepped.tokens)
         self._gain = max(1.0, self._plain / self._own)
@@ -237,6 +235,9 @@ class Yardstick:
 
     def _fade(self, now: float) -> None:
         passed, self._since = 0.0 if self._since is None else max(0.0, now - self._since), now
+        if self._credit is not None:
+            most = 2 * (self._cold + COUNTED) * self._usual * self.load
+            self._credit = min(self._credit + 1e3 * SHARE * passed, max(self._credit, most))
         for load in self._loads.values():
             load.fade(passed)
         for part in self._parts.values():

@@ -41,7 +41,7 @@ class Buffers:
             return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
 
         def shapes(layer: Layer) -> Between[tuple[int, ...]]:
-            mixer, feed = layer.mixer, layer.gated
+            mixer, feed = layer.attention, layer.gated
             return Between(
                 qkv=partials(mixer.qkv),
                 query=(PASS_ROWS, mixer.heads, mixer.head_dim),
@@ -73,10 +73,8 @@ class Buffers:
         if weights.tokens is not None:
             self.whole = torch.full((VERIFY_ROWS, recipe.vocab), float("-inf"), device=device)
         self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
-        heads, head_dim = (
-            max(size) for size in zip(*((one.mixer.heads, one.mixer.head_dim) for one in recipe.layers), strict=True)
-        )
-        self.attention = workspace(PASS_ROWS, heads, head_dim, capacity, device)
+        heads = max(mixer.heads for mixer in recipe.attentions)
+        self.attention = workspace(PASS_ROWS, heads, recipe.deepest, capacity, device)
 
     def memory(self) -> int:
         """Bytes held."""

@@ -102,8 +102,8 @@ class DeviceDecoder:
         self.context = min(config.longest, context)
         # A pass writes all its rows, also unused ones: the last one may stand at the end of the context.
         self.capacity = -(-(self.context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
-        layers = config.recipe.layers
-        alike = [(layer.mixer.kv_heads, layer.mixer.head_dim) for layer in layers]
+        mixers = config.recipe.attentions
+        alike = [(mixer.kv_heads, mixer.head_dim) for mixer in mixers]
         self.caches = {
             (kv, dim): torch.zeros(2, count, kv, self.capacity, dim, device=device, dtype=dtype)
             for (kv, dim), count in Counter(alike).items()
@@ -112,10 +112,10 @@ class DeviceDecoder:
         unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
         self.entries: list[tuple[Tensor, Tensor]] = [next(unused[shape]) for shape in alike]
         """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
-        turns = {(layer.mixer.rope, layer.mixer.head_dim) for layer in layers}
+        turns = {(mixer.rope, mixer.head_dim) for mixer in mixers}
         self._turns = {turn: [t.to(device) for t in tables(*turn, self.capacity)] for turn in turns}
         """cos and sin of each rope, by head width."""
-        factors = {mixer.temper: tempers(mixer, self.capacity) for mixer in (layer.mixer for layer in layers)}
+        factors = {mixer.temper: tempers(mixer, self.capacity) for mixer in mixers}
         self._tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
         norm, scale = config.recipe.norm, config.recipe.logit_scale
         # Only the head reads the output of the last norm.
@@ -145,7 +145,7 @@ class DeviceDecoder:
         added: PendingSum | None = None
         for index, layer in enumerate(recipe.layers):
             no_mixer, no_feed = skip.of(index) if skip else (None, None)
-            mixer, own, (keys, values) = layer.mixer, b.layers[index], self.entries[index]
+            mixer, own, (keys, values) = layer.attention, b.layers[index], self.entries[index]
             self._take(added, layer.pre_mixer, rows)
             if states is not None:
                 states.put(index, b.residual, start, rows)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 import torch
@@ -62,7 +63,7 @@ class ModelWeights:
         """Build weights, whose products, norms and vectors are read one by one, in the order of the layers."""
         norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm)
         products = {matrix: product(matrix) for matrix in recipe.matrices}
-        vectors = {name: vector(name, size) for layer in recipe.layers for name, size in layer.vectors.items()}
+        vectors = {name: vector(name, prod(shape)) for layer in recipe.layers for name, shape in layer.vectors.items()}
         return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens)
 
 

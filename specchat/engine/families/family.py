@@ -131,15 +131,16 @@ def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
 
 
 def described(recipe: Recipe) -> dict[str, Any]:
-    """The settings that make layers like the first one of `recipe`, in the keys of config.json."""
-    layer, rope = recipe.layers[0], next((rope for rope in recipe.ropes if rope is not None), None)
+    """The settings that make layers like the first one of `recipe` with attention, in the keys of config.json."""
+    layer = next(one for one in recipe.layers if isinstance(one.mixer, Attention))
+    rope = next((rope for rope in recipe.ropes if rope is not None), None)
     return {
         "hidden_size": recipe.hidden,
         "intermediate_size": layer.feed.width,
         "num_hidden_layers": len(recipe.layers),
-        "num_attention_heads": layer.mixer.heads,
-        "num_key_value_heads": layer.mixer.kv_heads,
-        "head_dim": layer.mixer.head_dim,
+        "num_attention_heads": layer.attention.heads,
+        "num_key_value_heads": layer.attention.kv_heads,
+        "head_dim": layer.attention.head_dim,
         "vocab_size": recipe.vocab,
         "rms_norm_eps": recipe.norm.eps,
         **({"rope_theta": rope.theta} if rope else {}),
@@ -149,25 +150,25 @@ def described(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def kinds(c: Settings, slides: Callable[[int], bool]) -> list[str]:
-    """FULL or SLIDING for each layer, by "layer_types", else by `slides` of its index.
+def kinds(c: Settings, is_other: Callable[[int], bool], other: str = SLIDING) -> list[str]:
+    """FULL or `other` for each layer, by "layer_types", else by `is_other` of its index.
 
     Raises:
         ValueError: there is not a kind for each layer.
-        Unsupported: a kind is unknown, or layers slide without a window.
+        Unsupported: a kind is unknown.
     """
     layers = c.num_hidden_layers
-    found = c.layer_types or [SLIDING if slides(index) else FULL for index in range(layers)]
+    found = c.layer_types or [other if is_other(index) else FULL for index in range(layers)]
     if len(found) != layers:
         raise ValueError(f"layer_types has {len(found)} values, and num_hidden_layers is {layers}")
-    if unknown := set(found) - {FULL, SLIDING}:
-        raise Unsupported(f"specchat's decoder has no layers of {shown(min(unknown))}, only {FULL} and {SLIDING}")
+    if unknown := set(found) - {FULL, other}:
+        raise Unsupported(f"specchat's decoder has no layers of {shown(min(unknown))}, only {FULL} and {other}")
     return found
 
 
 def within(window: int | None, layer: Layer, kind: str = SLIDING) -> Layer:
     """`layer` with a `window`, if its kind is SLIDING."""
-    return replace(layer, mixer=replace(layer.mixer, window=(window or 0) if kind == SLIDING else 0))
+    return replace(layer, mixer=replace(layer.attention, window=(window or 0) if kind == SLIDING else 0))
 
 
 def partly(c: Settings, mixer: Attention, usual: float) -> Attention:

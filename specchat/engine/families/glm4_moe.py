@@ -19,7 +19,7 @@ class Glm4MoeSettings(GroupedSettings):
 def recipe(c: Glm4MoeSettings) -> Recipe:
     def layer(index: int, prefix: str) -> Layer:
         plain = block(c, prefix, qkv_bias=c.attention_bias)
-        mixer = partly(c, plain.mixer, 0.5)
+        mixer = partly(c, plain.attention, 0.5)
         if c.use_qk_norm:
             mixer = head_norms(c, mixer, f"{prefix}.self_attn")
         return grouped(c, index, prefix, replace(plain, mixer=mixer), 128)

@@ -19,7 +19,7 @@ def recipe(c: GraniteSettings) -> Recipe:
     def layer(_: int, prefix: str) -> Layer:
         bias = c.attention_bias
         plain = block(c, prefix, qkv_bias=bias, out_bias=bias, mlp_bias=c.mlp_bias)
-        mixer = replace(plain.mixer, scale=c.attention_multiplier)
+        mixer = replace(plain.attention, scale=c.attention_multiplier)
         return replace(plain, mixer=mixer, residual=c.residual_multiplier)
 
     return replace(decoder(c, layer), embed_scale=c.embedding_multiplier, logit_scale=1 / c.logits_scaling)

@@ -17,7 +17,7 @@ class Ministral3Settings(Settings):
 def recipe(c: Ministral3Settings) -> Recipe:
     made, options = llama.recipe(c), Scaling.model_validate(c.scaling)
     beta, length = options.llama_4_scaling_beta or 0.0, options.original_max_position_embeddings or 1.0
-    tempered = (replace(one, mixer=replace(one.mixer, temper=(beta, length))) for one in made.layers)
+    tempered = (replace(one, mixer=replace(one.attention, temper=(beta, length))) for one in made.layers)
     return replace(made, layers=tuple(within(c.sliding_window, one) for one in tempered))
 
 

@@ -15,7 +15,10 @@ class Olmo3Settings(olmo2.Olmo2Settings):
 def recipe(c: Olmo3Settings) -> Recipe:
     made, of = olmo2.recipe(c), kinds(c, lambda index: (index + 1) % 4 > 0)
     turned = (
-        replace(one, mixer=replace(one.mixer, rope=rope_of_kind(c, one.mixer.head_dim, kind, c.rope_theta or 5e5)))
+        replace(
+            one,
+            mixer=replace(one.attention, rope=rope_of_kind(c, one.attention.head_dim, kind, c.rope_theta or 5e5)),
+        )
         for one, kind in zip(made.layers, of, strict=True)
     )
     return replace(

@@ -13,7 +13,7 @@ def recipe(c: QwenSettings) -> Recipe:
     def layer(index: int, prefix: str) -> Layer:
         bias = c.attention_bias
         plain = block(c, prefix, qkv_bias=bias, out_bias=bias, mlp_bias=c.mlp_bias)
-        mixer = head_norms(c, plain.mixer, f"{prefix}.self_attn")
+        mixer = head_norms(c, plain.attention, f"{prefix}.self_attn")
         return within(c.window, replace(plain, mixer=mixer), of[index])
 
     return decoder(c, layer)

@@ -23,7 +23,7 @@ def recipe(c: Qwen3MoeSettings) -> Recipe:
     def layer(index: int, prefix: str) -> Layer:
         bias = c.attention_bias
         plain = block(c, prefix, qkv_bias=bias, out_bias=bias)
-        made = within(c.window, replace(plain, mixer=head_norms(c, plain.mixer, f"{prefix}.self_attn")))
+        made = within(c.window, replace(plain, mixer=head_norms(c, plain.attention, f"{prefix}.self_attn")))
         if not c.sparse(index, EXPERTS):
             return made
         width, norm = c.moe_intermediate_size, c.norm_topk_prob

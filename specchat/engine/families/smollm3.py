@@ -29,7 +29,7 @@ def recipe(c: SmolLM3Settings) -> Recipe:
         plain = block(c, prefix, qkv_bias=bias, out_bias=bias, mlp_bias=c.mlp_bias)
         if turns[index]:
             return plain
-        return replace(plain, mixer=replace(plain.mixer, rope=None, window=c.window))
+        return replace(plain, mixer=replace(plain.attention, rope=None, window=c.window))
 
     return decoder(c, layer)
 

@@ -98,7 +98,7 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
 
 def architecture(recipe: Recipe) -> str:
     """llama.cpp's name of the architecture that computes a recipe."""
-    mixer, feed = recipe.layers[0].mixer, recipe.layers[0].gated
+    mixer, feed = recipe.layers[0].attention, recipe.layers[0].gated
     if mixer.query_norm is not None:
         return "qwen3"
     of_inputs_alone = mixer.qkv.bias and not mixer.out.bias and not feed.gate_up.bias
@@ -107,13 +107,15 @@ def architecture(recipe: Recipe) -> str:
 
 def unsupported(recipe: Recipe) -> str:
     """The feature of a recipe that no GGUF file of ours holds, in words; empty where it has none."""
-    layers, mixers = recipe.layers, [layer.mixer for layer in recipe.layers]
+    if recipe.recurrent:
+        return "recurrent layers"
+    layers, mixers = recipe.layers, recipe.attentions
     kinds = {rope.kind for rope in recipe.ropes if rope is not None}
     factors = {recipe.embed_scale, recipe.logit_scale, *(layer.residual for layer in layers)}
     features = {
         "a mixture of experts": any(isinstance(one.feed, Experts) for one in layers),
         'rope scaling "yarn"': "yarn" in kinds,
-        "a model whose layers differ": len({(_shape(one), one.mixer.rope is None) for one in layers}) > 1,
+        "a model whose layers differ": len({(_shape(one), one.attention.rope is None) for one in layers}) > 1,
         "a model that turns no queries and keys": None in recipe.ropes,
         "a rotation of a part of each head": any(one.rope and one.rope.width < one.head_dim for one in mixers),
         "inputs of each layer": recipe.per_layer is not None,
@@ -121,6 +123,7 @@ def unsupported(recipe: Recipe) -> str:
         "attention within a window": any(one.window for one in mixers),
         "another activation than silu": any(one.gated.activation != "silu" for one in layers),
         "queries that grow with their position": any(one.temper[0] for one in mixers),
+        "a gate on attention": any(one.gated for one in mixers),
         "attention sinks": any(one.sinks for one in mixers),
         "a norm of values": any(one.value_norm for one in mixers),
         "a factor at the end of a layer": any(one.scalar for one in layers),
@@ -132,14 +135,14 @@ def unsupported(recipe: Recipe) -> str:
         ),
         "a norm of all heads": any(one.query_norm and one.query_norm.size != one.head_dim for one in mixers),
         "a bias beside norms of heads": any(
-            one.mixer.query_norm and any(matrix.bias for matrix in one.products) for one in layers
+            one.attention.query_norm and any(matrix.bias for matrix in one.products) for one in layers
         ),
     }
     return next((feature for feature, there in features.items() if there), "")
 
 
 def _shape(layer: Layer) -> tuple[int, ...]:
-    return layer.mixer.heads, layer.mixer.kv_heads, layer.mixer.head_dim, layer.gated.width
+    return layer.attention.heads, layer.attention.kv_heads, layer.attention.head_dim, layer.gated.width
 
 
 def _rope(recipe: Recipe) -> Rope:
@@ -200,7 +203,7 @@ class _Tensors:
     def _layer(self, layer: Layer, theirs: str) -> None:
         heads: dict[str, int] = {}
         if architecture(self._recipe) == "llama":
-            heads = {"attn_q": layer.mixer.heads, "attn_k": layer.mixer.kv_heads}
+            heads = {"attn_q": layer.attention.heads, "attn_k": layer.attention.kv_heads}
         for matrix in layer.products:
             for name, outputs in matrix.parts:
                 written = TENSOR_NAMES[_last(name)]

@@ -102,7 +102,7 @@ class BlockSettings:
                 raise ModelError(f"{path}: this head is for another target: {key} is {theirs}, not {ours}.")
         seen = _seen(known, kind is not None, shape.layers, path)
         own = tuple(
-            replace(layer, mixer=replace(layer.mixer, window=window, causal=causal))
+            replace(layer, mixer=replace(layer.attention, window=window, causal=causal))
             for layer, (window, causal) in zip(layers(shape.recipe), seen, strict=True)
         )
         # DeepSpec's settings always name a rank: 0 without biases.

@@ -122,7 +122,7 @@ class HeadLayer:
         self.of = of = tensors.read_layer(weights, of)
         self._tensors = tensors
         slots = -(-(context + MAX_TREE_NODES) // LANES) * LANES
-        self._cache = HeadCache(of.mixer, slots, weights.device)
+        self._cache = HeadCache(of.attention, slots, weights.device)
         self.compiled: Chained | None = None
         if compiled:
             from specchat.engine.cpu.head_layer import CompiledLayer
@@ -172,7 +172,7 @@ class BlockLayer:
         """
         self._of = of = tensors.read_layer(weights, of, apart=True)
         self._tensors = tensors
-        self._cache = HeadCache(of.mixer, slots, weights.device)
+        self._cache = HeadCache(of.attention, slots, weights.device)
         self._around: list[Convolution] = []
         if kernel is not None:
             prefix = of.gated.down.names[0].removesuffix("mlp.down_proj")
@@ -182,12 +182,12 @@ class BlockLayer:
     def remember(self, x: Tensor, first: int) -> None:
         """Write the KV entries of rows float32 [rows, hidden] at positions first, first + 1, ..."""
         rotation = self._cache.rotation(slice(first, first + len(x)))
-        self._cache.write(first, *keys_and_values(self._of.mixer, x, self._tensors, rotation))
+        self._cache.write(first, *keys_and_values(self._of.attention, x, self._tensors, rotation))
 
     def __call__(self, x: Tensor, known: int) -> Tensor:
         """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text."""
         of, tensors, rows = self._of, self._tensors, len(x)
-        since = max(0, known + 1 - of.mixer.window) if of.mixer.window else 0
+        since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
         at = Places(known, seen=self._seen(known - since, rows, x.device))
         context = self._cache.context(at, rows, since)
         if not self._around:
@@ -195,14 +195,14 @@ class BlockLayer:
         around_mixer, around_feed = self._around
         normed = norm(of.pre_mixer, x, tensors)
         before, after = around_mixer.kernels(normed)
-        x = x + convolved(attention(of.mixer, convolved(normed, before), tensors, context), after)
+        x = x + convolved(attention(of.attention, convolved(normed, before), tensors, context), after)
         normed = norm(of.pre_feed, x, tensors)
         before, after = around_feed.kernels(normed)
         return x + convolved(gated(of.gated, convolved(normed, before), tensors), after)
 
     def _seen(self, known: int, rows: int, device: torch.device) -> Tensor | None:
         """Attention mask bool [rows, known + rows] after `known` KV entries; None for full attention."""
-        of = self._of.mixer
+        of = self._of.attention
         if of.causal or of.window:
             seen = torch.ones(rows, known + rows, dtype=torch.bool, device=device)
             seen = seen.triu(known + 1 - of.window) if of.window else seen

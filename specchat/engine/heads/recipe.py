@@ -55,7 +55,7 @@ class HeadRecipe:
         parameters = files.values if self.parameters is None else self.parameters
         positions = min(context, target.longest) + MAX_TREE_NODES  # a tree's hidden states have their own rows
         states = len(set(self.aux_layers)) * target.hidden
-        own = self.feature + sum(layer.mixer.entry for layer in self.layers)
+        own = self.feature + sum(layer.attention.entry for layer in self.layers)
         if place == "cuda":
             return 2 * parameters + (2 * states + 4 * own) * positions
         return 4 * (parameters + self.doubled + (states + own) * positions)
@@ -80,12 +80,14 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
     """Shape of a head's layers, of family `model_type` unless the settings name one.
 
     Raises:
-        ModelError: a key is missing or wrong, or the layers are mixtures of experts.
+        ModelError: a key is missing or wrong, or the layers are mixtures of experts or recurrent.
     """
     # Which layers have a window the head's own settings say.
     shape = parse_config(files.folder, {"model_type": model_type, **settings, "layer_types": None})
     if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
         raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
+    if shape.recipe.recurrent or any(mixer.gated for mixer in shape.recipe.attentions):
+        raise ModelError(f"{files.folder}: the head's layers are recurrent or gated, and no such head is run.")
     return shape
 
 
@@ -97,12 +99,13 @@ def compiles(shape: ModelConfig) -> bool:
 def layers(of: Recipe, prefix: str = "layers") -> tuple[Layer, ...]:
     """Layers of a model renamed for a head, under `prefix`, with full attention."""
     found = (renamed(layer, f"model.layers.{index}.", f"{prefix}.{index}.") for index, layer in enumerate(of.layers))
-    return tuple(replace(layer, mixer=replace(layer.mixer, window=0)) for layer in found)
+    return tuple(replace(layer, mixer=replace(layer.attention, window=0)) for layer in found)
 
 
 def joined(layer: Layer, inputs: int) -> Layer:
     """Return `layer` without a norm before its attention, which has `inputs` columns."""
-    return replace(layer, pre_mixer=None, mixer=replace(layer.mixer, qkv=replace(layer.mixer.qkv, inputs=inputs)))
+    mixer = layer.attention
+    return replace(layer, pre_mixer=None, mixer=replace(mixer, qkv=replace(mixer.qkv, inputs=inputs)))
 
 
 def renamed(part: Part, old: str, new: str) -> Part:

@@ -70,7 +70,7 @@ class HeadTensors:
         """
         of = as_stored(weights, of)
         qkv, *others = of.products
-        parts = (qkv.only(0, 1), of.mixer.key_value) if apart else (qkv,)
+        parts = (qkv.only(0, 1), of.attention.key_value) if apart else (qkv,)
         for matrix in (*parts, *others):
             self.read(weights, matrix)
         if apart:
@@ -108,7 +108,7 @@ def biased(weights: Weights, part: Matrix) -> Matrix:
 
 def as_stored(weights: Weights, of: Layer) -> Layer:
     """Return `of` with the biases and query and key norms that are stored."""
-    mixer, feed = of.mixer, of.gated
+    mixer, feed = of.attention, of.gated
     prefix = mixer.out.names[0].rpartition(".")[0]
     query, key = (
         Norm(f"{prefix}.{name}", mixer.head_dim, of.norms[0].eps) if f"{prefix}.{name}.weight" in weights else None

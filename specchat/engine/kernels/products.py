@@ -1,7 +1,7 @@
 """Matrix products of up to 64 rows with dense or quantised weights: one kernel for any number of rows.
 
-Rows go through the tensor cores in padded tiles of 16, so one row takes the same instructions in the same order as
-sixteen. Padding is free while reading weights is the bottleneck. More rows are more tiles against the same weights.
+Weights are the first operand, and rows go through the tensor cores in padded tiles of 8, so one row takes the same
+instructions in the same order as eight. More rows are more tiles against the same weights.
 """
 
 from collections.abc import Iterator
@@ -56,34 +56,26 @@ def _multiply(
     row = tl.arange(0, ROWS)
     first = split * SPLIT
     last = tl.minimum(first + SPLIT, inputs)
-    acc0 = tl.zeros((ROWS, BN), tl.float32)
-    acc1 = tl.zeros((ROWS, BN), tl.float32)
-    acc2 = tl.zeros((ROWS, BN), tl.float32)
-    acc3 = tl.zeros((ROWS, BN), tl.float32)
+    sums = (tl.zeros((BN, ROWS), tl.float32),) * TILES
     if BITS == 4:
         table = unpack.numbers(code)
-    STEP: tl.constexpr = 64 if BITS == 4 and BK > 64 else BK
-    TOGETHER: tl.constexpr = BITS == 4 and WHOLE and nested_code is not None
-    for block in range(first, last, BK):
-        if TOGETHER:
-            scale_bytes = unpack.quantised_scales(scales, n, block, inputs, BLOCK)
-        for part in tl.static_range(BK // STEP):
-            k = block + part * STEP
+    for k in range(first, last, BK):
+        if BITS == 4:
+            w = unpack.four_bit(
+                weight, scales, nested_code, nested_absmax, nested_offset, code, table, n, k, outputs, inputs,
+                BN, BK, BLOCK, WHOLE, TYPE,
+            )  # fmt: skip
+            w = unpack.by_threads(w, BN, BK)
+        else:
+            w = unpack.plain(weight, n, k, outputs, inputs, BK, WHOLE, TYPE)
+        before = sums
+        sums = ()
+        for tile in tl.static_range(TILES):
             if BITS == 4:
-                w = unpack.four_bit(
-                    weight, scales, scale_bytes >> (8 * (part * STEP // BLOCK)) if TOGETHER else None,
-                    nested_code, nested_absmax, nested_offset, code, table, n, k, outputs, inputs,
-                    BN, STEP, BLOCK, WHOLE, TYPE,
-                )  # fmt: skip
+                some = _chunks(x, tile * ROWS, rows, k, inputs, ROWS, BK, WHOLE)
             else:
-                w = unpack.plain(weight, n, k, outputs, inputs, STEP, WHOLE, TYPE)
-            w = tl.trans(w)
-            acc0 = tl.dot(_rows(x, row, rows, k, inputs, STEP, WHOLE), w, acc0, input_precision="ieee")
-            if TILES > 1:
-                acc1 = tl.dot(_rows(x, row + ROWS, rows, k, inputs, STEP, WHOLE), w, acc1, input_precision="ieee")
-            if TILES > 2:
-                acc2 = tl.dot(_rows(x, row + 2 * ROWS, rows, k, inputs, STEP, WHOLE), w, acc2, input_precision="ieee")
-                acc3 = tl.dot(_rows(x, row + 3 * ROWS, rows, k, inputs, STEP, WHOLE), w, acc3, input_precision="ieee")
+                some = _rows(x, row + tile * ROWS, rows, k, inputs, BK, WHOLE)
+            sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
     out += split * stride_split
     factor = tl.full((BN,), 1.0, tl.float32)
     if BITS == 8:
@@ -92,12 +84,8 @@ def _multiply(
     if bias is not None:  # noqa: SIM102
         if split == 0:
             offset = tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)
-    _store(out, acc0, factor, offset, row, n, rows, outputs)
-    if TILES > 1:
-        _store(out, acc1, factor, offset, row + ROWS, n, rows, outputs)
-    if TILES > 2:
-        _store(out, acc2, factor, offset, row + 2 * ROWS, n, rows, outputs)
-        _store(out, acc3, factor, offset, row + 3 * ROWS, n, rows, outputs)
+    for tile in tl.static_range(TILES):
+        _store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -118,6 +106,34 @@ def _rows(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _chunks(
+    x: tl.tensor,
+    first: tl.tensor,
+    rows: tl.tensor,
+    k: tl.tensor,
+    inputs: tl.tensor,
+    ROWS: tl.constexpr,
+    BK: tl.constexpr,
+    WHOLE: tl.constexpr,
+) -> tl.tensor:
+    """Inputs k .. k + BK - 1 of the ROWS rows from `first` on: TYPE [ROWS, BK], in the order of `unpack.by_threads`.
+
+    They come 16 bytes at a time, to shared memory in the order that threads read them in: no two meet in a bank.
+    """
+    place = tl.arange(0, 32 * ROWS)
+    row = first + place // 32
+    column = k + (place // 8 % 4 * (BK // 4) + place % 8)[None, :] + (8 * tl.arange(0, BK // 32))[:, None]
+    there = (row < rows)[None, :]
+    if not WHOLE:
+        there = there & (column < inputs)
+    # The compiler does not see through the division that 8 values are neighbours.
+    where = tl.max_contiguous(tl.multiple_of((row * inputs)[None, :] + column, (1, 8)), (1, 8))
+    values = tl.load(x + where, mask=there, other=0.0)
+    values = tl.permute(tl.reshape(values, (BK // 32, ROWS, 4, 2, 4)), (1, 0, 3, 2, 4))
+    return tl.reshape(values, (ROWS, BK))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _store(
     out: tl.tensor,
     acc: tl.tensor,
@@ -128,8 +144,8 @@ def _store(
     rows: tl.tensor,
     outputs: tl.tensor,
 ) -> None:
-    there = (row < rows)[:, None] & (n < outputs)[None, :]
-    tl.store(out + row[:, None] * outputs + n[None, :], acc * factor[None, :] + offset[None, :], mask=there)
+    there = (row < rows)[None, :] & (n < outputs)[:, None]
+    tl.store(out + row[None, :] * outputs + n[:, None], acc * factor[:, None] + offset[:, None], mask=there)
 
 
 def splits(weight: Weight) -> int:
@@ -169,7 +185,7 @@ def multiply(
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     values, scales, nested, code, block, bits = _parts(weight)
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
-    tiles = 1 if rows <= TILE_ROWS else 2 if rows <= 2 * TILE_ROWS else 4
+    tiles = triton.next_power_of_2(triton.cdiv(rows, TILE_ROWS))
     _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
         x,
         values,

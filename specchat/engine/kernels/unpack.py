@@ -12,7 +12,6 @@ INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 def four_bit(
     packed: tl.tensor,
     scales: tl.tensor,
-    scale_bytes: tl.tensor,
     nested_code: tl.tensor,
     nested_absmax: tl.tensor,
     nested_offset: tl.tensor,
@@ -30,8 +29,7 @@ def four_bit(
 ) -> tl.tensor:
     """Return code[nibble] * scale as TYPE [BN, BK], a float32 product rounded once; zero beyond the matrix.
 
-    `n` int32 [BN] are outputs, `k` the first input, a multiple of BLOCK; `table` is `numbers(code)`; `scale_bytes`
-    uint32 [BN] or None are the quantised scales of the inputs from `k` on, the first in the lowest byte.
+    `n` int32 [BN] are outputs, `k` the first input, a multiple of BK; `table` is `numbers(code)`.
     """
     word = k // 8 + tl.arange(0, BK // 8)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
@@ -45,8 +43,8 @@ def four_bit(
     else:
         there = (n < outputs)[:, None] & (word < inputs // 8)[None, :]
         words = tl.load(eights + n[:, None] * (inputs // 8) + word[None, :], mask=there, other=0)
-    if scale_bytes is not None:
-        scale = (scale_bytes[:, None] >> (8 * tl.arange(0, BK // BLOCK))[None, :]) & 255
+    if WHOLE and nested_code is not None:
+        scale = _quantised_scales(scales, n, k, inputs, BN, BK, BLOCK)
     elif WHOLE:
         scale = tl.load(scales + where)
     else:
@@ -66,19 +64,33 @@ def four_bit(
         values = _by_address(words, scale[:, :, None], code)
     else:
         values = _by_bytes(words, scale[:, :, None], table, TYPE)
-    return _as_it_is(tl.reshape(values, (BN, BK)))
+    return tl.reshape(values, (BN, BK))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def quantised_scales(
-    scales: tl.tensor, n: tl.tensor, k: tl.tensor, inputs: tl.tensor, BLOCK: tl.constexpr
+def _quantised_scales(
+    scales: tl.tensor,
+    n: tl.tensor,
+    k: tl.tensor,
+    inputs: tl.tensor,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """Scales uint8 from input `k` on as uint32 [BN], the first in the lowest byte, as far as a word reaches.
+    """Scales uint8 of inputs k .. k + BK - 1 as uint32 [BN, BK / BLOCK].
 
-    Words can be prefetched to shared memory, single bytes cannot.
+    They are loaded as words, which can be copied ahead to shared memory; single bytes cannot.
     """
+    COUNT: tl.constexpr = BK // BLOCK
     byte = n * (inputs // BLOCK) + k // BLOCK
-    return tl.load(scales.to(tl.pointer_type(tl.uint32)) + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
+    fours = scales.to(tl.pointer_type(tl.uint32))
+    if COUNT < 4:
+        word = tl.load(fours + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
+        scale = word[:, None] >> (8 * tl.arange(0, COUNT))[None, :]
+    else:
+        words = tl.load(fours + (byte >> 2)[:, None] + tl.arange(0, COUNT // 4)[None, :])
+        scale = tl.reshape(words[:, :, None] >> (8 * tl.arange(0, 4))[None, None, :], (BN, COUNT))
+    return scale & 255
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -91,12 +103,17 @@ def _by_address(words: tl.tensor, scale: tl.tensor, code: tl.tensor) -> tl.tenso
 
 @triton.jit  # type: ignore[untyped-decorator]
 def numbers(code: tl.tensor) -> tl.tuple:
-    """The 16 float32 of a code table, in registers: a load within a loop would be copied to shared memory each time."""
+    """The 16 float32 of a code table, each [1, 1, 1] in registers: a load within a loop is copied to shared memory.
+
+    Tensors and not single numbers: the compiler turns weights over to the tensor cores where they are loaded only if
+    all that they are made of are tensors.
+    """
+    first = code + tl.zeros((1, 1, 1), tl.int32)
     return (
-        tl.load(code), tl.load(code + 1), tl.load(code + 2), tl.load(code + 3),
-        tl.load(code + 4), tl.load(code + 5), tl.load(code + 6), tl.load(code + 7),
-        tl.load(code + 8), tl.load(code + 9), tl.load(code + 10), tl.load(code + 11),
-        tl.load(code + 12), tl.load(code + 13), tl.load(code + 14), tl.load(code + 15),
+        tl.load(first), tl.load(first + 1), tl.load(first + 2), tl.load(first + 3),
+        tl.load(first + 4), tl.load(first + 5), tl.load(first + 6), tl.load(first + 7),
+        tl.load(first + 8), tl.load(first + 9), tl.load(first + 10), tl.load(first + 11),
+        tl.load(first + 12), tl.load(first + 13), tl.load(first + 14), tl.load(first + 15),
     )  # fmt: skip
 
 
@@ -113,10 +130,10 @@ def _by_bytes(words: tl.tensor, scale: tl.tensor, table: tl.tuple, TYPE: tl.cons
     p6, p7 = _pair(table[12] * scale, table[13] * scale, TYPE), _pair(table[14] * scale, table[15] * scale, TYPE)
     low0, low1, low2, low3 = _even(p0, p1), _even(p2, p3), _even(p4, p5), _even(p6, p7)
     high0, high1, high2, high3 = _odd(p0, p1), _odd(p2, p3), _odd(p4, p5), _odd(p6, p7)
-    three = words & 0x77777777
-    fourth = ((words >> 1) & 0x44444444) | 0x32103210
-    a, b = _four(low0, low1, low2, low3, high0, high1, high2, high3, three, fourth)
-    c, d = _four(low0, low1, low2, low3, high0, high1, high2, high3, three >> 16, fourth >> 16)
+    three, fourth = words & 0x77777777, _selectors(words)
+    a, b = _four(low0, low1, low2, low3, high0, high1, high2, high3, three, _right(fourth, 1))
+    three, fourth = _right(three, 16), _right(fourth, 17)
+    c, d = _four(low0, low1, low2, low3, high0, high1, high2, high3, three, fourth)
     pairs = tl.join(tl.join(a, c), tl.join(b, d))
     even, odd = (pairs & 0xFFFF).to(tl.uint16), (pairs >> 16).to(tl.uint16)
     return tl.join(even.to(TYPE, bitcast=True), odd.to(TYPE, bitcast=True))
@@ -133,6 +150,27 @@ def _four(
     high = _bytes(_bytes(high0, high1, three), _bytes(high2, high3, three), fourth)
     # The high nibble of a byte is the even input.
     return _bytes(low, high, 0x4051), _bytes(low, high, 0x6273)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _selectors(words: tl.tensor) -> tl.tensor:
+    """Return the high bits of nibbles uint32, where they select bytes 0..3 or 4..7 by `_bytes` after a shift by one."""
+    if INTERPRETED:
+        return (words & 0x88888888) | 0x64206420
+    return tl.inline_asm_elementwise(
+        "lop3.b32 $0, $1, $2, $3, 0xEA;", "=r,r,r,r", [words, 0x88888888, 0x64206420], tl.uint32, True, 1
+    )
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _right(x: tl.tensor, by: tl.constexpr) -> tl.tensor:
+    """Return x >> by of uint32, as the high half of a product.
+
+    Shifts share the pipe of integers with `prmt`, which is the busiest here; products have that of floats.
+    """
+    if INTERPRETED:
+        return x >> by
+    return tl.inline_asm_elementwise("mul.hi.u32 $0, $1, $2;", "=r,r,r", [x, 1 << (32 - by)], tl.uint32, True, 1)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -175,14 +213,14 @@ def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _as_it_is(values: tl.tensor) -> tl.tensor:
-    """Return the `values` through assembly that is opaque to the compiler.
+def by_threads(w: tl.tensor, BN: tl.constexpr, BK: tl.constexpr) -> tl.tensor:
+    """Return weights [BN, BK] with columns in another order: column (s, t, i) is input (t, s, i), t and i below 4.
 
-    Otherwise it sees loads of 4 bytes and a join, and orders operands of `mma` in a way that has no `ldmatrix`.
+    Of 16 columns s, thread t of a row's four has columns 4 t + i as its part of an operand of `mma`. So it has BK / 4
+    consecutive inputs, unpacks them itself, by few scales, and no weight goes through shared memory.
     """
-    if not INTERPRETED:
-        values = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [values], values.dtype, False, 2)
-    return values
+    w = tl.permute(tl.reshape(w, (BN, 4, BK // 16, 4)), (0, 2, 1, 3))
+    return tl.reshape(w, (BN, BK))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,44 +1,59 @@
-"""KV cache: static buffers of each layer; the writer tracks which KV entries are valid."""
+"""Caches of all layers: static buffers; the writer tracks which entries are valid."""
+
+from collections.abc import Callable
 
 import torch
 
 from specchat.engine.model import host_need
 from specchat.engine.model.host_need import CACHE_BLOCK
+from specchat.engine.model.state_log import NOWHERE, Checkpoint, StateLog
+from specchat.engine.model.state_need import CHECKPOINTS
 from specchat.engine.model.vectors import LANES
-from specchat.engine.recipe import Recipe
+from specchat.engine.recipe import Attention, Recipe
 
 
 class KVCache:
     """`keys` and `values` of each layer, float32 [kv_heads, positions, head_dim].
 
     A layer with a window holds the last positions alone, from that of `bases` on. One that shares the entries of
-    another has that layer's tensors.
+    another has that layer's tensors. One with recurrent states has no KV entries, but one of `logs`.
     """
 
     def __init__(self, recipe: Recipe, context: int) -> None:
         self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         mixers = [layer.mixer for layer in recipe.layers]
-        self._places = [index if mixer.share is None else mixer.share for index, mixer in enumerate(mixers)]
+        self._places = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
         """The layer whose entries each has."""
 
         def made() -> list[torch.Tensor]:
             of: list[torch.Tensor] = []
             for place, mixer in zip(self._places, mixers, strict=True):
-                shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
+                shape = 0, self.capacity, 0
+                if isinstance(mixer, Attention):
+                    shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
                 of.append(torch.zeros(shape) if place == len(of) else of[place])
             return of
 
         self.keys, self.values = made(), made()
         self.bases = [0] * len(mixers)
-        self._windows, self._back = [mixer.window for mixer in mixers], host_need.BACK
+        self._windows = [mixer.window if isinstance(mixer, Attention) else 0 for mixer in mixers]
+        self._back = host_need.BACK
+        self.logs = [None if isinstance(mixer, Attention) else StateLog(mixer) for mixer in mixers]
+        self._checkpoints: dict[int, list[Checkpoint | None]] = {}
+        """States of each layer by their position, in the order in which they were taken."""
 
-    def slide(self, start: int, end: int) -> bool:
-        """Make room for positions start, ..., end - 1; return True where `bases` changed.
+    def slide(self, start: int, end: int, first: int, last: int) -> bool:
+        """Let layers first, ..., last - 1 write positions start, ..., end - 1; return True where `bases` changed.
 
         Raises:
-            ValueError: entries that position `start` attends to are gone.
+            ValueError: entries that position `start` attends to are gone, or states that it goes on from.
         """
         moved = False
+        self._checkpoints = {at: states for at, states in self._checkpoints.items() if at <= start}
+        there = self._checkpoints.get(start, [None] * len(self.logs))
+        for log, checkpoint in zip(self.logs[first:last], there[first:last], strict=True):
+            if log is not None:
+                log.make_room(start, end, checkpoint)
         for index, (window, keys) in enumerate(zip(self._windows, self.keys, strict=True)):
             if not self._owns(index):
                 self.bases[index] = self.bases[self._places[index]]
@@ -56,15 +71,44 @@ class KVCache:
                 raise ValueError(f"entries before position {self.bases[index]} are gone, and {start} attends to them")
         return moved
 
+    def checkpoint(self) -> None:
+        """Hold the states before the last pass, which ran over all layers, and let go of the oldest."""
+        positions = {log.at for log in self.logs if log is not None}
+        if len(positions) == 1 and 0 < (at := positions.pop()) < NOWHERE and at not in self._checkpoints:
+            self._checkpoints[at] = [None if log is None else log.checkpoint() for log in self.logs]
+            for old in list(self._checkpoints)[:-CHECKPOINTS]:
+                del self._checkpoints[old]
+
+    def saved(self, first: int, last: int) -> Callable[[], None]:
+        """A function that puts back what a pass over positions first, ..., last - 1 changes."""
+        parts = (pair for kind in (self.keys, self.values) for pair in zip(kind, self.bases, strict=True))
+        held = [part.narrow(1, first - base, last - first) for part, base in parts]
+        kept = [part.clone() for part in held]
+        logs = [log.saved(first, last) for log in self.logs if log is not None]
+
+        def put_back() -> None:
+            for part, before in zip(held, kept, strict=True):
+                part.copy_(before)
+            for log in logs:
+                log()
+
+        return put_back
+
     def reusable(self, length: int) -> int:
-        """`length` if a text may go on after so many tokens of what the cache holds, otherwise 0."""
+        """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
+        if any(length < log.base for log in self.logs if log is not None):
+            length = max((at for at in self._checkpoints if at <= length), default=0)
         gone = any(base > max(0, length - window + 1) for base, window in zip(self.bases, self._windows, strict=True))
         return 0 if gone else length
 
     def memory(self) -> int:
         """Bytes held."""
-        owned = (pair for index, pair in enumerate(zip(self.keys, self.values, strict=True)) if self._owns(index))
-        return sum(t.numel() * t.element_size() for pair in owned for t in pair)
+        logs = [log for log in self.logs if log is not None]
+        taken = [part for one in self._checkpoints.values() for of_layer in one if of_layer for part in of_layer]
+        pairs = zip(self.keys, self.values, strict=True)
+        owned = [part for index, pair in enumerate(pairs) if self._owns(index) for part in pair]
+        held = *owned, *taken, *(part for log in logs for part in (log.states, log.entries))
+        return sum(part.nbytes for part in held)
 
     def _owns(self, index: int) -> bool:
         return self._places[index] == index

@@ -12,6 +12,12 @@ PART = "thinking part"
 """Earlier reasoning as a part of the content, for Mistral's templates."""
 ARGUMENTS = ("enable_thinking", "thinking", "reasoning_effort", "reasoning_strength", "thinking_budget", "reasoning")
 """Template arguments that control reasoning."""
+CHOICES: Mapping[str, tuple[str | bool, ...]] = {
+    "enable_thinking": (True, False),
+    "thinking": (True, False),
+    "reasoning_effort": ("low", "medium", "high"),
+}
+"""Values of those that users choose from."""
 
 Content = Literal["text", "parts", "assignable"]
 
@@ -34,6 +40,7 @@ class ChatFormat:
         channels: the parts that a reply is written in.
         in_header: the prompt ends in the header of a part.
         options: those of `ARGUMENTS` that the template takes.
+        choices: those of `CHOICES` whose value changes the prompt, with the values that the template takes.
         tools: the template shows tools.
         drops: parts of a chat that the prompt lacks, in words.
     """
@@ -50,6 +57,7 @@ class ChatFormat:
     channels: Channels | None = None
     in_header: bool = False
     options: tuple[str, ...] = ()
+    choices: tuple[tuple[str, tuple[str | bool, ...]], ...] = ()
     tools: bool = False
     drops: tuple[str, ...] = ()
 

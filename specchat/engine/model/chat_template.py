@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -13,11 +14,11 @@ from jinja2.utils import Namespace
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
-from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
+from specchat.engine.model.chat_format import ARGUMENTS, CHOICES, FIELDS, PART, ChatFormat, Content
 from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
 from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
 from specchat.engine.model.template import compile_template, render
-from specchat.engine.options import Message
+from specchat.engine.options import Arguments, Message
 
 SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift", "Tamblewick", "Gorsehaven"
 """Probe words that no template contains, one for each part of a chat."""
@@ -59,6 +60,13 @@ class ChatTemplate:
             taken = ", ".join(name for name in ARGUMENTS if name in self._undeclared) or "none for reasoning"
             raise ModelError(f"{self.where}: the chat template takes no argument {shown(unknown[0])} ({taken}).")
         self._arguments = arguments
+
+    def given(self, arguments: Arguments) -> "ChatTemplate":
+        """The template with further `arguments`, less those that it does not take."""
+        made = copy(self)
+        made.__dict__.pop("format", None)
+        made._arguments = {**self._arguments, **{name: value for name, value in arguments if name in self._undeclared}}
+        return made
 
     def render(self, messages: Sequence[Message]) -> str:
         """Render a chat up to the assistant's reply.
@@ -116,6 +124,7 @@ class ChatTemplate:
             channels,
             bool(channels and channels.start and channels.content not in prompt.rpartition(channels.start)[2]),
             tuple(name for name in ARGUMENTS if name in self._undeclared),
+            tuple(self._choices(base)),
             self._shows_tools(base),
             tuple(self._dropped(base, system)),
         )
@@ -179,6 +188,14 @@ class ChatTemplate:
 
     def _shows_tools(self, base: ChatFormat) -> bool:
         return "brackenlook" in self._tried(_CHAT[:1], base, tools=[TOOL])
+
+    def _choices(self, base: ChatFormat) -> Iterator[tuple[str, tuple[str | bool, ...]]]:
+        """Arguments that change the prompt, with the values that the template does not reject."""
+        chat = [Message("user", ASKED)]
+        for name in (name for name in CHOICES if name in self._undeclared):
+            prompts = {value: self._tried(chat, base, **{name: value}) for value in CHOICES[name]}
+            if len({text for text in prompts.values() if text}) > 1:
+                yield name, tuple(value for value, text in prompts.items() if text)
 
     def _dropped(self, base: ChatFormat, system: bool) -> Iterator[str]:
         if not self._shows(base, _CHAT, ASKED, ANSWERED):

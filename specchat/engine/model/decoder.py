@@ -162,8 +162,17 @@ class CachedDecoder(ABC):
         self.forward(tokens, start)
 
     def reusable(self, length: int) -> int:
-        """`length` if a text may go on after so many tokens of what the cache holds, otherwise 0."""
+        """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
         return self.cache.reusable(length)
+
+    @property
+    def recurrent(self) -> bool:
+        """True where a text that is rolled back far needs a checkpoint."""
+        return bool(self.config.recipe.recurrent)
+
+    def checkpoint(self) -> None:
+        """Let texts go on from where the last pass began, even if they are rolled back there much later."""
+        self.cache.checkpoint()
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at position `start`."""
@@ -171,15 +180,11 @@ class CachedDecoder(ABC):
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Likeliest token after each of `tokens`, from position `start` on, without `skip`; the cache is restored."""
-        of = self.cache
-        parts = (pair for kind in (of.keys, of.values) for pair in zip(kind, of.bases, strict=True))
-        held = [part.narrow(1, start - base, len(tokens)) for part, base in parts]
-        kept = [part.clone() for part in held]
+        put_back = self.cache.saved(start, start + len(tokens))
         try:
             likeliest: list[int] = self.logits(self.forward(tokens, start, skip)).argmax(-1).tolist()
         finally:
-            for part, before in zip(held, kept, strict=True):
-                part.copy_(before)
+            put_back()
         return likeliest
 
     @abstractmethod

@@ -21,12 +21,13 @@ def unsupported(config: ModelConfig) -> str:
 
 def _reasons(config: ModelConfig) -> Iterator[str]:
     recipe = config.recipe
-    mixers = [layer.mixer for layer in recipe.layers]
+    mixers = recipe.attentions
+    sharing = max((mixer.heads // mixer.kv_heads for mixer in mixers), default=0)
     matrices = recipe.embed, recipe.head, *(matrix for matrix, _ in recipe.forms)
     sizes = (
         (recipe.hidden, shapes.WIDEST, "hidden states of {} values"),
-        (max(mixer.head_dim for mixer in mixers), shapes.WIDEST_HEAD, "attention heads of {} values"),
-        (max(mixer.heads // mixer.kv_heads for mixer in mixers), shapes.SHARING_HEADS, "{} query heads a key head"),
+        (recipe.deepest, shapes.WIDEST_HEAD, "attention heads of {} values"),
+        (sharing, shapes.SHARING_HEADS, "{} query heads a key head"),
         (len(config.eos), shapes.END_TOKENS, "{} end-of-text tokens"),
         (max(sum(matrix.outputs) * matrix.inputs for matrix in matrices), shapes.MATRIX, "a matrix of {} values"),
     )
@@ -70,21 +71,22 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     the cache has `capacity` positions.
     """
     recipe = config.recipe
-    mixers = [layer.mixer for layer in recipe.layers]
+    mixers = recipe.attentions
 
     def partials(matrix: Matrix) -> int:
         outputs = sum(matrix.outputs)
         return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
 
     def products(layer: Layer) -> tuple[Matrix, ...]:
-        return layer.mixer.qkv, layer.mixer.out, layer.gated.gate_up, layer.gated.down
+        return *layer.mixer.products, layer.gated.gate_up, layer.gated.down
 
     # Layers share buffers as large as the largest of them needs.
     summed = [max(map(partials, alike)) for alike in zip(*map(products, recipe.layers), strict=True)]
-    mixed, act = max(m.heads * m.head_dim for m in mixers), max(layer.gated.width for layer in recipe.layers)
+    act = max(layer.gated.width for layer in recipe.layers)
+    mixed = max((m.heads * m.head_dim for m in mixers), default=0)
     active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
-    heads, deepest = max(m.heads for m in mixers), max(m.head_dim for m in mixers)
-    attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, deepest + 2))
+    heads = max((m.heads for m in mixers), default=0)
+    attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
     logits = 4 * shapes.VERIFY_ROWS * partials(head)
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
     turns = 8 * capacity * sum(width for _, width in {(m.rope, m.head_dim) for m in mixers})

@@ -4,6 +4,7 @@ from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.mixture_need import mixture_need
+from specchat.engine.model.state_need import held
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 from specchat.engine.recipe import Attention, Recipe
 
@@ -27,8 +28,9 @@ def positions(mixer: Attention, capacity: int) -> int:
 
 
 def entries(recipe: Recipe, capacity: int) -> int:
-    """Values of the KV caches of all layers."""
-    return sum(layer.mixer.entry * positions(layer.mixer, capacity) for layer in recipe.layers)
+    """Values of the caches of all layers: KV entries, and recurrent states."""
+    of_attention = sum(mixer.entry * positions(mixer, capacity) for mixer in recipe.attentions)
+    return of_attention + sum(map(held, recipe.recurrent))
 
 
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:

@@ -55,4 +55,4 @@ def read_vectors(weights: Weights, layer: Layer) -> dict[str, Tensor]:
     Raises:
         ModelError: one is missing, damaged or of another shape.
     """
-    return {name: weights.get(name, size) for name, size in layer.vectors.items()}
+    return {name: weights.get(name, *shape) for name, shape in layer.vectors.items()}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Literal
 
 from specchat.engine.errors import EngineError
@@ -230,7 +231,7 @@ def _kept(quant: Quant | None, matrix: Matrix) -> Quant | None:
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
     layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in c.recipe.forms)
-    vectors = sum(sum(layer.vectors.values()) for layer in c.recipe.layers)
+    vectors = sum(prod(shape) for layer in c.recipe.layers for shape in layer.vectors.values())
     norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms) + vectors)
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)

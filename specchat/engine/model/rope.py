@@ -27,15 +27,18 @@ def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
 
 
 def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """The `tables` of each layer; layers with the same rotation share them."""
+    """The `tables` of each layer; layers with the same rotation share them, and those without attention have none."""
     made: dict[tuple[Rope | None, int], tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
     found = []
     for mixer in (layer.mixer for layer in recipe.layers):
-        rope, width = mixer.rope, mixer.rope.width if mixer.rope else mixer.head_dim
-        if (rope, width) not in made:
-            cos, sin = tables(rope, width, length)
-            made[rope, width] = cos.numpy(), sin.numpy()
-        found.append(made[rope, width])
+        if isinstance(mixer, Attention):
+            rope, width = mixer.rope, mixer.rope.width if mixer.rope else mixer.head_dim
+            if (rope, width) not in made:
+                cos, sin = tables(rope, width, length)
+                made[rope, width] = cos.numpy(), sin.numpy()
+            found.append(made[rope, width])
+        else:
+            found.append((np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)))
     return found
 
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from specchat.engine.model.chat_template import ChatTemplate
 from specchat.engine.model.marks import TOOL_MARKS, ReplyMarks
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer_files import read_files, working
-from specchat.engine.options import NOTHING_WRITTEN, Message, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Message, Written
 
 MOST_HELD = 16
 """Limit of tokens held back: a character takes four, but a token may end inside the next one."""
@@ -102,6 +103,16 @@ class Tokenizer:
             raise ModelError(f"{self.file}: {self.source.unsupported}, so it takes no arguments.")
         if self.template is not None:
             self.template.use(arguments)
+
+    def given(self, arguments: Arguments) -> "Tokenizer":
+        """The tokenizer with further `arguments` of its chat template, less those that it does not take."""
+        if not arguments or self.template is None:
+            return self
+        made = copy(self)
+        for name in ("eos", "markers", "reply_marks", "hidden"):
+            made.__dict__.pop(name, None)
+        made.template = self.template.given(arguments)
+        return made
 
     @property
     def format(self) -> ChatFormat:

@@ -21,9 +21,9 @@ def unsupported(recipe: Recipe) -> str:
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     sizes = {
         "hidden states": {recipe.hidden},
-        "attention heads": {layer.mixer.head_dim for layer in recipe.layers},
+        "attention heads": {mixer.head_dim for mixer in recipe.attentions},
+        "rotated parts of heads": {mixer.rope.width for mixer in recipe.attentions if mixer.rope},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
-        "rotated parts of heads": {layer.mixer.rope.width for layer in recipe.layers if layer.mixer.rope},
         "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }
     for what, found in sizes.items():
@@ -33,7 +33,7 @@ def unsupported(recipe: Recipe) -> str:
         return "layers without norms, or with norms of unlike eps: not in the compiled pass"
     if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
         return "a shared MLP with another gate than the experts: not in the compiled pass"
-    if any(len(_norms_over_heads(layer.mixer)) > 1 for layer in recipe.layers):
+    if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
         return "a norm of each head beside one of all heads: not in the compiled pass"
     return next((f"{feature}: not in the compiled pass" for feature in uncompiled(recipe)), "")
 

@@ -13,8 +13,10 @@ from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
+from specchat.engine.reference.delta import Past
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embedded, norm
 from specchat.engine.reference.layer import inputs as layer_inputs
+from specchat.engine.reference.recurrence import Recurrence
 from specchat.engine.reference.tensors import CheckpointTensors
 
 
@@ -45,7 +47,8 @@ class ReferenceDecoder(CachedDecoder):
         self.cache = KVCache(c.recipe, self.context)
         self._nodes: list[tuple[Tensor, Tensor]] = []
         """Keys and values of a tree's nodes in each layer, float32 [kv_heads, MAX_TREE_NODES, head_dim]."""
-        self._tempers = [tempers(layer.mixer, self.context) for layer in c.recipe.layers]
+        self._recurrences = [None if log is None else Recurrence(log) for log in self.cache.logs]
+        self._tempers = {mixer: tempers(mixer, self.context) for mixer in c.recipe.attentions}
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
     def embedded(self, tokens: Sequence[int]) -> Tensor:
@@ -68,12 +71,14 @@ class ReferenceDecoder(CachedDecoder):
         end = max(row.position for row in rows) + 1
         if end > self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
-        self.cache.slide(start, end)
+        self.cache.slide(start, end, first, last)
         if runs is not None:
             self._make_nodes(runs.scratch_row + len(x))
         states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
         for index in range(first, last):
-            of = self._recipe.layers[index]
+            of, recurrence = self._recipe.layers[index], self._recurrences[index]
+            if recurrence is not None and index not in attention:
+                recurrence.begin(start)
             for i, row in enumerate(rows):
                 if index not in attention:
                     states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
@@ -92,9 +97,11 @@ class ReferenceDecoder(CachedDecoder):
         rows = ((self.embedded([token]), torch.tensor([min(token, last)])) for token in tokens)
         return [layer_inputs(of, *row, self._tensors) for row in rows]
 
-    def _context(self, index: int, row: Row) -> Context:
-        """The context of a row in layer `index`: the cache with the row's own KV entry."""
-        of, end = self._recipe.layers[index].mixer, row.position + 1
+    def _context(self, index: int, row: Row) -> Context | Past:
+        """The context of a row in layer `index`: the cache with the row's own entry."""
+        if (recurrence := self._recurrences[index]) is not None:
+            return recurrence.past(row.position, row.ancestors, row.node)
+        of, end = self._recipe.layers[index].attention, row.position + 1
         place = index if of.share is None else of.share
         cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
@@ -114,7 +121,7 @@ class ReferenceDecoder(CachedDecoder):
             keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
 
-        temper = self._tempers[index]
+        temper = self._tempers[of]
         tempered = None if temper is None else temper[row.position]
         if of.rope is None:
             return Context(None, entries, temper=tempered)
@@ -125,17 +132,21 @@ class ReferenceDecoder(CachedDecoder):
         if count > MAX_TREE_NODES:
             raise ValueError(f"a tree of {count} nodes has more than {MAX_TREE_NODES}")
         if not self._nodes:
-            mixers = [of.mixer for of in self._recipe.layers]
-            shapes = [(m.kv_heads, MAX_TREE_NODES if m.share is None else 0, m.head_dim) for m in mixers]
+            shapes = [
+                (len(keys), MAX_TREE_NODES if layer.share is None else 0, keys.shape[2])
+                for layer, keys in zip(self._recipe.layers, self.cache.keys, strict=True)
+            ]
             self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):
-            if self._recipe.layers[index].mixer.share is not None:
+            if self._recipe.layers[index].share is not None:
                 continue
             first = start - self.cache.bases[index]
             for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
                 kept[:, first : first + len(rows)] = entries[:, list(rows)]
+            if (recurrence := self._recurrences[index]) is not None:
+                recurrence.keep(rows, start)
 
     def normed(self, hidden: Tensor) -> Tensor:
         return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)

@@ -4,15 +4,17 @@ The caller chooses how many rows run together; `decoder.py` runs each alone.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from specchat.engine.model.norm import RMSNorm, capped
+from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Activation, Attention, Experts, Gated, Layer, Matrix, Norm, PerLayer, Recipe
+from specchat.engine.recipe import Activation, Attention, Delta, Experts, Gated, Layer, Norm, PerLayer, Recipe
+from specchat.engine.reference.delta import Past, delta, empty
+from specchat.engine.reference.protocols import ModelTensors, Tensors
 
 GATES: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
     "silu": lambda gate, up: silu(gate) * up,
@@ -25,30 +27,6 @@ def _swish(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
-class Tensors(Protocol):
-    """The tensors that layers name."""
-
-    def norm(self, of: Norm) -> RMSNorm:
-        """A norm with its weight."""
-        ...
-
-    def product(self, x: Tensor, of: Matrix) -> Tensor:
-        """x W^T + b: float32 [..., inputs] -> float32 [..., outputs]."""
-        ...
-
-    def vector(self, name: str) -> Tensor:
-        """A tensor that is neither a matrix nor the weight of a norm, float32 [size]."""
-        ...
-
-
-class ModelTensors(Tensors, Protocol):
-    """The tensors that a recipe names."""
-
-    def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
-        """Rows of a table: int64 [...] -> float32 [..., hidden]."""
-        ...
-
-
 class Context(NamedTuple):
     """Positions of the rows of a pass, and the KV entries that they attend to.
 
@@ -59,7 +37,6 @@ class Context(NamedTuple):
             positions, float32 [..., kv_heads, positions, head_dim]; without arguments where another layer made them.
         seen: bool [rows, positions], True where a row attends; None: all.
         temper: factors on the queries, float32 [rows, 1]; None: 1.
-        input: the layer's own inputs of the rows, float32 [..., rows, values] (see `inputs`); None: none.
         attend: maps queries and what `entries` returned to the mixed values, as `attended`.
     """
 
@@ -68,18 +45,23 @@ class Context(NamedTuple):
     seen: Tensor | None = None
     attend: Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
     temper: Tensor | None = None
-    input: Tensor | None = None
 
 
-def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
-    """The hidden states float32 [..., rows, hidden] after a layer."""
-    return at_end(of, after_feed(of, after_mixer(of, x, tensors, context), tensors), tensors, context.input)
+def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, own: Tensor | None = None) -> Tensor:
+    """The hidden states float32 [..., rows, hidden] after a layer; `own` as in `at_end`."""
+    return at_end(of, after_feed(of, after_mixer(of, x, tensors, context), tensors), tensors, own)
 
 
-def after_mixer(of: Layer, x: Tensor, tensors: Tensors, context: Context, inputs: Tensor | None = None) -> Tensor:
-    """The hidden states after the first half of a layer; attention may be given other `inputs` than x with its norm."""
+def after_mixer(
+    of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, inputs: Tensor | None = None
+) -> Tensor:
+    """The hidden states after the first half of a layer; the mixer may be given other `inputs` than x with its norm."""
     inputs = norm(of.pre_mixer, x, tensors) if inputs is None else inputs
-    mixed = attention(of.mixer, inputs, tensors, context)
+    if isinstance(context, Past):
+        assert isinstance(of.mixer, Delta)
+        mixed = delta(of.mixer, inputs, tensors, context)
+    else:
+        mixed = attention(of.attention, inputs, tensors, context)
     return x.add(norm(of.post_mixer, mixed, tensors), alpha=of.residual)
 
 
@@ -91,7 +73,7 @@ def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
 
 
 def at_end(of: Layer, x: Tensor, tensors: Tensors, own: Tensor | None = None) -> Tensor:
-    """The hidden states at the end of a layer with its `own` inputs, if any (see `inputs`)."""
+    """The hidden states at the end of a layer, with its `own` inputs float32 [..., rows, values], if any."""
     if of.input is not None:
         assert own is not None
         made = tensors.product(GATES[of.gated.activation](tensors.product(x, of.input.gate), own), of.input.down)
@@ -110,8 +92,11 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
     """Attention of rows float32 [..., rows, inputs] over the KV entries of `context`: float32 [..., rows, hidden]."""
-    made, size = tensors.product(x, of.qkv), of.heads * of.head_dim
-    query = _heads(of, norm(of.query_norm, made[..., :size], tensors))
+    made, size = tensors.product(x, of.qkv), of.heads * of.head_dim * (1 + of.gated)
+    query, gate = made[..., :size], None
+    if of.gated:
+        query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
+    query = _heads(of, norm(of.query_norm, query, tensors))
     if context.rotation is not None:
         query = turned(query, *context.rotation)
     if context.temper is not None:
@@ -123,7 +108,8 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
         mixed = context.attend(of, query, keys, values, context.seen)
     else:
         mixed = attended(of, query, keys, values, context.seen, sinks)
-    return tensors.product(mixed.transpose(-2, -3).flatten(-2), of.out)
+    mixed = mixed.transpose(-2, -3).flatten(-2)
+    return tensors.product(mixed if gate is None else mixed * gate.sigmoid(), of.out)
 
 
 def attended(
@@ -244,12 +230,12 @@ def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Ten
     made: dict[int, tuple[Tensor, ...]] = {}
     for index, each in enumerate(of.layers):
 
-        def entries(*new: Tensor, place: int = index if each.mixer.share is None else each.mixer.share) -> Any:
+        def entries(*new: Tensor, place: int = index if each.share is None else each.share) -> Any:
             return made.setdefault(place, new)
 
-        context = whole(each.mixer, tokens.shape[-1], tokens.device)
-        given = context._replace(entries=entries, input=None if own is None else own[..., index, :])
-        states.append(layer(each, states[-1], tensors, given))
+        context = whole(each.mixer, tokens.shape, tokens.device)
+        context = context._replace(entries=entries) if isinstance(context, Context) else context
+        states.append(layer(each, states[-1], tensors, context, None if own is None else own[..., index, :]))
     return states
 
 
@@ -258,9 +244,11 @@ def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
     return capped(of.logit_scale * tensors.product(norm(of.norm, x, tensors), of.head), of.cap)
 
 
-def whole(of: Attention, rows: int, device: torch.device) -> Context:
-    """The context of whole texts of `rows` rows: causal attention within the window."""
-    rotation = None
+def whole(of: Attention | Delta, shape: tuple[int, ...], device: torch.device) -> Context | Past:
+    """The context of whole texts of tokens of `shape` [..., rows]: causal attention within the window, or no past."""
+    if isinstance(of, Delta):
+        return empty(of, shape[:-1], device)
+    rotation, rows = None, shape[-1]
     if of.rope is not None:
         cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))
         rotation = cos, sin

@@ -11,7 +11,7 @@ from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Request, Started, Step
-from specchat.engine.options import NOTHING_WRITTEN, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.insight.replay import SPEEDS, Timeline
@@ -74,12 +74,13 @@ class Race:
         speculation: Speculation,
         prefill: str = "",
         begun: Written = NOTHING_WRITTEN,
+        template: Arguments = (),
     ) -> None:
         """`prefill`, or what was `begun`, is what both replies begin with."""
         self._send = send
         self._prefill, self._begun = prefill, begun
         self._messages = messages
-        self._limits = limits
+        self._limits, self._template = limits, template
         plain = Speculation("plain", 0, speculation.acceptance)
         self.lanes = (Lane(next(ids), sampling, plain), Lane(next(ids), sampling, speculation))
         self.at = 0
@@ -148,6 +149,7 @@ class Race:
             self._prefill,
             self._begun,
             cold=True,
+            template=self._template,
         )
         self._send(request)
 

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 from specchat.clean import clean, one_line
 from specchat.config.themes import Theme
 from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
+from specchat.engine.pair import TemplateChoices
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog
@@ -28,6 +29,15 @@ from specchat.tui.widgets.plain import Plain
 
 SAVED = ("copied from", "left alone")
 """What drafts do with saved chats."""
+
+AS_SET = "as set"
+"""What the pair or its template says."""
+_LABELS = {"enable_thinking": "thinking", "thinking": "thinking", "reasoning_effort": "effort"}
+
+
+def _word(value: str | bool) -> str:
+    """The value of a template's argument as it is shown."""
+    return value if isinstance(value, str) else ("off", "on")[value]
 
 
 class FieldInput(LineInput):
@@ -83,6 +93,8 @@ class SettingsScreen(Dialog[None]):
                     names = [*(preset.name for preset in presets), OWN]
                     chosen = preset_name(settings.sampling, presets)
                     yield self._row("preset", Choice(names, chosen, id="preset"))
+        for name, values in self._template_choices():
+            yield self._row(_LABELS[name], Choice([AS_SET, *map(_word, values)], self._chosen_word(name), id=name))
         themes = self._own_themes()
         yield self._row("theme", Choice(themes, self.app.theme, id="theme"))
         copied = Choice(SAVED, SAVED[not self._session.saved.wanted], id="saved")
@@ -91,6 +103,15 @@ class SettingsScreen(Dialog[None]):
     def _row(self, label: str, control: Input | Choice, field: Field | None = None) -> Horizontal:
         note = [FieldNote(styled(field.help, ".quiet"), id=f"{field.key}-note")] if field else []
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
+
+    def _template_choices(self) -> TemplateChoices:
+        """What users choose for the chat template of the loaded pair."""
+        info = self._session.loaded.info
+        return info.template_choices if info is not None else ()
+
+    def _chosen_word(self, name: str) -> str:
+        chosen = dict(self._session.settings.template)
+        return _word(chosen[name]) if name in chosen else AS_SET
 
     def _own_themes(self) -> list[str]:
         own = [theme.name for theme in self._themes]
@@ -171,6 +192,15 @@ class SettingsScreen(Dialog[None]):
         """Say which preset the sampling is now."""
         for choice in self.query("#preset").results(Choice):
             choice.value = preset_name(self._session.settings.sampling, self._session.launch.presets)
+
+    @on(Choice.Changed)
+    def _template_chosen(self, event: Choice.Changed) -> None:
+        name = event.choice.id or ""
+        values = dict(self._template_choices()).get(name)
+        if values is not None:
+            others = tuple(one for one in self._session.settings.template if one[0] != name)
+            chosen = tuple((name, value) for value in values if _word(value) == event.value)
+            self._apply(replace(self._session.settings, template=others + chosen))
 
     @on(Choice.Changed, "#theme")
     def _theme_chosen(self, event: Choice.Changed) -> None:

@@ -1,0 +1,46 @@
+"""Qwen3.5, 3.6 and 3.8 dense (Qwen team 2026): three of four layers are Gated DeltaNet, the others gated attention."""
+
+from dataclasses import replace
+
+from specchat.engine.families import family as parts
+from specchat.engine.families.delta import LINEAR, DeltaSettings, delta
+from specchat.engine.families.family import BEFORE, Family
+from specchat.engine.families.settings import MaybeNumber, Scaling
+from specchat.engine.foreign import Count, MaybeCount
+from specchat.engine.recipe import Attention, Layer, Norm, Recipe
+
+TURNED = 0.25
+"""Part of each head that is turned where no key says."""
+
+
+class Qwen35Settings(DeltaSettings):
+    """Published files leave out what is as here."""
+
+    head_dim: MaybeCount = 256
+    partial_rotary_factor: MaybeNumber = None
+    full_attention_interval: Count = 4
+
+
+def recipe(c: Qwen35Settings) -> Recipe:
+    of = parts.kinds(c, lambda index: (index + 1) % c.full_attention_interval > 0, LINEAR)
+
+    def layer(index: int, prefix: str) -> Layer:
+        before, between = (Norm(f"{prefix}.{end}", c.hidden_size, c.rms_norm_eps, plus_one=True) for end in BEFORE)
+        recurrent = of[index] == LINEAR
+        mixer = delta(c, f"{prefix}.linear_attn") if recurrent else attention(c, f"{prefix}.self_attn")
+        return Layer(mixer, parts.gated(c, f"{prefix}.mlp"), before, between)
+
+    made = parts.decoder(c, layer)
+    return replace(made, norm=replace(made.norm, plus_one=True))
+
+
+def attention(c: Qwen35Settings, prefix: str) -> Attention:
+    plain = parts.attention(c, prefix, qkv_bias=c.attention_bias, out_bias=c.attention_bias)
+    query, key, value = plain.qkv.outputs
+    part = Scaling.model_validate(c.scaling).partial_rotary_factor or c.partial_rotary_factor or TURNED
+    rope = parts.rope_of(c, int(plain.head_dim * part))
+    made = replace(plain, gated=True, qkv=replace(plain.qkv, outputs=(2 * query, key, value)), rope=rope)
+    return parts.head_norms(c, made, prefix, plus_one=True)
+
+
+FAMILY = Family("qwen3_5_text", "Qwen3.5", recipe, Qwen35Settings, also_seeing=("qwen3_5",))

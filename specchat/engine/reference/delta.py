@@ -1,0 +1,101 @@
+"""Gated DeltaNet in plain torch: float32, differentiable, any leading dimensions.
+
+Tokens take the step form one after another, also in prompts: a form in chunks rounds otherwise.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu, softplus
+
+from specchat.engine.recipe import Delta
+from specchat.engine.reference.protocols import Tensors
+
+LENGTH_EPS = 1e-6
+"""Added to the squared lengths of queries and keys."""
+
+
+class Change(NamedTuple):
+    """What a token changes states by: float32 key [..., key_heads, key_dim], update [..., value_heads, value_dim],
+    decay [..., value_heads]."""
+
+    key: Tensor
+    update: Tensor
+    decay: Tensor
+
+
+class Past(NamedTuple):
+    """What earlier tokens left behind, and where what the rows add goes.
+
+    Attributes:
+        states: float32 [..., value_heads, key_dim, value_dim].
+        inputs: those of the convolution, float32 [..., taps - 1, channels].
+        keep: called after each row with its inputs of the convolution, float32 [..., channels], what it changed, and
+            the states.
+    """
+
+    states: Tensor
+    inputs: Tensor
+    keep: Callable[[Tensor, Change, Tensor], None] | None = None
+
+
+def empty(of: Delta, leading: tuple[int, ...], device: torch.device) -> Past:
+    """The past of a text's first token; `leading` are the dimensions before its rows."""
+    states = torch.zeros(*leading, of.value_heads, of.key_dim, of.value_dim, device=device)
+    return Past(states, torch.zeros(*leading, of.taps - 1, of.channels, device=device))
+
+
+def delta(of: Delta, x: Tensor, tensors: Tensors, past: Past) -> Tensor:
+    """Outputs float32 [..., rows, hidden] of rows float32 [..., rows, inputs] that follow each other."""
+    values = of.value_heads * of.value_dim
+    mixed, z = tensors.product(x, of.mix).split([of.channels, values], -1)
+    write, forget = tensors.product(x, of.gates).chunk(2, -1)
+    write, decay = write.sigmoid(), _decay(of, forget, tensors)
+    inputs = torch.cat([past.inputs, mixed], -2)
+    query, key, value = _heads(of, _convolved(of, inputs, tensors))
+    states, made = past.states, []
+    for row in range(x.shape[-2]):
+        remembered = states * decay[..., row, :, None, None]
+        found = (remembered * _shared(of, key[..., row, :, :])[..., None]).sum(-2)
+        update = (value[..., row, :, :] - found) * write[..., row, :, None]
+        change = Change(key[..., row, :, :], update, decay[..., row, :])
+        states = advanced(of, states, change)
+        if past.keep is not None:
+            past.keep(mixed[..., row, :], change, states)
+        made.append((states * _shared(of, query[..., row, :, :])[..., None]).sum(-2))
+    outputs = tensors.norm(of.norm)(torch.stack(made, -3)) * silu(z.unflatten(-1, (of.value_heads, -1)))
+    return tensors.product(outputs.flatten(-2), of.out)
+
+
+def advanced(of: Delta, states: Tensor, change: Change) -> Tensor:
+    """States after a token: g S + k u^T, always by the same operations."""
+    forgot = states * change.decay[..., None, None]
+    return torch.addcmul(forgot, _shared(of, change.key)[..., None], change.update[..., None, :])
+
+
+def _shared(of: Delta, heads: Tensor) -> Tensor:
+    """Key heads float32 [..., key_heads, key_dim] by value head."""
+    return heads.repeat_interleave(of.sharing, -2)
+
+
+def _decay(of: Delta, forget: Tensor, tensors: Tensors) -> Tensor:
+    """Factors on the states, float32 [..., rows, value_heads]."""
+    return torch.exp(-tensors.vector(of.decay).exp() * softplus(forget + tensors.vector(of.shift)))
+
+
+def _convolved(of: Delta, inputs: Tensor, tensors: Tensors) -> Tensor:
+    """Channels float32 [..., rows, channels] after the convolution of [..., taps - 1 + rows, channels] and silu."""
+    taps, rows = tensors.vector(of.convolution)[:, 0], inputs.shape[-2] - of.taps + 1
+    seen = [inputs[..., tap : tap + rows, :] * taps[:, tap] for tap in range(of.taps)]
+    return silu(torch.stack(seen).sum(0))
+
+
+def _heads(of: Delta, channels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries and keys float32 [..., rows, key_heads, key_dim] and values [..., rows, value_heads, value_dim]."""
+    keys = of.key_heads * of.key_dim
+    query, key, value = channels.split([keys, keys, of.value_heads * of.value_dim], -1)
+    query, key = (each.unflatten(-1, (of.key_heads, -1)) for each in (query, key))
+    query, key = (each * (each.square().sum(-1, keepdim=True) + LENGTH_EPS).rsqrt() for each in (query, key))
+    return query * of.key_dim**-0.5, key, value.unflatten(-1, (of.value_heads, -1))

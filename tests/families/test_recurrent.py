@@ -1,0 +1,243 @@
+"""Recurrent states are rolled back as a KV cache is: the same bits for any cuts, trees, rejections and rewinds."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig
+
+from specchat.engine.decoding.cached import TURN, CachedModel
+from specchat.engine.loading import load
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.plan import Model, need
+from specchat.engine.model.state_need import BACK, CHECKPOINTS, SLOTS
+from specchat.engine.model.tree_layout import Levels, depth_first
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.pair import PairSpec
+from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.runners.host import host_model
+from tests.engine.test_decoder import tokens
+from tests.engine.test_trees import PARENTS, path_to
+from tests.engine.tiny import FAMILIES, VOCAB, checkpoint, on_cpu, perturbed
+from tests.families.test_strategies import written
+
+LONG = {"max_position_embeddings": 2048}
+KINDS = [ReferenceDecoder, host_model]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES["qwen3_5"] | LONG)
+
+
+@pytest.fixture(params=KINDS, ids=["reference", "host"])
+def model(request: pytest.FixtureRequest, folder: Path) -> CachedDecoder:
+    return request.param(Checkpoint.open(folder), 1024)
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, Tensor]:
+    """Logits of 400 tokens, each read alone, by the kind of the model."""
+    found = {}
+    for kind in KINDS:
+        made = kind(Checkpoint.open(folder), 1024)
+        rows = [made.logits(made.forward([token], i)).clone() for i, token in enumerate(tokens(400))]
+        found[type(made).__name__] = torch.cat(rows)
+    return found
+
+
+def of(model: CachedDecoder, alone: dict[str, Tensor]) -> Tensor:
+    return alone[type(model).__name__]
+
+
+def logits(model: CachedDecoder, ids: list[int], start: int = 0, skip: Skip = NOTHING) -> Tensor:
+    return model.logits(model.forward(ids, start, skip)).clone()
+
+
+def read(model: CachedDecoder, ids: list[int], cuts: tuple[int, ...]) -> Tensor:
+    """Logits of a text in passes of `cuts` tokens, over and over."""
+    made, at = [], 0
+    while at < len(ids):
+        rows = cuts[len(made) % len(cuts)]
+        made.append(logits(model, ids[at : at + rows], at))
+        at += rows
+    return torch.cat(made)
+
+
+@pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (3, 16), (7, 128), (33,), (128,)])
+def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: dict[str, Tensor]) -> None:
+    assert torch.equal(read(model, tokens(400), cuts), of(model, alone))
+
+
+def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
+    ids, expected, at = tokens(400), of(model, alone), 0
+    for step in range(90):
+        accepted, drafted = step % 5, 4 + step % 12
+        block = [*ids[at : at + accepted + 1], *tokens(drafted, seed=step)]
+        found = logits(model, block, at)[: accepted + 1]
+        assert torch.equal(found, expected[at : at + accepted + 1]), step
+        at += accepted + 1
+    assert at > 2 * SLOTS
+
+
+def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
+    ids, expected = tokens(400), of(model, alone)
+    for length in (70, 150, 333):
+        for back in (1, 2, 3, 20, BACK):
+            read(model, ids[:length], (17, 1, 1, 1))
+            start = length - back
+            assert model.reusable(start) == start
+            assert torch.equal(logits(model, ids[start : start + 9], start), expected[start : start + 9]), (
+                length,
+                back,
+            )
+
+
+def test_states_that_are_gone_are_not_gone_on_from(model: CachedDecoder) -> None:
+    read(model, tokens(300), (128,))
+    assert model.reusable(100) == 0
+    with pytest.raises(ValueError, match=r"states before position \d+ are gone, and 100 goes on from some"):
+        model.forward([1], 100)
+
+
+@pytest.mark.parametrize("start", [1, 2, 62, 120, 250])
+def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, folder: Path) -> None:
+    chains = type(model)(Checkpoint.open(folder), 1024)
+    ids, nodes = tokens(400), tokens(11, seed=1)
+    read(model, ids[:start], (17, 5))
+    read(chains, ids[:start], (128,))
+    rows = model.logits(model.forward(nodes, start, runs=depth_first(PARENTS))).clone()
+    assert not torch.equal(rows[4], rows[2])
+    for node in range(11):
+        chained = [nodes[i] for i in (0, *path_to(node))]
+        assert torch.equal(rows[node], logits(chains, chained, start)[-1]), node
+    path = path_to(9)
+    model.keep(path, start + 1)
+    text = [*ids[:start], *(nodes[i] for i in (0, *path))]
+    cold = read(chains, [*text, *ids[:60]], (16,))[len(text) :]
+    assert torch.equal(torch.cat([logits(model, ids[i : i + 4], len(text) + i) for i in range(0, 60, 4)]), cold)
+
+
+def test_a_tree_grown_level_by_level_is_the_tree_at_once(model: CachedDecoder, folder: Path) -> None:
+    other = type(model)(Checkpoint.open(folder), 1024)
+    nodes, ids = tokens(11, seed=1), tokens(59)
+    for each in (model, other):
+        read(each, ids, (16,))
+    expected = other.forward(nodes, 59, runs=depth_first(PARENTS)).clone()
+    found = {0: model.forward(nodes[:1], 59)[0].clone()}
+    levels, rows = Levels(), dict[int, int]()
+    for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
+        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        rows |= {node: row for row, node in enumerate(level, len(rows))}
+        hidden = model.forward([nodes[node] for node in level], 59, runs=runs).clone()
+        found |= dict(zip(level, hidden, strict=True))
+    assert all(torch.equal(found[node], expected[node]) for node in range(11))
+    model.keep([rows[node] for node in path_to(9)], 60)
+    other.forward([nodes[node] for node in (0, *path_to(9))], 59)
+    assert torch.equal(logits(model, [7, 8], 64), logits(other, [7, 8], 64))
+
+
+def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
+    model: CachedDecoder, alone: dict[str, Tensor]
+) -> None:
+    """As early exit and SWIFT draft, whose trials read old tokens again."""
+    ids, expected, skip = tokens(400), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
+    for at in range(0, 300, 6):
+        early = [model.onward(model.embedded([token]), 0, 2, at + i) for i, token in enumerate(ids[at : at + 3])]
+        later = model.onward(torch.cat(early), 2, model.config.layers, at)
+        assert torch.equal(model.logits(later), expected[at : at + 3]), at
+        for i in range(12):
+            logits(model, [i], at + 3 + i, skip)
+        if at > 40:
+            model.guesses(ids[at - 29 : at + 3], at - 29, skip)
+        assert torch.equal(logits(model, ids[at + 3 : at + 6], at + 3), expected[at + 3 : at + 6]), at
+    before = model.guesses(ids[:32], 0, skip)
+    assert len(before) == 32
+    assert torch.equal(logits(model, ids[300:310], 300), expected[300:310])
+
+
+def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: Path) -> None:
+    """A reply whose reasoning the template drops diverges within the last tokens of its prompt."""
+    held, text, at = CachedModel(model), tokens(150), 0
+    for turn in range(5):
+        assert held.begin(text) == at, turn
+        at = len(text) - 1 - TURN
+        long_reply = tokens(200, seed=turn)
+        for i in range(0, 200, 8):
+            logits(model, [text[-1], *long_reply][i : i + 8], len(text) - 1 + i)
+        held.tokens = [*text, *long_reply[:-1]]
+        text = [*text[:-3], *tokens(40, seed=50 + turn)]
+    cold = CachedModel(type(model)(Checkpoint.open(folder), 1024))
+    assert held.begin(text) == at
+    assert cold.begin(text) == 0
+    assert torch.equal(logits(model, text[-1:], len(text) - 1), logits(cold.model, text[-1:], len(text) - 1))
+
+
+def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model: CachedDecoder) -> None:
+    held = CachedModel(model)
+    text = tokens(900)
+    ends = [150, 300, 450, 600, 750]
+    for end in ends:
+        held.begin(text[:end])
+    marks = [end - 1 - TURN for end in ends]
+    assert [model.reusable(mark) for mark in marks] == [0] * (5 - CHECKPOINTS) + marks[-CHECKPOINTS:]
+    assert model.reusable(marks[-1] - 2 * BACK) == marks[-2]
+    other = [*text[: marks[2] + 5], *tokens(100, seed=1)]
+    assert held.begin(other) == marks[2]
+    assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - TURN]
+
+
+def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folder: Path, tmp_path: Path) -> None:
+    draft = perturbed(tmp_path / "draft", folder, 0.05)
+    session = load(PairSpec("p", "P", on_cpu(folder), on_cpu(draft), context=1024), lambda _: None)
+    asked = (Message("user", "abc" * 60),)
+    plain = written(session, Sampling(), Speculation(), asked, Limits(260)).token_ids
+    for status in session.info.strategies:
+        if status.available:
+            made = written(session, Sampling(), Speculation.of(status.name), asked, Limits(260)).token_ids
+            assert made == plain, status.name
+
+
+def test_what_it_takes_is_planned(model: CachedDecoder) -> None:
+    """With all checkpoints."""
+    held, before = CachedModel(model), model.cache.memory()
+    for end in range(200, 900, 150):
+        held.begin(tokens(end))
+    assert before < model.cache.memory()
+    assert need(Model(model.config, "cpu", threads=1), model.context).cache == model.cache.memory()
+
+
+@pytest.mark.parametrize("sees", [False, True])
+def test_a_saved_model_is_read_as_transformers_reads_it(sees: bool, tmp_path: Path) -> None:
+    shape = {"vocab_size": VOCAB, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "max_position_embeddings": 256}
+    linear = {"linear_num_key_heads": 2, "linear_num_value_heads": 4}
+    dims = {"linear_key_head_dim": 16, "linear_value_head_dim": 32, "eos_token_id": 256}
+    text = shape | heads | linear | dims
+    torch.manual_seed(3)
+    if sees:
+        vision = {"hidden_size": 32, "intermediate_size": 32, "depth": 1, "num_heads": 2, "out_hidden_size": 64}
+        made = Qwen3_5ForConditionalGeneration(Qwen3_5Config(text_config=text, vision_config=vision))
+    else:
+        made = AutoModelForCausalLM.from_config(Qwen3_5TextConfig(**text))
+    made.float()
+    for name, weight in made.named_parameters():
+        matrix = weight.dim() > 1 and "conv1d" not in name
+        weight.data.normal_(std=1.6 / weight.shape[1] ** 0.5 if matrix else 0.5)
+    made.save_pretrained(tmp_path)
+    ids = tokens(60)
+    with torch.no_grad():
+        theirs = made(torch.tensor([ids])).logits[0]
+        continued = made.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=300)
+    assert theirs.std() > 0.3
+    for kind in KINDS:
+        model = kind(Checkpoint.open(tmp_path))
+        torch.testing.assert_close(read(model, ids, (5, 1, 17, 17)), theirs, atol=3e-4, rtol=1e-4)
+        written_ids, text_ids = [], list(ids)
+        for _ in range(24):
+            at = len(text_ids) - 1
+            text_ids.append(int(logits(model, text_ids[-1:], at)[-1].argmax()))
+            written_ids.append(text_ids[-1])
+        assert written_ids == continued[0, 60:].tolist()
