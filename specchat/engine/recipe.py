@@ -103,6 +103,7 @@ class Attention:
         gated: each query in `qkv` is followed by a gate of its size, whose sigmoid its head's output is multiplied by.
         window: positions that a token attends to, including its own; 0: all.
         causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
+        share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
     """
 
     heads: int
@@ -120,6 +121,7 @@ class Attention:
     gated: bool = False
     window: int = 0
     causal: bool = True
+    share: int | None = None
 
     @property
     def key_value(self) -> Matrix:
@@ -143,8 +145,8 @@ class Attention:
 
     @property
     def entry(self) -> int:
-        """Values of a KV entry: a key and a value of each key-value head."""
-        return 2 * self.kv_heads * self.head_dim
+        """Values of a KV entry: a key and a value of each key-value head; none where another layer's is attended to."""
+        return 2 * self.kv_heads * self.head_dim if self.share is None else 0
 
 
 @dataclass(frozen=True)
@@ -306,10 +308,47 @@ class Experts:
 
 
 @dataclass(frozen=True)
+class LayerInput:
+    """x += norm(down(activation(gate(x)) * p)) with the layer's input p of `PerLayer`; the activation is the MLP's."""
+
+    gate: Matrix
+    down: Matrix
+    norm: Norm
+
+
+@dataclass(frozen=True)
+class PerLayer:
+    """Inputs of each layer by token, beside the hidden states (Gemma 3n, Gemma team 2025): `norm.size` values each.
+
+    Those of all layers are norm(project(x)) + scale * row(token), x being the embedding of the token, with a norm over
+    those of each layer.
+
+    Attributes:
+        table: the rows, in main memory.
+    """
+
+    table: Matrix
+    project: Matrix
+    norm: Norm
+    scale: float
+
+    @property
+    def width(self) -> int:
+        """Values of a token's inputs of all layers."""
+        return sum(self.project.outputs)
+
+    @property
+    def parameters(self) -> int:
+        """Values of the table, the product and the norm."""
+        return self.table.parameters + self.project.parameters + self.norm.size
+
+
+@dataclass(frozen=True)
 class Layer:
     """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing.
 
     Attributes:
+        input: what is added after both halves, where one was not skipped; None: nothing.
         scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
     """
 
@@ -320,6 +359,7 @@ class Layer:
     post_mixer: Norm | None = None
     post_feed: Norm | None = None
     residual: float = 1.0
+    input: LayerInput | None = None
     scalar: str = ""
 
     @property
@@ -327,6 +367,11 @@ class Layer:
         """The mixer of a layer that is known to have attention."""
         assert isinstance(self.mixer, Attention)
         return self.mixer
+
+    @property
+    def share(self) -> int | None:
+        """The layer before this one whose KV entries are attended to; None: no other's."""
+        return self.mixer.share if isinstance(self.mixer, Attention) else None
 
     @property
     def gated(self) -> Gated:
@@ -350,13 +395,15 @@ class Layer:
         feed, mixer = self.feed, self.mixer
         of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
         last = (mixer.gates,) if isinstance(mixer, Delta) else ()
-        return *((matrix, 1) for matrix in mixer.products), *of_feed, *((matrix, 1) for matrix in last)
+        of_input = (self.input.gate, self.input.down) if self.input else ()
+        return *((matrix, 1) for matrix in mixer.products), *of_feed, *((matrix, 1) for matrix in (*last, *of_input))
 
     @property
     def norms(self) -> tuple[Norm, ...]:
         """The norms of the layer."""
         apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
-        every = self.pre_mixer, *self.mixer.norms, self.post_mixer, self.pre_feed, *apart, self.post_feed
+        own = self.input.norm if self.input else None
+        every = self.pre_mixer, *self.mixer.norms, self.post_mixer, self.pre_feed, *apart, self.post_feed, own
         return tuple(norm for norm in every if norm is not None)
 
     @property
@@ -396,6 +443,29 @@ class Recipe:
     embed_scale: float = 1.0
     logit_scale: float = 1.0
     cap: float = 0.0
+    per_layer: PerLayer | None = None
+
+    def __post_init__(self) -> None:
+        """Check which entries layers share.
+
+        Raises:
+            ValueError: a layer is to share those of one that is not before it, or that has none like them.
+        """
+        for index, layer in enumerate(self.layers):
+            share = layer.share
+            if share is None:
+                continue
+            if not 0 <= share < index:
+                raise ValueError(f"layer {index} shares the KV entries of layer {share}, which is not before it")
+            other, of = self.layers[share].mixer, layer.attention
+            alike = isinstance(other, Attention) and (other.kv_heads, other.head_dim) == (of.kv_heads, of.head_dim)
+            if not alike or self.layers[share].share is not None:
+                raise ValueError(f"layer {index} shares the KV entries of layer {share}, which has none of its shape")
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Layers whose KV entries others attend to, too."""
+        return frozenset(layer.share for layer in self.layers if layer.share is not None)
 
     @property
     def hidden(self) -> int:
@@ -451,4 +521,5 @@ class Recipe:
     def parameters(self) -> int:
         """Values of all matrices, biases and norms, a tied head counted once."""
         outer = self.embed.parameters + self.norm.size + (0 if self.tied else self.head.parameters)
+        outer += self.per_layer.parameters if self.per_layer else 0
         return sum(layer.parameters for layer in self.layers) + outer

@@ -180,6 +180,18 @@ def test_the_number_of_threads_changes_no_bit() -> None:
         assert torch.equal(one_by_one(several, ids[:20]), expected[:20])
 
 
+def test_so_with_inputs_of_layers_and_shared_entries(tmp_path: Path) -> None:
+    shape = FAMILIES["gemma4_e"] | {"hidden_size": 128, "hidden_size_per_layer_input": 144, "intermediate_size": 320}
+    opened, ids, tree = Checkpoint.open(checkpoint(tmp_path / "m", **shape)), tokens(150), depth_first(PARENTS)
+    one, several = CpuDecoder(opened, 200, threads=1), CpuDecoder(opened, 200, threads=3)
+    expected, nodes = whole(one, ids), tokens(11, seed=1)
+    of_tree = one.forward(nodes, 150, runs=tree).clone()
+    for active in (2, 3):
+        several.use_threads(active)
+        assert torch.equal(whole(several, ids), expected)
+        assert torch.equal(several.forward(nodes, 150, runs=tree), of_tree)
+
+
 DIGEST = """
 import hashlib, sys
 from pathlib import Path
@@ -199,7 +211,7 @@ NO_TABLES = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+fma,+f16c"}
 def test_the_kind_of_processor_changes_no_bit(kind: dict[str, str], tmp_path: Path) -> None:
     """Layers in 4 bits where they can be, a dense head; and experts."""
     shape = {"hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 128}
-    kinds = "llama", "qwen3_moe", "gemma4_moe"
+    kinds = "llama", "qwen3_moe", "gemma4_moe", "gemma4_e"
     folders = [checkpoint(tmp_path / kind, **FAMILIES[kind] | shape) for kind in kinds]
     digests = {
         subprocess.run(

@@ -113,6 +113,17 @@ def test_every_expert_counts_and_what_is_between_them(form: str, family: str, tm
     assert 3 * 24 * 128 * 128 * 3 < opened.config.parameters() < expected.weights * (4 if form == "nf4" else 1)
 
 
+@pytest.mark.parametrize("form", ["float32", "float16", "int8"])
+def test_inputs_of_layers_count_and_shared_entries_do_not(form: str, tmp_path: Path) -> None:
+    quant: Quant | None = "int8" if form == "int8" else None
+    opened = stored_as("float16" if quant else form, tmp_path / "m", **FAMILIES["gemma4_e"] | {"hidden_size": 128})
+    decoder = CpuDecoder(opened, 200, quant)
+    expected = planned(opened, quant, CORES)
+    assert own(expected) == pytest.approx(held(decoder), rel=WITHIN)
+    assert expected.weights + expected.cache == pytest.approx(decoder.memory(), rel=WITHIN)
+    assert expected.cache == decoder.cache.memory() == 4 * 256 * (2 * 2 * 16 + 2 * 2 * 32)
+
+
 @pytest.mark.parametrize("which", ["target", "draft"])
 def test_the_demo_pair_holds_what_was_planned(which: str) -> None:
     opened = Checkpoint.open(demo_model(which))

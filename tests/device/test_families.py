@@ -41,7 +41,7 @@ def changes(family: str, layers: int = SHAPE["num_hidden_layers"]) -> dict[str, 
 
 BEFORE, ROWS = 9, 12
 """Tokens before those whose logits are compared: queries that grow do so from position 16 on."""
-RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**changes(family))))]
+RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**FAMILIES[family])))]
 """Families that the kernels take."""
 
 

@@ -58,10 +58,10 @@ def test_what_is_checked_is_a_whole_pass(
     read: list[Tensor] = []
     onward, logits = decoder.onward, decoder.logits
 
-    def counted(x: Tensor, first: int, last: int, *rest: object) -> Tensor:
+    def counted(x: Tensor, first: int, last: int, *rest: object, **named: object) -> Tensor:
         for layer in range(first, last):
             ran[layer] += len(x)
-        return onward(x, first, last, *rest)  # type: ignore[arg-type]
+        return onward(x, first, last, *rest, **named)  # type: ignore[arg-type]
 
     def kept(hidden: Tensor) -> Tensor:
         read.append(logits(hidden).clone())

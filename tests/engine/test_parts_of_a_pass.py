@@ -35,7 +35,7 @@ def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int,
     x = decoder.embedded(ids)
     for first, last in pairwise(cut):
         given = x.clone()
-        x, before = decoder.through(x, first, last, start, runs), x
+        x, before = decoder.through(x, first, last, start, runs, tokens=ids), x
         assert torch.equal(before, given)
     return x
 

@@ -106,6 +106,14 @@ MORE: dict[str, dict[str, Any]] = {
         "rope_scaling": {"rope_type": "linear", "factor": 4.0},
     },
     "gemma4": GEMMA4,
+    "gemma4_e": GEMMA4
+    | {
+        "attention_k_eq_v": False,
+        "num_kv_shared_layers": 2,
+        "use_double_wide_mlp": True,
+        "hidden_size_per_layer_input": 16,
+        "vocab_size_per_layer_input": VOCAB,
+    },
     "gemma4_moe": GEMMA4
     | {
         "enable_moe_block": True,
@@ -253,11 +261,16 @@ def tensors(c: dict[str, Any], seed: int) -> dict[str, torch.Tensor]:
             linear(matrix)
         of_heads = [one for one in layer.mixer.norms if one is not None]
         apart = layer.feed.apart.all if isinstance(layer.feed, Experts) and layer.feed.apart else ()
-        for one in (layer.pre_mixer, layer.pre_feed, *of_heads, layer.post_mixer, layer.post_feed, *apart):
+        own = layer.input.norm if layer.input else None
+        for one in (layer.pre_mixer, layer.pre_feed, *of_heads, layer.post_mixer, layer.post_feed, own, *apart):
             norm(one)
         for name, shape in layer.vectors.items():
             drawn = torch.randn if name.rpartition(".")[2] in SIGNED else torch.rand
             out[name] = (0.7 if drawn is torch.rand else 0.0) + 0.6 * drawn(shape, generator=g)
+    if recipe.per_layer:
+        linear(recipe.per_layer.table)
+        linear(recipe.per_layer.project)
+        norm(recipe.per_layer.norm)
     norm(recipe.norm)
     if not recipe.tied:
         linear(recipe.head)

@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.recipe import Apart, Attention, Delta, Experts, Layer, Recipe
 from specchat.engine.runners.host import host_model
+from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint
 
@@ -140,6 +141,15 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "gemma4_moe",
         of_apart(lambda own: replace(own, post_experts=own.post_shared, post_shared=own.post_experts)),
     ),
+    "a layer without its inputs": ("gemma4_e", of_layers(lambda one: replace(one, input=None))),
+    "inputs of layers without rows of tokens": (
+        "gemma4_e",
+        lambda r: replace(r, per_layer=replace(r.per_layer, scale=0.0)),
+    ),
+    "inputs of layers too large": (
+        "gemma4_e",
+        lambda r: replace(r, per_layer=replace(r.per_layer, norm=replace(r.per_layer.norm, factor=1.0))),
+    ),
     "scale of scores": ("granite", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
     "factor on residuals": ("granite", of_layers(lambda one: replace(one, residual=1.0))),
     "factor on embeddings": ("granite", lambda recipe: replace(recipe, embed_scale=1.0)),
@@ -188,6 +198,58 @@ def test_the_last_layer_of_gemma_4_sees_all(tmp_path: Path) -> None:
     changes = FAMILIES["gemma4"] | {"layer_types": ["sliding_attention"] * 4}
     folder, ids = checkpoint(tmp_path / "m", seed=5, **changes), tokens(40)
     torch.testing.assert_close(logits(Checkpoint.open(folder), ids), reference(folder, ids), atol=WITHIN, rtol=1e-4)
+
+
+def test_layers_share_the_entries_of_the_last_owner_of_their_kind(tmp_path: Path) -> None:
+    """Of six the last three; those of an earlier layer of the kind would be as wide."""
+    kinds = ["sliding_attention", "full_attention"] * 3
+    changes = {"num_hidden_layers": 6, "layer_types": kinds, "num_kv_shared_layers": 3, "sliding_window": 5}
+    folder, ids = checkpoint(tmp_path / "m", seed=5, **FAMILIES["gemma4_e"] | changes), tokens(40)
+    found, theirs = Checkpoint.open(folder), reference(folder, ids)
+    mixers = [layer.mixer for layer in found.config.recipe.layers]
+    assert [mixer.share for mixer in mixers] == [None, None, None, 1, 2, 1]
+    assert found.config.recipe.entry == sum(mixer.entry for mixer in mixers[:3])
+    torch.testing.assert_close(logits(found, ids), theirs, atol=WITHIN, rtol=1e-4)
+    *others, fourth, last = found.config.recipe.layers
+    first = replace(fourth, mixer=replace(fourth.mixer, share=0))
+    changed = replace(
+        found, config=replace(found.config, recipe=replace(found.config.recipe, layers=(*others, first, last)))
+    )
+    assert (logits(changed, ids) - theirs).abs().max() > 20 * WITHIN
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(3, "layer 3, which is not before it"), (2, "layer 2, which has none of")]
+)
+def test_entries_are_shared_of_owners_before_alone(share: int, words: str, tmp_path: Path) -> None:
+    recipe = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES["gemma4_e"])).config.recipe
+    *others, third, last = recipe.layers
+    last = replace(last, mixer=replace(last.mixer, share=share))
+    with pytest.raises(ValueError, match=f"layer 3 shares the KV entries of {words}"):
+        replace(recipe, layers=(*others, third, last))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"num_kv_shared_layers": 3},
+            "num_kv_shared_layers is 3 of 4, and no layer of full_attention before them has KV entries",
+        ),
+        ({"num_kv_shared_layers": 4}, "num_kv_shared_layers is 4 of 4, and no layer of sliding_attention before them"),
+        ({"num_kv_shared_layers": 9}, "num_kv_shared_layers is 9 of 4, and no layer of sliding_attention before them"),
+        (
+            {"vocab_size_per_layer_input": 0},
+            "hidden_size_per_layer_input is 16, and vocab_size_per_layer_input is missing",
+        ),
+    ],
+)
+def test_contradictions_about_layers_are_refused_in_a_sentence(
+    changes: dict[str, int], words: str, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "m", **FAMILIES["gemma4_e"])
+    edit(folder, **changes)
+    assert words in refusal(pair(folder))
 
 
 def test_heads_of_single_layers_are_those_of_transformers(tmp_path: Path) -> None:

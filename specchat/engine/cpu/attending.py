@@ -64,6 +64,7 @@ def attention(
     turned: int,
     temper: int,
     sinks: int,
+    shared: int,
     qkv: int,
     qkv_row: int,
     scratch: int,
@@ -72,7 +73,8 @@ def attention(
 
     `turned` values of each head are rotated. The cache holds one chain's positions, so a span overwrites what an
     earlier span left there. Addresses of norms are 0 for no norm. `values_offset` counts the elements from a key in the
-    tree scratch to its value. `scratch` has `vectors.attention_room` elements.
+    tree scratch to its value. `scratch` has `vectors.attention_room` elements. With
+    `shared` the entries are there, made by a layer before; `qkv` then has queries alone.
     """
     width = 4 * size
     one, queries = scratch, scratch + width
@@ -84,7 +86,12 @@ def attention(
             tree_entry = tree_scratch + width * (word(ancestors, i) * kv_heads + head)
             copy_vector(tree_entry, keys + width * (position - last + i), size)
             copy_vector(tree_entry + 4 * values_offset, values + width * (position - last + i), size)
-        for i in range(rows):
+        for i in range(rows if shared and scratch_row >= 0 else 0):
+            # Spans that come later in the pass overwrote what the layer before has put there.
+            tree_entry = tree_scratch + width * ((scratch_row + row + i) * kv_heads + head)
+            copy_vector(tree_entry, keys + width * (position + i), size)
+            copy_vector(tree_entry + 4 * values_offset, values + width * (position + i), size)
+        for i in range(0 if shared else rows):
             key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
             value = key + width * kv_heads
             entry = keys + width * (position + i)

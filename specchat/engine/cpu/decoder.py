@@ -13,6 +13,7 @@ from torch import Tensor
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.descriptors import Descriptors, PassSpans, pass_spans
+from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
@@ -70,7 +71,15 @@ class CpuDecoder(CachedDecoder):
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
         mixtures = self._space.mixtures.use(of.norms, of.vectors)
-        self._layers = Descriptors(c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors, mixtures)
+        self._inputs = None
+        if c.recipe.per_layer is not None and of.layer_rows is not None:
+            from specchat.engine.cpu.per_layer import ADDRESSES  # compiles
+
+            product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
+            self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm, ADDRESSES)
+        self._layers = Descriptors(
+            c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs
+        )
         # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
@@ -112,7 +121,7 @@ class CpuDecoder(CachedDecoder):
         self._space.keep_tokens(tokens, start, runs)
         with self._timing(rows):
             kept_states = self._keep_states(0, layers)
-            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, kept_states, scoring=True)
+            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, kept_states, tokens, scoring=True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     @contextmanager
@@ -131,9 +140,16 @@ class CpuDecoder(CachedDecoder):
         return self._parameters.embedded(tokens)
 
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Layout | None = None,
+        skip: Skip = NOTHING,
+        tokens: Sequence[int] = (),
     ) -> Tensor:
-        return self._run(x, first, last, start, runs, skip, None)
+        return self._run(x, first, last, start, runs, skip, None, tokens)
 
     def _run(
         self,
@@ -144,6 +160,7 @@ class CpuDecoder(CachedDecoder):
         runs: Layout | None,
         skip: Skip,
         kept_states: tuple[Any, ...] | None,
+        tokens: Sequence[int],
         scoring: bool = False,
     ) -> Tensor:
         """Run `through`; `kept_states` are those of `_keep_states`; compute the rows' logits with `scoring`."""
@@ -156,6 +173,8 @@ class CpuDecoder(CachedDecoder):
         self._slide(start, start + layout.reach)
         space = self._space
         space.x[:rows] = x.numpy()
+        if self._inputs is not None:
+            self._inputs.put(tokens, self.embedded(tokens))
         space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
         given = self._layer_args(self._parts(first, last, skip), runs, kept_states)
@@ -171,11 +190,18 @@ class CpuDecoder(CachedDecoder):
             self._layers.begin_at(self.cache.bases)
 
     def onward(
-        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Layout | None = None,
+        skip: Skip = NOTHING,
+        tokens: Sequence[int] = (),
     ) -> Tensor:
         # One pass keeps hidden states on its way.
         kept_states = self._keep_states(first, last) if skip == NOTHING else None
-        return self._run(x, first, last, start, runs, skip, kept_states)
+        return self._run(x, first, last, start, runs, skip, kept_states, tokens)
 
     def _keep_states(self, first: int, last: int) -> tuple[Any, ...] | None:
         """Arguments of `passes.layers` that keep hidden states after layers first, ..., last; None to keep none."""
@@ -223,7 +249,7 @@ class CpuDecoder(CachedDecoder):
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, keeps_states = self._parameters.embed, self.aux_states is not None and skip == NOTHING
-        if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE:
+        if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE or self._inputs is not None:
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
@@ -317,6 +343,6 @@ class CpuDecoder(CachedDecoder):
             return self._all
         parts = np.zeros_like(self._all)
         parts[first:last] = True
-        parts[list(skip.attention), 0] = False
+        parts[list(skip.attention - self.config.recipe.shared), 0] = False
         parts[list(skip.mlp), 1] = False
         return parts

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.gates import CODES
+from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.model.rope import tempers
@@ -23,14 +24,15 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN, TURNED,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, FIELDS,
-) = range(26)  # fmt: skip
+    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, SHARED, INPUTS, INPUT_PRODUCTS, INPUT_NORM, FIELDS,
+) = range(30)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
 MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's keys; its values come VALUES_OFFSET
 elements later. TURNED values of each head are rotated. ALL_HEADS is 1 if a norm of queries or keys is over all heads;
-ACTIVATION is a code of `gates.CODES`.
+ACTIVATION is a code of `gates.CODES`. SHARED is 1 if the KV entries are those of a layer before. INPUTS describes the
+inputs of layers (`layer_inputs.py`), which this layer adds by the products at INPUT_PRODUCTS.
 """
 EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
 """Columns of the floats."""
@@ -53,6 +55,7 @@ class Descriptors:
         turns: Sequence[tuple[Floats, Floats]],
         vectors: Mapping[str, Floats],
         mixtures: Mixtures | None = None,
+        inputs: LayerInputs | None = None,
     ) -> None:
         """Describe `layers`.
 
@@ -63,8 +66,9 @@ class Descriptors:
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, rotated values of a head].
             vectors: other tensors of the layers by name, float32 [size].
             mixtures: of layers with experts.
+            inputs: of layers that have some.
         """
-        self._mixtures = mixtures
+        self._mixtures, self._inputs = mixtures, inputs
         pairs = (part for pair in (*cache, *turns) for part in pair)
         self._kept: list[NDArray[Any]] = [table, *norms.values(), *vectors.values(), *pairs]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
@@ -94,6 +98,10 @@ class Descriptors:
                 self._kept.append(tempered := factors.numpy())
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
+            row[SHARED] = mixer.share is not None
+            row[INPUTS] = inputs.address if inputs else 0
+            if layer.input:
+                row[INPUT_PRODUCTS], row[INPUT_NORM] = first - 2 * table.itemsize * COLUMNS, weight(layer.input.norm)
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
             row[WINDOW], row[ACTIVATION] = mixer.window, CODES[layer.gated.activation]
             self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalar

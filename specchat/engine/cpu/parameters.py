@@ -24,7 +24,9 @@ class Parameters:
     """Weights of a model in the form that `passes` takes.
 
     Attributes:
-        table, extras, kernels: arguments of `products.multiply` for all products, the head's last.
+        table, extras, kernels: arguments of `products.multiply` for all products, the head's last, before it that of
+            inputs of layers if there is one.
+        layer_rows: the table of such inputs [tokens, values] as stored; None without.
         norms: the weight of each norm of the layers, float32 [size].
         vectors: other tensors of the layers by name, float32 [size].
         last_norm: float32 [hidden].
@@ -51,6 +53,10 @@ class Parameters:
                     self._packed.add(*read_matrix(weights, matrix, asked), ends)
                 self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
                 self.vectors |= {name: one.numpy() for name, one in read_vectors(weights, layer).items()}
+            self.layer_rows = None if c.per_layer is None else read_table(weights, c.per_layer.table).clone()
+            if c.per_layer is not None:
+                self._packed.add(*read_matrix(weights, c.per_layer.project, None))
+                self.norms[c.per_layer.norm] = read_norm(weights, c.per_layer.norm).numpy()
             embed = read_table(weights, c.embed)
             head = embed if c.tied else read_table(weights, c.head)
             self.last_norm: Floats = read_norm(weights, c.norm).numpy()
@@ -83,4 +89,5 @@ class Parameters:
         """Bytes held."""
         embed = self.embed.numel() * self.embed.element_size() if isinstance(self.embed, Tensor) else 0
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
-        return self._packed.memory() + embed + norms
+        rows = 0 if self.layer_rows is None else self.layer_rows.numel() * self.layer_rows.element_size()
+        return self._packed.memory() + embed + norms + rows

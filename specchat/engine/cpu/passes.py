@@ -18,6 +18,9 @@ from specchat.engine.cpu.descriptors import (
     COS,
     EPS,
     HEADS,
+    INPUT_NORM,
+    INPUT_PRODUCTS,
+    INPUTS,
     KEY_NORM,
     KEYS,
     KV_HEADS,
@@ -31,6 +34,7 @@ from specchat.engine.cpu.descriptors import (
     RESIDUAL,
     SCALAR,
     SCALE,
+    SHARED,
     SIN,
     SINKS,
     SIZE,
@@ -42,10 +46,12 @@ from specchat.engine.cpu.descriptors import (
     VALUES_OFFSET,
     WINDOW,
 )  # fmt: skip
+from specchat.engine.cpu.layer_inputs import ADD, MAKE
 from specchat.engine.cpu.mixtures import CODE, ROUTER_NORM
-from specchat.engine.cpu.products import COLUMNS, INPUTS
+from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.cpu.products import INPUTS as OF_PRODUCT
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
-from specchat.engine.cpu.signatures import EXPERTS, HEAD, LAYERS
+from specchat.engine.cpu.signatures import ADD_INPUT, EXPERTS, HEAD, LAYERS, MAKE_INPUTS
 from specchat.engine.cpu.simd import called, inner
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, next_piece, product
 
@@ -55,6 +61,8 @@ ROUTER = GATE_UP
 """Where a layer with experts has its router."""
 run_experts = caller_of(EXPERTS)
 """Calls `experts.experts` by its address."""
+make_inputs, add_input = caller_of(MAKE_INPUTS), caller_of(ADD_INPUT)
+"""Call the functions of `per_layer.py` by their addresses."""
 
 
 @inner
@@ -120,6 +128,7 @@ def attend(
             integers[layer, TURNED],
             integers[layer, TEMPER],
             integers[layer, SINKS],
+            integers[layer, SHARED],
             ys,
             wide_row,
             address(scores) + 4 * thread * scores.shape[1],
@@ -172,7 +181,7 @@ def layers(
             none.
         states, tree_states: float32 [kept layers, positions or rows of the tree scratch, hidden], as in
             `model/hidden_states.py`.
-        counters: int64 [LINE * (1 + 5 layers)], zeros.
+        counters: int64 [LINE * (1 + 5 layers)], zeros; with inputs of layers LINE * (1 + 2 layers) more.
     """
     hidden, deep, own_row, wide_row = x.shape[1], len(integers), own.shape[3], wide.shape[1]
     xs, ys, plans, more, board = address(x), address(wide), address(kernels), address(extras), address(counters)
@@ -180,6 +189,10 @@ def layers(
     scratch = normed + 4 * own.shape[2] * own_row
     passed = 0
     root = scratch_row == 0 and spans[0, 0] == 0
+    own_inputs = integers[0, INPUTS]
+    if own_inputs:
+        make_inputs(word(own_inputs, MAKE), (rows, own_inputs, hidden, plans, more, board, 5 * deep, thread, threads))
+        passed += 2
     for layer in range(deep + 1):
         if thread == 0 and kept[layer] >= 0:
             # Other threads only read x until the next barrier.
@@ -201,7 +214,7 @@ def layers(
             )
             inputs, inputs_row = normed, own_row
             if given and not layer and not part:
-                inputs, inputs_row = given, word(of, INPUTS)
+                inputs, inputs_row = given, word(of, OF_PRODUCT)
             elif pre:
                 for r in range(rows):
                     norm(xs + 4 * r * hidden, pre, normed + 4 * r * own_row, hidden, eps)
@@ -235,7 +248,17 @@ def layers(
                 rows, ys, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board, turns,
                 passed, thread, threads,
             )  # fmt: skip
-        if floats[layer, SCALAR] != 1.0 and (parts[layer, 0] or parts[layer, 1]):
+        if not (parts[layer, 0] or parts[layer, 1]):
+            continue
+        if integers[layer, INPUT_PRODUCTS]:
+            turns = 5 * deep + 1 + 2 * layer
+            add_input(word(own_inputs, ADD), (
+                rows, own_inputs, layer, integers[layer, INPUT_PRODUCTS], integers[layer, ACTIVATION], plans, more, xs,
+                hidden, integers[layer, INPUT_NORM], eps, ys, wide_row, scratch, own_row, board, turns, passed, thread,
+                threads,
+            ))  # fmt: skip
+            passed += 3
+        if floats[layer, SCALAR] != 1.0:
             for r in range(thread, rows, threads):
                 multiply_by(xs + 4 * r * hidden, hidden, floats[layer, SCALAR])
             passed = barrier(board, passed, threads)

@@ -18,6 +18,12 @@ EXPERTS: tuple[Any, ...] = normalize_signature(
     "void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, f4, i8, f4, i8, i8, i8, i8, i8, i8, i8)"
 )[0]
 """Arguments of `experts.experts`."""
+MAKE_INPUTS: tuple[Any, ...] = normalize_signature("void(i8, i8, i8, i8, i8, i8, i8, i8, i8)")[0]
+"""Arguments of `per_layer.make_inputs`."""
+ADD_INPUT: tuple[Any, ...] = normalize_signature(
+    "void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, f4, i8, i8, i8, i8, i8, i8, i8, i8, i8)"
+)[0]
+"""Arguments of `per_layer.add_input`."""
 LAYER_ARGS = types.Tuple(LAYERS[5:-2])
 """Arguments of `passes.layers` after `ancestors`, without thread and threads."""
 HEAD_ARGS = types.Tuple(HEAD[2:-2])

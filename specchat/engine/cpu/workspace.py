@@ -25,8 +25,8 @@ class Workspace:
         own, scores: float32 [threads, ...], each thread's own.
         token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
         logits: float32 [rows, width of the head], for the most rows so far.
-        stashes: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree; empty
-            until `make_tree_scratch`.
+        tree_scratch: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree, its own
+            or those that it shares; empty until `make_tree_scratch`.
         mixtures: buffers of experts.
         counters, head_counters: int64, counters of `together.py`; zero before a pass.
     """
@@ -34,7 +34,7 @@ class Workspace:
     def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, capacity: int) -> None:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = config.recipe
-        after = any(layer.post_mixer or layer.post_feed for layer in recipe.layers)
+        after = any(layer.post_mixer or layer.post_feed or layer.input for layer in recipe.layers)
         widest = panels_for(recipe.hidden) * after + int(table[:-1, PANELS].max())
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
@@ -44,7 +44,8 @@ class Workspace:
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.tree_scratch: list[Floats] = []
         self.mixtures = Mixtures(recipe, threads, _code_of_experts)
-        self.counters = np.zeros(LINE * (1 + 5 * config.layers), np.int64)
+        of_inputs = 1 + 2 * config.layers if recipe.per_layer else 0
+        self.counters = np.zeros(LINE * (1 + 5 * config.layers + of_inputs), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
     def keep_tokens(self, tokens: Sequence[int], start: int, runs: Layout | None) -> None:
@@ -61,8 +62,9 @@ class Workspace:
     def make_tree_scratch(self) -> list[Floats]:
         """Return `tree_scratch`, made on first use."""
         if not self.tree_scratch:
-            mixers = self._recipe.attentions
-            self.tree_scratch = [np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32) for m in mixers]
+            for m in self._recipe.attentions:
+                made = np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32)
+                self.tree_scratch.append(made if m.share is None else self.tree_scratch[m.share])
         return self.tree_scratch
 
 

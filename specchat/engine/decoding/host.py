@@ -98,5 +98,6 @@ class HostExecutor:
             return target.logits(target.forward(fed, start, runs=runs))
         if not begun:
             return target.scored(fed, start, runs)
-        last = target.onward(target.embedded(fed[begun:]), 0, made.layers, start + begun)
-        return target.logits(target.onward(cat([*made.early, last]), made.layers, target.config.layers, start))
+        after, layers = fed[begun:], target.config.layers
+        last = target.onward(target.embedded(after), 0, made.layers, start + begun, tokens=after)
+        return target.logits(target.onward(cat([*made.early, last]), made.layers, layers, start, tokens=fed))

@@ -163,8 +163,8 @@ class HostLoops:
     def _first_layers(self, target: HostModel, layers: int, made: Made) -> Tensor:
         """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
-        fed = target.embedded(made.draft.tokens[-1:] or self.text[-1:])
-        hidden = target.onward(fed, 0, layers, len(self.text) - 1 + len(made.early))
+        fed = made.draft.tokens[-1:] or self.text[-1:]
+        hidden = target.onward(target.embedded(fed), 0, layers, len(self.text) - 1 + len(made.early), tokens=fed)
         made.early.append(hidden)
         made.layers = layers
         return hidden

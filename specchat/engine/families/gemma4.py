@@ -5,6 +5,7 @@ from dataclasses import replace
 from specchat.engine.families import family as parts
 from specchat.engine.families.beside import BesideSettings, beside
 from specchat.engine.families.family import FULL, Family
+from specchat.engine.families.per_layer import PerLayerSettings, shared, with_input, with_inputs
 from specchat.engine.families.settings import MaybeNumber
 from specchat.engine.families.unlike import UnlikeSettings
 from specchat.engine.foreign import MaybeCount, Switch
@@ -13,18 +14,14 @@ from specchat.engine.recipe import Attention, Layer, Norm, Recipe, Unsupported
 ROPES = {FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}
 
 
-class Gemma4Settings(BesideSettings, UnlikeSettings):
+class Gemma4Settings(BesideSettings, UnlikeSettings, PerLayerSettings):
     sliding_window: MaybeCount = 512
     final_logit_softcapping: MaybeNumber = None
-    hidden_size_per_layer_input: MaybeCount = 256
-    num_kv_shared_layers: MaybeCount = None
     use_bidirectional_attention: str | None = None
     tie_word_embeddings: Switch = True
 
 
 def recipe(c: Gemma4Settings) -> Recipe:
-    if c.hidden_size_per_layer_input or c.num_kv_shared_layers:
-        raise Unsupported("per-layer embeddings and layers that share KV entries: not in specchat's decoder yet")
     if c.use_bidirectional_attention == "all":
         raise Unsupported("attention to later tokens: not in specchat's decoder")
     c = c.model_copy(update={"rope_parameters": c.rope_parameters or ROPES})
@@ -40,15 +37,18 @@ def recipe(c: Gemma4Settings) -> Recipe:
             made = replace(made, qkv=replace(made.qkv, names=(query, key, key)))
         rope = parts.rope_of_kind(own, made.head_dim, kind, 1e4)
         values = Norm("", made.head_dim, c.rms_norm_eps)
-        return parts.head_norms(c, replace(made, scale=1.0, rope=rope, value_norm=values), prefix)
+        normed = parts.head_norms(c, replace(made, scale=1.0, rope=rope, value_norm=values), prefix)
+        return shared(c, index, of, normed)
 
     def layer(index: int, prefix: str) -> Layer:
         mixer = attention(index, f"{prefix}.self_attn")
-        plain = parts.between_norms(c, prefix, mixer, parts.gated(c, f"{prefix}.mlp", act=c.hidden_activation))
+        width = c.intermediate_size * (2 if c.use_double_wide_mlp and index >= c.owning else 1)
+        feed = parts.gated(c, f"{prefix}.mlp", act=c.hidden_activation, width=width)
+        plain = with_input(c, prefix, parts.between_norms(c, prefix, mixer, feed))
         made = replace(beside(c, prefix, plain), scalar=f"{prefix}.layer_scalar")
         return parts.within(c.sliding_window, made, of[index])
 
-    made = parts.decoder(c, layer)
+    made = with_inputs(c, parts.decoder(c, layer))
     return replace(made, embed_scale=c.hidden_size**0.5, cap=c.final_logit_softcapping or 0.0)
 
 

@@ -15,21 +15,27 @@ from specchat.engine.recipe import Attention, Recipe
 class KVCache:
     """`keys` and `values` of each layer, float32 [kv_heads, positions, head_dim].
 
-    A layer with a window holds the last positions alone, from that of `bases` on. One with recurrent states has no KV
-    entries, but one of `logs`.
+    A layer with a window holds the last positions alone, from that of `bases` on. One that shares the entries of
+    another has that layer's tensors. One with recurrent states has no KV entries, but one of `logs`.
     """
 
     def __init__(self, recipe: Recipe, context: int) -> None:
         self.capacity = -(-context // CACHE_BLOCK) * CACHE_BLOCK
         mixers = [layer.mixer for layer in recipe.layers]
-        shapes = [
-            (mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim)
-            if isinstance(mixer, Attention)
-            else (0, self.capacity, 0)
-            for mixer in mixers
-        ]
-        self.keys, self.values = ([torch.zeros(shape) for shape in shapes] for _ in range(2))
-        self.bases = [0] * len(shapes)
+        self._places = [index if layer.share is None else layer.share for index, layer in enumerate(recipe.layers)]
+        """The layer whose entries each has."""
+
+        def made() -> list[torch.Tensor]:
+            of: list[torch.Tensor] = []
+            for place, mixer in zip(self._places, mixers, strict=True):
+                shape = 0, self.capacity, 0
+                if isinstance(mixer, Attention):
+                    shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
+                of.append(torch.zeros(shape) if place == len(of) else of[place])
+            return of
+
+        self.keys, self.values = made(), made()
+        self.bases = [0] * len(mixers)
         self._windows = [mixer.window if isinstance(mixer, Attention) else 0 for mixer in mixers]
         self._back = host_need.BACK
         self.logs = [None if isinstance(mixer, Attention) else StateLog(mixer) for mixer in mixers]
@@ -49,6 +55,9 @@ class KVCache:
             if log is not None:
                 log.make_room(start, end, checkpoint)
         for index, (window, keys) in enumerate(zip(self._windows, self.keys, strict=True)):
+            if not self._owns(index):
+                self.bases[index] = self.bases[self._places[index]]
+                continue
             base, size = self.bases[index], keys.shape[1]
             if start == 0 and base:
                 self.bases[index], moved = 0, True
@@ -96,5 +105,10 @@ class KVCache:
         """Bytes held."""
         logs = [log for log in self.logs if log is not None]
         taken = [part for one in self._checkpoints.values() for of_layer in one if of_layer for part in of_layer]
-        held = *self.keys, *self.values, *taken, *(part for log in logs for part in (log.states, log.entries))
+        pairs = zip(self.keys, self.values, strict=True)
+        owned = [part for index, pair in enumerate(pairs) if self._owns(index) for part in pair]
+        held = *owned, *taken, *(part for log in logs for part in (log.states, log.entries))
         return sum(part.nbytes for part in held)
+
+    def _owns(self, index: int) -> bool:
+        return self._places[index] == index

@@ -46,13 +46,21 @@ class CachedDecoder(ABC):
 
     @abstractmethod
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Layout | None = None,
+        skip: Skip = NOTHING,
+        tokens: Sequence[int] = (),
     ) -> Tensor:
         """Run layers first, ..., last - 1, writing their KV entries from position `start` on.
 
         Args:
             x: float32 [rows, hidden] after `first` layers, at most PREFILL_ROWS; it is not changed.
-            runs, skip: see `forward`.
+            runs, skip: see `forward`. Attention whose KV entries other layers share is never skipped.
+            tokens: those of the rows, for a model with inputs of each layer.
 
         Returns:
             float32 [rows, hidden], bit for bit those of a pass over all layers after `last` of them.
@@ -67,19 +75,26 @@ class CachedDecoder(ABC):
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        return self.onward(self.embedded(tokens), 0, self.config.layers, start, runs, skip)
+        return self.onward(self.embedded(tokens), 0, self.config.layers, start, runs, skip, tokens)
 
     def onward(
-        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Layout | None = None,
+        skip: Skip = NOTHING,
+        tokens: Sequence[int] = (),
     ) -> Tensor:
         """Run `through`, and record the auxiliary hidden states on the way, `x` included."""
         done = first
         if self.aux_states is not None and skip == NOTHING:
             for layer in self.aux_states.layers:
                 if first <= layer <= last:
-                    x, done = self.through(x, done, layer, start, runs), layer
+                    x, done = self.through(x, done, layer, start, runs, tokens=tokens), layer
                     self.aux_states.put(layer, x, start, runs)
-        return self.through(x, done, last, start, runs, skip)
+        return self.through(x, done, last, start, runs, skip, tokens)
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
         """Record the hidden states after these numbers of layers for all later tokens; 0: the embeddings."""

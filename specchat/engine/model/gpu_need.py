@@ -34,7 +34,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     for has, most, feature in sizes:
         if has > most:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
-    if not all(map(_normed_alike, mixers)):
+    if not all(_normed_alike(mixer) for mixer in mixers if mixer.share is None):
         yield "unlike norms of heads: not in the GPU kernels yet"
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
@@ -42,6 +42,8 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "experts": bool(mixtures),
         "an MLP beside experts": any(mixture.shared for mixture in mixtures),
         "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
+        "inputs of each layer": recipe.per_layer is not None,
+        "layers that share KV entries": bool(recipe.shared),
         "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }

@@ -36,14 +36,17 @@ def entries(recipe: Recipe, capacity: int) -> int:
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits."""
     r = c.recipe
-    after = any(layer.post_mixer or layer.post_feed for layer in r.layers)
-    widest = LANES * (max(panels_for(sum(m.outputs)) for m, _ in r.forms) + after * panels_for(r.hidden))
+    own = r.per_layer
+    after = any(layer.post_mixer or layer.post_feed or layer.input for layer in r.layers)
+    products = *r.forms, *([(own.project, 1)] if own else [])
+    widest = LANES * (max(panels_for(sum(m.outputs)) for m, _ in products) + after * panels_for(r.hidden))
+    inputs = ROWS * (c.hidden + own.width + LANES * panels_for(own.width)) if own else 0
     for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)
-    own = 4 * (turns + ROWS * (c.hidden + widest) + working * for_one + TREE_ROWS * r.entry + logits)
-    return own + mixture_need(r, ROWS).bytes(working)
+    held = 4 * (turns + ROWS * (c.hidden + widest) + working * for_one + TREE_ROWS * r.entry + logits + inputs)
+    return held + mixture_need(r, ROWS).bytes(working)
 
 
 def packing_workspace(c: ModelConfig, read_as: ReadAs) -> int:

@@ -14,7 +14,7 @@ from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packi
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix
+from specchat.engine.recipe import Matrix, PerLayer
 
 Place = Literal["cpu", "cuda"]
 GIB = 1 << 30
@@ -236,7 +236,13 @@ def _weights(model: Model) -> int:
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
     table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
-    return layers + norms + table + head
+    return layers + norms + table + head + (_inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0)
+
+
+def _inputs(model: Model, of: PerLayer) -> int:
+    """What makes the inputs of layers; the rows of tokens lie in main memory, as stored."""
+    rows = (2 if model.half else 4) * of.table.parameters if model.place == "cpu" else 0
+    return rows + _matrix(model, of.project) + 4 * of.norm.size
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:

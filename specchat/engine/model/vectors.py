@@ -23,6 +23,7 @@ def unsupported(recipe: Recipe) -> str:
         "hidden states": {recipe.hidden},
         "attention heads": {mixer.head_dim for mixer in recipe.attentions},
         "rotated parts of heads": {mixer.rope.width for mixer in recipe.attentions if mixer.rope},
+        "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
         "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }
     for what, found in sizes.items():

@@ -14,7 +14,8 @@ from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
 from specchat.engine.reference.delta import Past
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, embedded, norm, scaled
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embedded, norm
+from specchat.engine.reference.layer import inputs as layer_inputs
 from specchat.engine.reference.recurrence import Recurrence
 from specchat.engine.reference.tensors import CheckpointTensors
 
@@ -57,7 +58,14 @@ class ReferenceDecoder(CachedDecoder):
 
     @torch.inference_mode()
     def through(
-        self, x: Tensor, first: int, last: int, start: int, runs: Layout | None = None, skip: Skip = NOTHING
+        self,
+        x: Tensor,
+        first: int,
+        last: int,
+        start: int,
+        runs: Layout | None = None,
+        skip: Skip = NOTHING,
+        tokens: Sequence[int] = (),
     ) -> Tensor:
         rows = list(_rows(len(x), start, runs))
         end = max(row.position for row in rows) + 1
@@ -66,35 +74,49 @@ class ReferenceDecoder(CachedDecoder):
         self.cache.slide(start, end, first, last)
         if runs is not None:
             self._make_nodes(runs.scratch_row + len(x))
-        states = alone(x)
+        states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
         for index in range(first, last):
             of, recurrence = self._recipe.layers[index], self._recurrences[index]
-            if recurrence is not None and index not in skip.attention:
+            if recurrence is not None and index not in attention:
                 recurrence.begin(start)
             for i, row in enumerate(rows):
-                if index not in skip.attention:
+                if index not in attention:
                     states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
                 if index not in skip.mlp:
                     states[i] = after_feed(of, states[i], self._tensors)
-                elif index not in skip.attention:
-                    states[i] = scaled(of, states[i], self._tensors)
+                if index not in attention or index not in skip.mlp:
+                    states[i] = at_end(of, states[i], self._tensors, inputs[i][:, index] if inputs else None)
         return torch.cat(states)
+
+    def _inputs(self, tokens: Sequence[int]) -> list[Tensor]:
+        """Inputs of all layers of each token alone, float32 [1, layers, values]; none without such."""
+        of = self._recipe.per_layer
+        if of is None:
+            return []
+        last = of.table.outputs[0] - 1
+        rows = ((self.embedded([token]), torch.tensor([min(token, last)])) for token in tokens)
+        return [layer_inputs(of, *row, self._tensors) for row in rows]
 
     def _context(self, index: int, row: Row) -> Context | Past:
         """The context of a row in layer `index`: the cache with the row's own entry."""
         if (recurrence := self._recurrences[index]) is not None:
             return recurrence.past(row.position, row.ancestors, row.node)
         of, end = self._recipe.layers[index].attention, row.position + 1
-        cache, base = (self.cache.keys[index], self.cache.values[index]), self.cache.bases[index]
+        place = index if of.share is None else of.share
+        cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
         def entries(*own: Tensor) -> tuple[Tensor, Tensor]:
-            for kind, (kept, entry) in enumerate(zip(cache, own, strict=True)):
+            for kind, kept in enumerate(cache):
                 if row.ancestors:
                     before = slice(row.position - len(row.ancestors) - base, row.position - base)
-                    kept[:, before] = self._nodes[index][kind][:, row.ancestors]
-                kept[:, row.position - base : end - base] = entry
+                    kept[:, before] = self._nodes[place][kind][:, row.ancestors]
+                here = slice(row.position - base, end - base)
                 if row.node is not None:
-                    self._nodes[index][kind][:, row.node : row.node + 1] = entry
+                    node = self._nodes[place][kind][:, row.node : row.node + 1]
+                    # Later nodes of the pass overwrote what the layer that is shared with has put in the cache.
+                    kept[:, here] = node.copy_(own[kind]) if own else node
+                elif own:
+                    kept[:, here] = own[kind]
             first = max(0, end - of.window) if of.window else 0
             keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
@@ -110,11 +132,16 @@ class ReferenceDecoder(CachedDecoder):
         if count > MAX_TREE_NODES:
             raise ValueError(f"a tree of {count} nodes has more than {MAX_TREE_NODES}")
         if not self._nodes:
-            shapes = [(len(keys), MAX_TREE_NODES, keys.shape[2]) for keys in self.cache.keys]
+            shapes = [
+                (len(keys), MAX_TREE_NODES if layer.share is None else 0, keys.shape[2])
+                for layer, keys in zip(self._recipe.layers, self.cache.keys, strict=True)
+            ]
             self._nodes = [(torch.zeros(shape), torch.zeros(shape)) for shape in shapes]
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         for index, nodes in enumerate(self._nodes):
+            if self._recipe.layers[index].share is not None:
+                continue
             first = start - self.cache.bases[index]
             for kept, entries in zip((self.cache.keys[index], self.cache.values[index]), nodes, strict=True):
                 kept[:, first : first + len(rows)] = entries[:, list(rows)]

@@ -4,7 +4,7 @@ The caller chooses how many rows run together; `decoder.py` runs each alone.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch.nn.functional import gelu, silu
 
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Activation, Attention, Delta, Experts, Gated, Layer, Norm, Recipe
+from specchat.engine.recipe import Activation, Attention, Delta, Experts, Gated, Layer, Norm, PerLayer, Recipe
 from specchat.engine.reference.delta import Past, delta, empty
 from specchat.engine.reference.protocols import ModelTensors, Tensors
 
@@ -34,22 +34,22 @@ class Context(NamedTuple):
         rotation: cosine and signed sine float32 [rows, width] at the rows' positions (`rope.tables`); None where
             attention has no rope.
         entries: maps the rows' own keys and values, float32 [..., kv_heads, rows, head_dim], to those of all attended
-            positions, float32 [..., kv_heads, positions, head_dim].
+            positions, float32 [..., kv_heads, positions, head_dim]; without arguments where another layer made them.
         seen: bool [rows, positions], True where a row attends; None: all.
         temper: factors on the queries, float32 [rows, 1]; None: 1.
         attend: maps queries and what `entries` returned to the mixed values, as `attended`.
     """
 
     rotation: tuple[Tensor, Tensor] | None
-    entries: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    entries: Callable[..., tuple[Tensor, Tensor]]
     seen: Tensor | None = None
     attend: Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
     temper: Tensor | None = None
 
 
-def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past) -> Tensor:
-    """The hidden states float32 [..., rows, hidden] after a layer."""
-    return after_feed(of, after_mixer(of, x, tensors, context), tensors)
+def layer(of: Layer, x: Tensor, tensors: Tensors, context: Context | Past, own: Tensor | None = None) -> Tensor:
+    """The hidden states float32 [..., rows, hidden] after a layer; `own` as in `at_end`."""
+    return at_end(of, after_feed(of, after_mixer(of, x, tensors, context), tensors), tensors, own)
 
 
 def after_mixer(
@@ -66,14 +66,18 @@ def after_mixer(
 
 
 def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
-    """The hidden states after the second half of a layer."""
+    """The hidden states after the second half of a layer, before its end."""
     inputs = norm(of.pre_feed, x, tensors)
     fed = mixture(of.feed, inputs, tensors) if isinstance(of.feed, Experts) else gated(of.feed, inputs, tensors)
-    return scaled(of, x.add(norm(of.post_feed, fed, tensors), alpha=of.residual), tensors)
+    return x.add(norm(of.post_feed, fed, tensors), alpha=of.residual)
 
 
-def scaled(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
-    """The hidden states at the end of a layer."""
+def at_end(of: Layer, x: Tensor, tensors: Tensors, own: Tensor | None = None) -> Tensor:
+    """The hidden states at the end of a layer, with its `own` inputs float32 [..., rows, values], if any."""
+    if of.input is not None:
+        assert own is not None
+        made = tensors.product(GATES[of.gated.activation](tensors.product(x, of.input.gate), own), of.input.down)
+        x = x + norm(of.input.norm, made, tensors)
     return x * tensors.vector(of.scalar) if of.scalar else x
 
 
@@ -88,19 +92,17 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
 
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
     """Attention of rows float32 [..., rows, inputs] over the KV entries of `context`: float32 [..., rows, hidden]."""
-    sizes = [heads * of.head_dim for heads in (of.heads * (1 + of.gated), of.kv_heads, of.kv_heads)]
-    query, key, value = tensors.product(x, of.qkv).split(sizes, -1)
-    gate = None
+    made, size = tensors.product(x, of.qkv), of.heads * of.head_dim * (1 + of.gated)
+    query, gate = made[..., :size], None
     if of.gated:
         query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
-    query, key = norm(of.query_norm, query, tensors), norm(of.key_norm, key, tensors)
-    value = norm(of.value_norm, value, tensors)
-    query, key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (query, key, value))
+    query = _heads(of, norm(of.query_norm, query, tensors))
     if context.rotation is not None:
-        query, key = (turned(each, *context.rotation) for each in (query, key))
+        query = turned(query, *context.rotation)
     if context.temper is not None:
         query = query * context.temper
-    keys, values = context.entries(key, value)
+    own = _entries(of, made[..., size:], tensors, context.rotation) if of.share is None else ()
+    keys, values = context.entries(*own)
     sinks = tensors.vector(of.sinks) if of.sinks else None
     if sinks is None and context.attend is not None:
         mixed = context.attend(of, query, keys, values, context.seen)
@@ -136,10 +138,22 @@ def keys_and_values(
     of: Attention, x: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor]:
     """The entries float32 [..., kv_heads, rows, head_dim] of rows float32 [..., rows, inputs] that ask nothing."""
-    key, value = tensors.product(x, of.key_value).chunk(2, -1)
-    key, value = norm(of.key_norm, key, tensors), norm(of.value_norm, value, tensors)
-    key, value = (each.unflatten(-1, (-1, of.head_dim)).transpose(-2, -3) for each in (key, value))
-    return key if rotation is None else turned(key, *rotation), value
+    return _entries(of, tensors.product(x, of.key_value), tensors, rotation)
+
+
+def _entries(
+    of: Attention, made: Tensor, tensors: Tensors, rotation: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor]:
+    """The entries of keys and values, concatenated."""
+    key, value = made.chunk(2, -1)
+    key = _heads(of, norm(of.key_norm, key, tensors))
+    return key if rotation is None else turned(key, *rotation), _heads(of, norm(of.value_norm, value, tensors))
+
+
+def _heads(of: Attention, x: Tensor) -> Tensor:
+    """Heads float32 [..., heads, rows, head_dim] of rows float32 [..., rows, heads * head_dim]."""
+    split: Tensor = x.unflatten(-1, (-1, of.head_dim))
+    return split.transpose(-2, -3)
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -202,11 +216,26 @@ def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
     return of.embed_scale * tensors.rows(of.embed, tokens)
 
 
+def inputs(of: PerLayer, x: Tensor, tokens: Tensor, tensors: ModelTensors) -> Tensor:
+    """The inputs of all layers, float32 [..., layers, values], of tokens int64 [...] with embeddings x."""
+    made = norm(of.norm, tensors.product(x, of.project), tensors) + of.scale * tensors.rows(of.table, tokens)
+    by_layer: Tensor = made.unflatten(-1, (-1, of.norm.size))
+    return by_layer
+
+
 def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Tensor]:
     """Hidden states of whole texts, int64 [..., rows], before the first layer and after each."""
     states = [embedded(of, tokens, tensors)]
-    for each in of.layers:
-        states.append(layer(each, states[-1], tensors, whole(each.mixer, tokens.shape, tokens.device)))
+    own = inputs(of.per_layer, states[0], tokens, tensors) if of.per_layer else None
+    made: dict[int, tuple[Tensor, ...]] = {}
+    for index, each in enumerate(of.layers):
+
+        def entries(*new: Tensor, place: int = index if each.share is None else each.share) -> Any:
+            return made.setdefault(place, new)
+
+        context = whole(each.mixer, tokens.shape, tokens.device)
+        context = context._replace(entries=entries) if isinstance(context, Context) else context
+        states.append(layer(each, states[-1], tensors, context, None if own is None else own[..., index, :]))
     return states
 
 

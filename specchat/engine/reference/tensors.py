@@ -64,11 +64,13 @@ class CheckpointTensors:
             for matrix in recipe.matrices:
                 weight, bias = read_matrix(weights, matrix, quant if weights.quant is None else None)
                 self._matrices[matrix] = owned(weight), bias
-            for matrix in {recipe.embed, recipe.head}:
+            own = recipe.per_layer
+            for matrix in {recipe.embed, recipe.head, *((own.table, own.project) if own else ())}:
                 self._matrices[matrix] = read_table(weights, matrix).clone(), None
             for layer in recipe.layers:
                 self._vectors |= read_vectors(weights, layer)
-            for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
+            of_layers = (norm for layer in recipe.layers for norm in layer.norms)
+            for norm in (recipe.norm, *of_layers, *([own.norm] if own else [])):
                 self._norms[norm] = RMSNorm(read_norm(weights, norm), norm.eps)
         if checkpoint.drafts is not None:
             kept = self._table(recipe.head)[torch.tensor(checkpoint.drafts)]
