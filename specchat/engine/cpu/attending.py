@@ -50,6 +50,8 @@ def attention(
     tree_scratch: int,
     scratch_row: int,
     values_offset: int,
+    gated: int,
+    turned: int,
     query_norm: int,
     key_norm: int,
     value_norm: int,
@@ -70,10 +72,12 @@ def attention(
     """Attend with the query heads that share key-value head `head`; results replace the queries in `qkv`.
 
     The cache holds one chain's positions, so a span overwrites what an earlier span left there. Addresses of norms
-    are 0 for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. `scratch` has
-    `vectors.attention_room` elements.
+    are 0 for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. If `gated` is 1
+    each query has a gate after it, which is left alone. The first `turned` values of each head are rotated. `scratch`
+    has `vectors.attention_room` elements.
     """
-    width = 4 * size
+    width, turn = 4 * size, 4 * turned
+    query_row = width * (1 + gated)
     one, queries = scratch, scratch + width
     row = 0
     for span in range(count):
@@ -84,13 +88,15 @@ def attention(
             copy_vector(tree_entry, keys + width * (position - last + i), size)
             copy_vector(tree_entry + 4 * values_offset, values + width * (position - last + i), size)
         for i in range(rows):
-            key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
+            key = qkv + 4 * (row + i) * qkv_row + query_row * kv_heads * group + width * head
             value = key + width * kv_heads
             entry = keys + width * (position + i)
             if key_norm:
                 norm(key, key_norm, one, size, eps)
                 key = one
-            rotate(key, cos + width * (position + i), sin + width * (position + i), entry, size)
+            rotate(key, cos + turn * (position + i), sin + turn * (position + i), entry, turned)
+            if turned < size:
+                copy_vector(key + turn, entry + turn, size - turned)
             if value_norm:
                 norm(value, value_norm, one, size, eps)
                 value = one
@@ -103,20 +109,22 @@ def attention(
         while done < rows * group:
             together = QUERIES if rows * group - done >= QUERIES else 1
             for j in range(done, done + together):
-                query = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
-                turns = width * (position + j // group)
+                query = qkv + 4 * (row + j // group) * qkv_row + query_row * (head * group + j % group)
+                turns, own = turn * (position + j // group), queries + width * (j - done)
                 if query_norm:
                     norm(query, query_norm, one, size, eps)
                     query = one
-                rotate(query, cos + turns, sin + turns, queries + width * (j - done), size)
+                rotate(query, cos + turns, sin + turns, own, turned)
+                if turned < size:
+                    copy_vector(query + turn, own + turn, size - turned)
                 if temper:
-                    multiply_by_entry(queries + width * (j - done), size, temper, position + j // group)
+                    multiply_by_entry(own, size, temper, position + j // group)
             own_sinks = sinks + 4 * head * group if sinks else 0
             _attend(
                 together, done, group, position + 1, window, own_sinks, queries, keys, values, size, capacity, scale
             )
             for j in range(done, done + together):
-                out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
+                out = qkv + 4 * (row + j // group) * qkv_row + query_row * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
             done += together
         row += rows

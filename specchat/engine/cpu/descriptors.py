@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from specchat.engine.cpu.deltas import Deltas
 from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.recipe import Layer, Norm
+from specchat.engine.recipe import Attention, Layer, Norm
 
 Floats = NDArray[np.float32]
 FLOAT_BYTES = 4
@@ -23,14 +24,15 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, FIELDS,
-) = range(25)  # fmt: skip
+    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, GATED, TURNED, DELTA, FIELDS,
+) = range(28)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
 MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's
 keys; its values come VALUES_OFFSET elements later. ALL_HEADS is 1 if a norm of queries or keys is over all heads;
-ACTIVATION is a code of `gates.CODES`.
+ACTIVATION is a code of `gates.CODES`. GATED is 1 if gates follow queries, TURNED the number of values of each head that
+are rotated. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention.
 """
 EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
 """Columns of the floats."""
@@ -53,6 +55,7 @@ class Descriptors:
         turns: Sequence[tuple[Floats, Floats]],
         vectors: Mapping[str, Floats],
         mixtures: Mixtures | None = None,
+        deltas: Deltas | None = None,
     ) -> None:
         """Describe `layers`.
 
@@ -63,8 +66,9 @@ class Descriptors:
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, head_dim].
             vectors: other tensors of the layers by name, float32 [size].
             mixtures: of layers with experts.
+            deltas: of layers with recurrent states.
         """
-        self._mixtures = mixtures
+        self._held = mixtures, deltas
         pairs = (part for pair in (*cache, *turns) for part in pair)
         self._kept: list[NDArray[Any]] = [table, *norms.values(), *vectors.values(), *pairs]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
@@ -78,14 +82,21 @@ class Descriptors:
 
         first = table.ctypes.data
         for index, layer in enumerate(layers):
-            mixer, row = layer.attention, self.integers[index]
-            (keys, values), (cos, sin) = cache[index], turns[index]
+            mixer, row = layer.mixer, self.integers[index]
             row[PRODUCTS], first = first, first + table.itemsize * COLUMNS * len(layer.products)
             row[MIXTURE] = mixtures.addresses[index] if mixtures else 0
-            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
-            row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
+            row[DELTA] = deltas.addresses[index] if deltas else 0
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
+            row[ACTIVATION] = CODES[layer.gated.activation]
+            scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
+            self.floats[index] = layer.norms[0].eps, 1.0, layer.residual, scalar
+            if not isinstance(mixer, Attention):
+                continue
+            (keys, values), (cos, sin) = cache[index], turns[index]
+            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
+            row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
+            row[GATED], row[TURNED], row[WINDOW] = mixer.gated, cos.shape[1], mixer.window
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
             row[VALUE_NORM] = weight(mixer.value_norm)
             row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
@@ -93,9 +104,7 @@ class Descriptors:
                 self._kept.append(tempered := factors.numpy())
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
-            scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            row[WINDOW], row[ACTIVATION] = mixer.window, CODES[layer.gated.activation]
-            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalar
+            self.floats[index, SCALE] = mixer.scale
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""
@@ -103,7 +112,7 @@ class Descriptors:
             row[[KEYS, VALUES]] = first - FLOAT_BYTES * base * row[SIZE]
 
     def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
-        """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""
+        """Keep the entries of trees in `scratch`, of `Workspace.make_tree_scratch`."""
         for row, layer_scratch in zip(self.integers, scratch, strict=True):
             row[TREE_SCRATCH], row[VALUES_OFFSET] = layer_scratch.ctypes.data, layer_scratch[0].size
 

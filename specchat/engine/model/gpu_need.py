@@ -40,6 +40,9 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "experts": any(isinstance(layer.feed, Experts) for layer in recipe.layers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
+        "recurrent layers": bool(recipe.recurrent),
+        "a gate on attention": any(mixer.gated for mixer in mixers),
+        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.mixture_need import mixture_need
-from specchat.engine.model.state_need import held
+from specchat.engine.model.state_need import held, room
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 from specchat.engine.recipe import Attention, Recipe
 
@@ -36,8 +36,10 @@ def entries(recipe: Recipe, capacity: int) -> int:
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     """Buffers of a compiled pass, as `cpu.decoder` allocates them, with tree KV scratch and logits."""
     r = c.recipe
-    widest = LANES * max(panels_for(sum(m.outputs)) for m, _ in r.forms)
-    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
+    gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in r.recurrent), default=0)
+    widest = LANES * (gates + max(panels_for(sum(m.outputs)) for m, _ in r.forms))
+    scores = max([attention_room(capacity, r.deepest), *map(room, r.recurrent)])
+    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + scores
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)

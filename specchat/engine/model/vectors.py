@@ -2,7 +2,7 @@
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Recipe
+from specchat.engine.recipe import Attention, Delta, Recipe
 
 LANES = 16
 """float32 values of a vector."""
@@ -21,11 +21,15 @@ def unsupported(recipe: Recipe) -> str:
     sizes = {
         "hidden states": {recipe.hidden},
         "attention heads": {mixer.head_dim for mixer in recipe.attentions},
+        "rotary embeddings": {mixer.rope.width for mixer in recipe.attentions if mixer.rope},
+        "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
         "MLPs": {layer.gated.width for layer in recipe.layers},
     }
     for what, found in sizes.items():
         if odd := [size for size in sorted(found) if size % LANES]:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
+    if any(layer.post_mixer and isinstance(layer.mixer, Delta) for layer in recipe.layers):
+        return "a norm after recurrent layers: not in the compiled pass"
     if any(len({norm.eps for norm in layer.norms}) != 1 for layer in recipe.layers):
         return "layers without norms, or with norms of unlike eps: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
