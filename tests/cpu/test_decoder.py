@@ -27,8 +27,6 @@ from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, checkpoint
 
-COMPILED = {name: changes for name, changes in FAMILIES.items() if name != "qwen3_5"}
-
 
 def whole(decoder: CpuDecoder | ReferenceDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward(ids[i : i + 128], i)).clone() for i in range(0, len(ids), 128)])
@@ -38,7 +36,7 @@ def one_by_one(decoder: CpuDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward([token], i)).clone() for i, token in enumerate(ids)])
 
 
-@pytest.mark.parametrize("family", COMPILED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "m", seed=3, **FAMILIES[family])
     ids = tokens(200)
@@ -47,7 +45,7 @@ def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("family", COMPILED)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_row_is_what_it_is_alone(family: str, tmp_path: Path) -> None:
     decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family])))
     ids = tokens(200)
@@ -85,7 +83,7 @@ def test_quantised_weights_are_what_the_reference_unpacks(quant: Quant, tmp_path
     )
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", *(name for name in MORE if name in COMPILED)])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", *MORE])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> None:
     """Bit for bit; `keep` leaves the cache of the chain."""
     opened = Checkpoint.open(checkpoint(tmp_path / "m", **FAMILIES[family]))

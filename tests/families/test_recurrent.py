@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig
 
+from specchat.engine.api import Generate, Started
 from specchat.engine.decoding.cached import TURN, CachedModel
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -29,7 +31,12 @@ KINDS = [ReferenceDecoder, host_model]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES["qwen3_5"] | LONG)
+    """A model that forgets slowly, so that what is wrong with old tokens shows."""
+    made = checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES["qwen3_5"] | LONG)
+    weights = load_file(made / "model.safetensors")
+    slower = {name: weight - 5.0 for name, weight in weights.items() if name.endswith("A_log")}
+    save_file(weights | slower, made / "model.safetensors", metadata={"format": "pt"})
+    return made
 
 
 @pytest.fixture(params=KINDS, ids=["reference", "host"])
@@ -93,6 +100,17 @@ def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDec
                 length,
                 back,
             )
+
+
+def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
+    """Whose convolution reads what lies before it."""
+    ids, expected = tokens(400), of(model, alone)
+    for length in range(150, 250, 7):
+        read(model, ids[:length], (29,))
+        log = next(log for log in model.cache.logs if log is not None)
+        start = log.base
+        assert model.reusable(start) == start < length - BACK
+        assert torch.equal(logits(model, ids[start : start + 3], start), expected[start : start + 3]), length
 
 
 def test_states_that_are_gone_are_not_gone_on_from(model: CachedDecoder) -> None:
@@ -198,6 +216,25 @@ def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folde
         if status.available:
             made = written(session, Sampling(), Speculation.of(status.name), asked, Limits(260)).token_ids
             assert made == plain, status.name
+
+
+def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(folder: Path) -> None:
+    session = load(PairSpec("p", "P", on_cpu(folder), context=1024), lambda _: None)
+
+    def read_of(*asked: Message) -> tuple[int, int]:
+        """Tokens of the prompt, and how many of them were held already."""
+        request = Generate(1, asked, Sampling(), Limits(150), Speculation.of("lookup"))
+        started, *_ = session.generate(request)
+        assert isinstance(started, Started)
+        return started.prompt_tokens, started.reused
+
+    session.eos = frozenset()
+    chat, expected = [Message("user", "abc" * 60)], 0
+    for turn in range(3):
+        length, reused = read_of(*chat)
+        assert reused == expected
+        expected = length - 1 - TURN
+        chat += [Message("assistant", "another answer"), Message("user", f"and {turn}?")]
 
 
 def test_what_it_takes_is_planned(model: CachedDecoder) -> None:

@@ -33,6 +33,17 @@ def word(typing: Any, address: Any, index: Any) -> Any:
 
 
 @primitive
+def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
+    """Put an int64 at `address`, `index` words further."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[2], at(builder, arguments[0], arguments[1], I64, 8), align=8)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 3), code
+
+
+@primitive
 def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
     """Call the compiled function at an address with eight int64."""
 

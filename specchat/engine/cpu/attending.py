@@ -50,6 +50,8 @@ def attention(
     tree_scratch: int,
     scratch_row: int,
     values_offset: int,
+    gated: int,
+    turned: int,
     query_norm: int,
     key_norm: int,
     value_norm: int,
@@ -61,7 +63,6 @@ def attention(
     capacity: int,
     cos: int,
     sin: int,
-    turned: int,
     temper: int,
     sinks: int,
     shared: int,
@@ -71,12 +72,14 @@ def attention(
 ) -> None:
     """Attend with the query heads that share key-value head `head`; results replace the queries in `qkv`.
 
-    `turned` values of each head are rotated. The cache holds one chain's positions, so a span overwrites what an
-    earlier span left there. Addresses of norms are 0 for no norm. `values_offset` counts the elements from a key in the
-    tree scratch to its value. `scratch` has `vectors.attention_room` elements. With
-    `shared` the entries are there, made by a layer before; `qkv` then has queries alone.
+    `turned` values of each head are rotated. If `gated` is 1 each query has a gate after it, which is left alone. The
+    cache holds one chain's positions, so a span overwrites what an earlier span left there. Addresses of norms are 0
+    for no norm. `values_offset` counts the elements from a key in the tree scratch to its value. `scratch` has
+    `vectors.attention_room` elements. With `shared` the entries are there, made by a layer before; `qkv` then has
+    queries alone.
     """
     width = 4 * size
+    query_row = width * (1 + gated)
     one, queries = scratch, scratch + width
     row = 0
     for span in range(count):
@@ -92,7 +95,7 @@ def attention(
             copy_vector(tree_entry, keys + width * (position + i), size)
             copy_vector(tree_entry + 4 * values_offset, values + width * (position + i), size)
         for i in range(0 if shared else rows):
-            key = qkv + 4 * (row + i) * qkv_row + width * (kv_heads * group + head)
+            key = qkv + 4 * (row + i) * qkv_row + query_row * kv_heads * group + width * head
             value = key + width * kv_heads
             entry = keys + width * (position + i)
             if key_norm:
@@ -111,19 +114,20 @@ def attention(
         while done < rows * group:
             together = QUERIES if rows * group - done >= QUERIES else 1
             for j in range(done, done + together):
-                query = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
+                query = qkv + 4 * (row + j // group) * qkv_row + query_row * (head * group + j % group)
+                own = queries + width * (j - done)
                 if query_norm:
                     norm(query, query_norm, one, size, eps)
                     query = one
-                turn(query, cos, sin, position + j // group, turned, queries + width * (j - done), size)
+                turn(query, cos, sin, position + j // group, turned, own, size)
                 if temper:
-                    multiply_by_entry(queries + width * (j - done), size, temper, position + j // group)
+                    multiply_by_entry(own, size, temper, position + j // group)
             own_sinks = sinks + 4 * head * group if sinks else 0
             _attend(
                 together, done, group, position + 1, window, own_sinks, queries, keys, values, size, capacity, scale
             )
             for j in range(done, done + together):
-                out = qkv + 4 * (row + j // group) * qkv_row + width * (head * group + j % group)
+                out = qkv + 4 * (row + j // group) * qkv_row + query_row * (head * group + j % group)
                 copy_vector(queries + width * (QUERIES + j - done), out, size)
             done += together
         row += rows

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
+from specchat.engine.cpu.deltas import Deltas
 from specchat.engine.cpu.descriptors import Descriptors, PassSpans, pass_spans
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
@@ -71,15 +72,15 @@ class CpuDecoder(CachedDecoder):
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
         mixtures = self._space.mixtures.use(of.norms, of.vectors)
+        deltas = Deltas(c.recipe.layers, of.table, of.norms, of.vectors, self.cache.logs, _code_of_delta)
         self._inputs = None
         if c.recipe.per_layer is not None and of.layer_rows is not None:
             from specchat.engine.cpu.per_layer import ADDRESSES  # compiles
 
             product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
             self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm, ADDRESSES)
-        self._layers = Descriptors(
-            c.recipe.layers, of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs
-        )
+        described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas
+        self._layers = Descriptors(c.recipe.layers, *described)
         # A factor on the logits equals a factor on the inputs of the head.
         self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
         nowhere = np.zeros((0, 0, 0), np.float32)
@@ -170,7 +171,7 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
-        self._slide(start, start + layout.reach)
+        self._slide(start, start + layout.reach, first, last)
         space = self._space
         space.x[:rows] = x.numpy()
         if self._inputs is not None:
@@ -184,9 +185,9 @@ class CpuDecoder(CachedDecoder):
         self._crew.run(*at, PASS_ADDRESSES, given, head_args, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
 
-    def _slide(self, start: int, end: int) -> None:
-        """Hold positions start, ..., end - 1 and what they attend to."""
-        if self.cache.slide(start, end, 0, self.config.layers):
+    def _slide(self, start: int, end: int, first: int, last: int) -> None:
+        """Hold positions start, ..., end - 1 in layers first, ..., last - 1, and what they go on from."""
+        if self.cache.slide(start, end, first, last):
             self._layers.begin_at(self.cache.bases)
 
     def onward(
@@ -253,7 +254,7 @@ class CpuDecoder(CachedDecoder):
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
-        self._slide(start, end)
+        self._slide(start, end, 0, self.config.layers)
         if self._chains is None or skip is not self._skipped:
             parts, self._skipped = self._parts(0, self.config.layers, skip), skip
             space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
@@ -267,7 +268,11 @@ class CpuDecoder(CachedDecoder):
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
             return
-        for scratch, cached, base in zip(self._space.tree_scratch, self._entries, self.cache.bases, strict=True):
+        of_layers = zip(self._space.tree_scratch, self._entries, self.cache.bases, self.cache.logs, strict=True)
+        for scratch, cached, base, log in of_layers:
+            if log is not None:
+                log.put(torch.from_numpy(scratch[list(rows)]), start)
+                continue
             for entries, into in zip(scratch, cached, strict=True):
                 into[:, start - base : start - base + len(rows)] = entries[list(rows)].transpose(1, 0, 2)
 
@@ -346,3 +351,9 @@ class CpuDecoder(CachedDecoder):
         parts[list(skip.attention - self.config.recipe.shared), 0] = False
         parts[list(skip.mlp), 1] = False
         return parts
+
+
+def _code_of_delta() -> int:
+    from specchat.engine.cpu.delta import ADDRESS  # compiles
+
+    return ADDRESS

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from specchat.engine.cpu.deltas import Deltas
 from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
-from specchat.engine.recipe import Layer, Norm
+from specchat.engine.recipe import Attention, Layer, Norm
 
 Floats = NDArray[np.float32]
 FLOAT_BYTES = 4
@@ -24,15 +25,16 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN, TURNED,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, SHARED, INPUTS, INPUT_PRODUCTS, INPUT_NORM, FIELDS,
-) = range(30)  # fmt: skip
+    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, SHARED, INPUTS, INPUT_PRODUCTS, INPUT_NORM, GATED, DELTA, FIELDS,
+) = range(32)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
 MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's keys; its values come VALUES_OFFSET
-elements later. TURNED values of each head are rotated. ALL_HEADS is 1 if a norm of queries or keys is over all heads;
-ACTIVATION is a code of `gates.CODES`. SHARED is 1 if the KV entries are those of a layer before. INPUTS describes the
-inputs of layers (`layer_inputs.py`), which this layer adds by the products at INPUT_PRODUCTS.
+elements later. TURNED values of each head are rotated, and GATED is 1 if gates follow queries. ALL_HEADS is 1 if a norm
+of queries or keys is over all heads; ACTIVATION is a code of `gates.CODES`. SHARED is 1 if the KV entries are those of
+a layer before. INPUTS describes the inputs of layers (`layer_inputs.py`), which this layer adds by the products at
+INPUT_PRODUCTS. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention.
 """
 EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
 """Columns of the floats."""
@@ -56,6 +58,7 @@ class Descriptors:
         vectors: Mapping[str, Floats],
         mixtures: Mixtures | None = None,
         inputs: LayerInputs | None = None,
+        deltas: Deltas | None = None,
     ) -> None:
         """Describe `layers`.
 
@@ -67,8 +70,9 @@ class Descriptors:
             vectors: other tensors of the layers by name, float32 [size].
             mixtures: of layers with experts.
             inputs: of layers that have some.
+            deltas: of layers with recurrent states.
         """
-        self._mixtures, self._inputs = mixtures, inputs
+        self._held = mixtures, inputs, deltas
         pairs = (part for pair in (*cache, *turns) for part in pair)
         self._kept: list[NDArray[Any]] = [table, *norms.values(), *vectors.values(), *pairs]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
@@ -82,15 +86,24 @@ class Descriptors:
 
         first = table.ctypes.data
         for index, layer in enumerate(layers):
-            mixer, row = layer.attention, self.integers[index]
-            (keys, values), (cos, sin) = cache[index], turns[index]
+            mixer, row = layer.mixer, self.integers[index]
             row[PRODUCTS], first = first, first + table.itemsize * COLUMNS * len(layer.products)
             row[MIXTURE] = mixtures.addresses[index] if mixtures else 0
-            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
-            row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
-            row[TURNED] = cos.shape[1]
+            row[DELTA] = deltas.addresses[index] if deltas else 0
+            row[INPUTS] = inputs.address if inputs else 0
+            if layer.input:
+                row[INPUT_PRODUCTS], row[INPUT_NORM] = first - 2 * table.itemsize * COLUMNS, weight(layer.input.norm)
             row[PRE_MIXER], row[POST_MIXER] = weight(layer.pre_mixer), weight(layer.post_mixer)
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
+            row[ACTIVATION] = CODES[layer.gated.activation]
+            scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
+            self.floats[index] = layer.norms[0].eps, 1.0, layer.residual, scalar
+            if not isinstance(mixer, Attention):
+                continue
+            (keys, values), (cos, sin) = cache[index], turns[index]
+            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
+            row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
+            row[GATED], row[TURNED], row[WINDOW] = mixer.gated, cos.shape[1], mixer.window
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
             row[VALUE_NORM] = weight(mixer.value_norm)
             row[ALL_HEADS] = any(n is not None and n.size > mixer.head_dim for n in (mixer.query_norm, mixer.key_norm))
@@ -99,12 +112,7 @@ class Descriptors:
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
             row[SHARED] = mixer.share is not None
-            row[INPUTS] = inputs.address if inputs else 0
-            if layer.input:
-                row[INPUT_PRODUCTS], row[INPUT_NORM] = first - 2 * table.itemsize * COLUMNS, weight(layer.input.norm)
-            scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            row[WINDOW], row[ACTIVATION] = mixer.window, CODES[layer.gated.activation]
-            self.floats[index] = layer.norms[0].eps, mixer.scale, layer.residual, scalar
+            self.floats[index, SCALE] = mixer.scale
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""
@@ -112,7 +120,7 @@ class Descriptors:
             row[[KEYS, VALUES]] = first - FLOAT_BYTES * base * row[SIZE]
 
     def use_tree_scratch(self, scratch: Sequence[Floats]) -> None:
-        """Keep the KV entries of trees in `scratch`, for each layer float32 [2, rows, kv_heads, head_dim]."""
+        """Keep the entries of trees in `scratch`, of `Workspace.make_tree_scratch`."""
         for row, layer_scratch in zip(self.integers, scratch, strict=True):
             row[TREE_SCRATCH], row[VALUES_OFFSET] = layer_scratch.ctypes.data, layer_scratch[0].size
 

@@ -62,6 +62,22 @@ def gate_clamped(typing: Any, gate: Any, up: Any, size: Any) -> Any:
     return emitted([], 3, emit)
 
 
+@primitive
+def close_gate(typing: Any, x: Any, gate: Any, out: Any, size: Any) -> Any:
+    """out = x * sigmoid(gate); float32 [size], a multiple of LANES. What is written may lie before x."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, gate, out, size = arguments
+
+        def one(at: Any) -> None:
+            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), load(builder, gate, at))), splat(1.0))
+            store(builder, builder.fdiv(load(builder, x, at), below), out, at)
+
+        each_vector(builder, size, one)
+
+    return emitted([], 4, emit)
+
+
 def _gate(argument: Callable[[Any, Any], Any]) -> Any:
     """Make a gate: gate = gate * sigmoid(argument(gate)) * up."""
 

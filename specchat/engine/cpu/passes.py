@@ -1,7 +1,7 @@
 """A whole pass over the layers in one function, run by one thread or by several at once.
 
-Threads meet at five barriers a layer, at six with experts. The pass computes the same as `reference/`, with other
-orders of sums.
+Threads meet at five barriers a layer, at six with experts or a gate on attention. The pass computes the same as
+`reference/`, with other orders of sums.
 """
 
 from typing import Any
@@ -11,12 +11,16 @@ from numba import types
 
 from specchat.engine.cpu.atomics import address, caller_of, code_address, word
 from specchat.engine.cpu.attending import attention
+from specchat.engine.cpu.deltas import CHANNELS
+from specchat.engine.cpu.deltas import CODE as DELTA_CODE
 from specchat.engine.cpu.descriptors import (
     ACTIVATION,
     ALL_HEADS,
     CAPACITY,
     COS,
+    DELTA,
     EPS,
+    GATED,
     HEADS,
     INPUT_NORM,
     INPUT_PRODUCTS,
@@ -46,12 +50,14 @@ from specchat.engine.cpu.descriptors import (
     VALUES_OFFSET,
     WINDOW,
 )  # fmt: skip
+from specchat.engine.cpu.gates import close_gate
 from specchat.engine.cpu.layer_inputs import ADD, MAKE
 from specchat.engine.cpu.mixtures import CODE, ROUTER_NORM
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.cpu.products import INPUTS as OF_PRODUCT
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.signatures import ADD_INPUT, EXPERTS, HEAD, LAYERS, MAKE_INPUTS
+from specchat.engine.cpu.signatures import DELTA as DELTA_ARGS
 from specchat.engine.cpu.simd import called, inner
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, next_piece, product
 
@@ -63,6 +69,8 @@ run_experts = caller_of(EXPERTS)
 """Calls `experts.experts` by its address."""
 make_inputs, add_input = caller_of(MAKE_INPUTS), caller_of(ADD_INPUT)
 """Call the functions of `per_layer.py` by their addresses."""
+run_delta = caller_of(DELTA_ARGS)
+"""Calls `delta.delta_layer` by its address."""
 
 
 @inner
@@ -88,10 +96,11 @@ def attend(
     Threads take key-value heads in turn and meet at a barrier. Returns the number of barriers passed.
     """
     heads, kv_heads, size = integers[layer, HEADS], integers[layer, KV_HEADS], integers[layer, SIZE]
+    gated = integers[layer, GATED]
     query_norm, key_norm, eps = integers[layer, QUERY_NORM], integers[layer, KEY_NORM], floats[layer, EPS]
     if integers[layer, ALL_HEADS]:
         for r in range(thread, rows, threads):
-            query, key = ys + 4 * r * wide_row, ys + 4 * (r * wide_row + heads * size)
+            query, key = ys + 4 * r * wide_row, ys + 4 * (r * wide_row + (1 + gated) * heads * size)
             if query_norm:
                 norm(query, query_norm, query, heads * size, eps)
             if key_norm:
@@ -114,6 +123,8 @@ def attend(
             integers[layer, TREE_SCRATCH],
             scratch_row,
             integers[layer, VALUES_OFFSET],
+            gated,
+            integers[layer, TURNED],
             query_norm,
             key_norm,
             integers[layer, VALUE_NORM],
@@ -125,7 +136,6 @@ def attend(
             capacity,
             integers[layer, COS],
             integers[layer, SIN],
-            integers[layer, TURNED],
             integers[layer, TEMPER],
             integers[layer, SINKS],
             integers[layer, SHARED],
@@ -134,7 +144,14 @@ def attend(
             address(scores) + 4 * thread * scores.shape[1],
         )
         head = next_piece(counters, used, threads, head + 1)
-    return barrier(counters, passed, threads)
+    passed = barrier(counters, passed, threads)
+    if gated:
+        for r in range(thread, rows, threads):
+            for h in range(heads):
+                mixed, out = ys + 4 * (r * wide_row + 2 * h * size), ys + 4 * (r * wide_row + h * size)
+                close_gate(mixed, mixed + 4 * size, out, size)
+        passed = barrier(counters, passed, threads)
+    return passed
 
 
 @called(types.void(*LAYERS))
@@ -221,6 +238,7 @@ def layers(
             else:
                 inputs, inputs_row = xs, hidden
             activation, mixture = integers[layer, ACTIVATION], integers[layer, MIXTURE]
+            outputs = ys
             if part and mixture:
                 router = of + 8 * COLUMNS * ROUTER
                 run_experts(word(mixture, CODE), (
@@ -237,16 +255,25 @@ def layers(
                 passed = barrier(board, passed, threads)
             else:
                 product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, NO_CAP, board, used, threads)
-                passed = barrier(board, passed, threads)
-                passed = attend(
-                    rows, start, spans, ancestors, scratch_row, integers, floats, layer, ys, wide_row, scores, board,
-                    passed, thread, threads,
-                )  # fmt: skip
+                delta = integers[layer, DELTA]
+                if delta:
+                    run_delta(word(delta, DELTA_CODE), (
+                        rows, start, address(spans), spans.shape[0], address(ancestors), integers[layer, TREE_SCRATCH],
+                        scratch_row, inputs, inputs_row, delta, plans, more, ys, wide_row, eps,
+                        address(scores) + 4 * thread * scores.shape[1], board, used + 1, passed, thread, threads,
+                    ))  # fmt: skip
+                    passed, outputs = passed + 2, ys + 4 * word(delta, CHANNELS)
+                else:
+                    passed = barrier(board, passed, threads)
+                    passed = attend(
+                        rows, start, spans, ancestors, scratch_row, integers, floats, layer, ys, wide_row, scores,
+                        board, passed, thread, threads,
+                    )  # fmt: skip
             last = of + 8 * COLUMNS * (DOWN if part else OUT)
             turns = used + 4 if part else used + 2
             passed = add_product(
-                rows, ys, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board, turns,
-                passed, thread, threads,
+                rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board,
+                turns, passed, thread, threads,
             )  # fmt: skip
         if not (parts[layer, 0] or parts[layer, 1]):
             continue

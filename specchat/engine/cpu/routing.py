@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from specchat.engine.cpu.atomics import word
+from specchat.engine.cpu.atomics import put_word, word
 from specchat.engine.cpu.mixtures import (
     BESIDE,
     BETWEEN,
@@ -30,8 +30,7 @@ from specchat.engine.cpu.mixtures import (
 )
 from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
 from specchat.engine.cpu.rowwise import norm
-from specchat.engine.cpu.simd import I64, inner, primitive, store
-from specchat.engine.cpu.simd import at as place_of
+from specchat.engine.cpu.simd import inner, primitive, store
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, sigmoids, total
 from specchat.engine.model.vectors import LANES
 
@@ -48,17 +47,6 @@ def put_number(typing: Any, address: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.float32), code
-
-
-@primitive
-def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
-    """Put an int64 at `address`, `index` words further."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], place_of(builder, arguments[0], arguments[1], I64, 8), align=8)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), code
 
 
 @inner

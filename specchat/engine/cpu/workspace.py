@@ -10,8 +10,11 @@ from specchat.engine.cpu.products import PANELS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rows import PREFILL_ROWS
+from specchat.engine.model.state_need import room as state_room
+from specchat.engine.model.state_need import width
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for
+from specchat.engine.recipe import Attention, Delta, Layer
 
 Floats = NDArray[np.float32]
 
@@ -26,7 +29,8 @@ class Workspace:
         token_ids: int64 [capacity + 1], by position: the last token of a pass at it, and one more.
         logits: float32 [rows, width of the head], for the most rows so far.
         tree_scratch: for each layer float32 [2, MAX_TREE_NODES, kv_heads, head_dim], keys and values of a tree, its own
-            or those that it shares; empty until `make_tree_scratch`.
+            or those that it shares, or [MAX_TREE_NODES, key_heads, values], entries of recurrent states; empty until
+            `make_tree_scratch`.
         mixtures: buffers of experts.
         counters, head_counters: int64, counters of `together.py`; zero before a pass.
     """
@@ -35,11 +39,13 @@ class Workspace:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
         self._recipe = recipe = config.recipe
         after = any(layer.post_mixer or layer.post_feed or layer.input for layer in recipe.layers)
-        widest = panels_for(recipe.hidden) * after + int(table[:-1, PANELS].max())
+        gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
+        widest = panels_for(recipe.hidden) * after + gates + int(table[:-1, PANELS].max())
         self.x: Floats = np.zeros((PREFILL_ROWS, recipe.hidden), np.float32)
         self.wide: Floats = np.zeros((PREFILL_ROWS, LANES * widest), np.float32)
         self.own: Floats = np.zeros((threads, 2, PREFILL_ROWS, max(recipe.hidden, FEW * LANES)), np.float32)
-        self.scores: Floats = np.zeros((threads, attention_room(capacity, recipe.deepest)), np.float32)
+        most = max([attention_room(capacity, recipe.deepest), *map(state_room, recipe.recurrent)])
+        self.scores: Floats = np.zeros((threads, most), np.float32)
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.tree_scratch: list[Floats] = []
@@ -62,10 +68,18 @@ class Workspace:
     def make_tree_scratch(self) -> list[Floats]:
         """Return `tree_scratch`, made on first use."""
         if not self.tree_scratch:
-            for m in self._recipe.attentions:
-                made = np.zeros((2, MAX_TREE_NODES, m.kv_heads, m.head_dim), np.float32)
-                self.tree_scratch.append(made if m.share is None else self.tree_scratch[m.share])
+            for layer in self._recipe.layers:
+                share = layer.mixer.share if isinstance(layer.mixer, Attention) else None
+                own = np.zeros(_of_tree(layer), np.float32) if share is None else self.tree_scratch[share]
+                self.tree_scratch.append(own)
         return self.tree_scratch
+
+
+def _of_tree(layer: Layer) -> tuple[int, ...]:
+    mixer = layer.mixer
+    if isinstance(mixer, Delta):
+        return MAX_TREE_NODES, mixer.key_heads, width(mixer)
+    return 2, MAX_TREE_NODES, mixer.kv_heads, mixer.head_dim
 
 
 def _code_of_experts() -> int:

@@ -6,7 +6,7 @@ import torch
 
 from specchat.engine.model import host_need
 from specchat.engine.model.host_need import CACHE_BLOCK
-from specchat.engine.model.state_log import NOWHERE, Checkpoint, StateLog
+from specchat.engine.model.state_log import NOWHERE, StateCheckpoint, StateLog
 from specchat.engine.model.state_need import CHECKPOINTS
 from specchat.engine.model.vectors import LANES
 from specchat.engine.recipe import Attention, Recipe
@@ -39,7 +39,7 @@ class KVCache:
         self._windows = [mixer.window if isinstance(mixer, Attention) else 0 for mixer in mixers]
         self._back = host_need.BACK
         self.logs = [None if isinstance(mixer, Attention) else StateLog(mixer) for mixer in mixers]
-        self._checkpoints: dict[int, list[Checkpoint | None]] = {}
+        self._checkpoints: dict[int, list[StateCheckpoint | None]] = {}
         """States of each layer by their position, in the order in which they were taken."""
 
     def slide(self, start: int, end: int, first: int, last: int) -> bool:

@@ -9,8 +9,6 @@ def uncompiled(recipe: Recipe) -> Iterator[str]:
     """The features of a recipe that only the reference supports, in words."""
     mixers = recipe.attentions
     found = {
-        "recurrent layers": bool(recipe.recurrent),
-        "a gate on attention": any(mixer.gated for mixer in mixers),
         "attention to later tokens": not all(mixer.causal for mixer in mixers),
     }
     return (feature for feature, there in found.items() if there)

@@ -38,6 +38,8 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         yield "unlike norms of heads: not in the GPU kernels yet"
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
+        "recurrent layers": bool(recipe.recurrent),
+        "a gate on attention": any(mixer.gated for mixer in mixers),
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "experts": bool(mixtures),
         "an MLP beside experts": any(mixture.shared for mixture in mixtures),

@@ -4,7 +4,7 @@ from typing import Literal
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.mixture_need import mixture_need
-from specchat.engine.model.state_need import held
+from specchat.engine.model.state_need import held, room
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
 from specchat.engine.recipe import Attention, Recipe
 
@@ -39,9 +39,12 @@ def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:
     own = r.per_layer
     after = any(layer.post_mixer or layer.post_feed or layer.input for layer in r.layers)
     products = *r.forms, *([(own.project, 1)] if own else [])
-    widest = LANES * (max(panels_for(sum(m.outputs)) for m, _ in products) + after * panels_for(r.hidden))
+    gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in r.recurrent), default=0)
+    panels = max(panels_for(sum(m.outputs)) for m, _ in products) + gates + after * panels_for(r.hidden)
+    widest = LANES * panels
     inputs = ROWS * (c.hidden + own.width + LANES * panels_for(own.width)) if own else 0
-    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + attention_room(capacity, r.deepest)
+    scores = max([attention_room(capacity, r.deepest), *map(room, r.recurrent)])
+    for_one = 2 * ROWS * max(c.hidden, FEW * LANES) + scores
     working = workers(c, threads, VERIFY_ROWS)
     logits = VERIFY_ROWS * LANES * panels_for(head_rows)
     turns = 2 * capacity * r.deepest * len(r.ropes)

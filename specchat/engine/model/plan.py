@@ -246,8 +246,9 @@ def _inputs(model: Model, of: PerLayer) -> int:
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
-    """Rows of weights: the compiled pass pads them to whole vectors."""
-    return LANES * panels_for(sum(matrix.outputs)) if model.compiled else sum(matrix.outputs)
+    """Rows of weights: the compiled pass pads them to whole vectors, each of two parts for itself."""
+    apart = matrix.outputs if len(matrix.outputs) == 2 else (sum(matrix.outputs),)
+    return LANES * sum(map(panels_for, apart)) if model.compiled else sum(matrix.outputs)
 
 
 def _matrix(model: Model, matrix: Matrix) -> int:

@@ -7,6 +7,7 @@ those at any position between are made again from the entries, bit for bit.
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,7 @@ NOWHERE = 1 << 62
 """Position of a plane that holds no states."""
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """Parts of entries, views: key [..., key_heads, key_dim], update [..., key_heads, sharing * value_dim], inputs of
     the convolution [..., key_heads, those of a key head], and decays [..., key_heads, sharing]."""
 
@@ -29,7 +30,7 @@ class Entry(NamedTuple):
     decay: Tensor
 
 
-class Checkpoint(NamedTuple):
+class StateCheckpoint(NamedTuple):
     """States of a layer before a position, and the entries that its convolution still reads."""
 
     states: Tensor
@@ -40,16 +41,16 @@ class StateLog:
     """The states of a layer.
 
     Attributes:
-        states: float32 [PLANES, value_heads, key_dim, value_dim].
+        states: float32 [PLANES, value_heads, key_dim, value_dim]; executors may order the values of a head otherwise.
         entries: float32 [SLOTS, key_heads, `state_need.width`]; that of position p is at p % SLOTS.
-        positions: int64 [3], see BASE.
+        positions: int64 [3], see BASE; in numpy, as each pass reads them.
     """
 
     def __init__(self, of: Delta) -> None:
         self.of = of
         self.states = torch.zeros(PLANES, of.value_heads, of.key_dim, of.value_dim)
         self.entries = torch.zeros(SLOTS, of.key_heads, width(of))
-        self.positions = torch.tensor([0, NOWHERE, 0])
+        self.positions = np.array([0, NOWHERE, 0])
 
     @property
     def base(self) -> int:
@@ -62,7 +63,7 @@ class StateLog:
         tip = int(self.positions[TIP])
         return tip if tip >= self.base else NOWHERE
 
-    def make_room(self, start: int, end: int, checkpoint: Checkpoint | None) -> None:
+    def make_room(self, start: int, end: int, checkpoint: StateCheckpoint | None) -> None:
         """Let a pass write entries start, ..., end - 1; `checkpoint` is at `start`, if there is one.
 
         Raises:
@@ -74,11 +75,13 @@ class StateLog:
                 raise ValueError(f"states before position {base} are gone, and {start} goes on from some")
             base = start
             self._begin(start, checkpoint)
-        if start - base > BACK + SLACK or end - base > SLOTS:
-            base = end - BACK if end - start > SLOTS - BACK else start - BACK
+        # The convolution reads entries before those of BASE.
+        slots = SLOTS - self.of.taps + 1
+        if start - base > BACK + SLACK or end - base > slots:
+            base = end - BACK if end - start > slots - BACK else start - BACK
         self.positions[FOLD] = base
 
-    def _begin(self, start: int, checkpoint: Checkpoint | None) -> None:
+    def _begin(self, start: int, checkpoint: StateCheckpoint | None) -> None:
         if checkpoint is None:
             self.states[BASE].zero_()
         else:
@@ -91,13 +94,13 @@ class StateLog:
         everything = first == 0 or first < self.base
         slots = torch.arange(SLOTS) if everything else self.slots(first, last)
         entries = self.entries[slots]
-        # States before the pass are right after it, wherever their position is.
-        planes = [(plane, plane.clone()) for plane in (self.states, self.positions)] if everything else []
+        # Otherwise the states after it are as good.
+        before = (self.states.clone(), self.positions.copy()) if everything else None
 
         def put_back() -> None:
             self.entries[slots] = entries
-            for plane, before in planes:
-                plane.copy_(before)
+            if before is not None:
+                self.states[:], self.positions[:] = before
 
         return put_back
 
@@ -105,15 +108,19 @@ class StateLog:
         """Places of the entries of positions first, ..., last - 1."""
         return torch.arange(first, last) % SLOTS
 
-    def parts(self, entries: Tensor) -> Entry:
+    def put(self, entries: Tensor, start: int) -> None:
+        """Write entries float32 [rows, key_heads, width] from position `start` on."""
+        self.entries[self.slots(start, start + len(entries))] = entries
+
+    def parts(self, entries: Tensor) -> LogEntry:
         """The parts of entries float32 [..., key_heads, width]."""
         of = self.of
         values = of.sharing * of.value_dim
         sizes = [of.key_dim, values, 2 * of.key_dim + values, of.sharing]
         found = entries[..., : sum(sizes)].split(sizes, -1)
-        return Entry(*found)
+        return LogEntry(*found)
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> StateCheckpoint:
         """Copy the states before the last pass."""
         before = self.slots(max(0, self.at - self.of.taps + 1), self.at)
-        return Checkpoint(self.states[TIP].clone(), self.entries[before])
+        return StateCheckpoint(self.states[TIP].clone(), self.entries[before])

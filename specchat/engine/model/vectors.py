@@ -2,7 +2,7 @@
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Experts, Recipe
+from specchat.engine.recipe import Attention, Delta, Experts, Recipe
 
 LANES = 16
 """float32 values of a vector."""
@@ -23,12 +23,15 @@ def unsupported(recipe: Recipe) -> str:
         "hidden states": {recipe.hidden},
         "attention heads": {mixer.head_dim for mixer in recipe.attentions},
         "rotated parts of heads": {mixer.rope.width for mixer in recipe.attentions if mixer.rope},
+        "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
         "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }
     for what, found in sizes.items():
         if odd := [size for size in sorted(found) if size % LANES]:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
+    if any(layer.post_mixer and isinstance(layer.mixer, Delta) for layer in recipe.layers):
+        return "a norm after recurrent layers: not in the compiled pass"
     if any(len({norm.eps for norm in layer.norms}) != 1 for layer in recipe.layers):
         return "layers without norms, or with norms of unlike eps: not in the compiled pass"
     if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):

@@ -17,7 +17,7 @@ LENGTH_EPS = 1e-6
 """Added to the squared lengths of queries and keys."""
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """What a token changes states by: float32 key [..., key_heads, key_dim], update [..., value_heads, value_dim],
     decay [..., value_heads]."""
 
@@ -38,7 +38,7 @@ class Past(NamedTuple):
 
     states: Tensor
     inputs: Tensor
-    keep: Callable[[Tensor, Change, Tensor], None] | None = None
+    keep: Callable[[Tensor, StateChange, Tensor], None] | None = None
 
 
 def empty(of: Delta, leading: tuple[int, ...], device: torch.device) -> Past:
@@ -60,7 +60,7 @@ def delta(of: Delta, x: Tensor, tensors: Tensors, past: Past) -> Tensor:
         remembered = states * decay[..., row, :, None, None]
         found = (remembered * _shared(of, key[..., row, :, :])[..., None]).sum(-2)
         update = (value[..., row, :, :] - found) * write[..., row, :, None]
-        change = Change(key[..., row, :, :], update, decay[..., row, :])
+        change = StateChange(key[..., row, :, :], update, decay[..., row, :])
         states = advanced(of, states, change)
         if past.keep is not None:
             past.keep(mixed[..., row, :], change, states)
@@ -69,7 +69,7 @@ def delta(of: Delta, x: Tensor, tensors: Tensors, past: Past) -> Tensor:
     return tensors.product(outputs.flatten(-2), of.out)
 
 
-def advanced(of: Delta, states: Tensor, change: Change) -> Tensor:
+def advanced(of: Delta, states: Tensor, change: StateChange) -> Tensor:
     """States after a token: g S + k u^T, always by the same operations."""
     forgot = states * change.decay[..., None, None]
     return torch.addcmul(forgot, _shared(of, change.key)[..., None], change.update[..., None, :])

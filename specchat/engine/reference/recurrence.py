@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specchat.engine.model.state_log import BASE, FOLD, TIP, StateLog
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
-from specchat.engine.reference.delta import Change, Past, advanced
+from specchat.engine.reference.delta import Past, StateChange, advanced
 
 
 class Recurrence:
@@ -43,13 +43,13 @@ class Recurrence:
             log.entries[log.slots(position - len(ancestors), position)] = self._nodes[list(ancestors)]
         if position != self._at:
             self._states = self._replayed(log.states[TIP], self._start, position)
-        if position == int(log.positions[FOLD]) > log.base:
+        if position == log.positions[FOLD] > log.base:
             log.states[BASE], log.positions[BASE] = self._states, position
         before = log.slots(max(0, position - of.taps + 1), position)
         known = self._channels(log.parts(log.entries[before]).inputs)
         inputs = torch.cat([torch.zeros(of.taps - 1 - len(before), of.channels), known])
 
-        def keep(own: Tensor, change: Change, states: Tensor) -> None:
+        def keep(own: Tensor, change: StateChange, states: Tensor) -> None:
             entry = log.entries[position % len(log.entries)]
             parts = log.parts(entry)
             parts.key[:], parts.inputs[:] = change.key, self._by_head(own)
@@ -62,14 +62,14 @@ class Recurrence:
 
     def keep(self, nodes: Sequence[int], start: int) -> None:
         """Copy the entries of a tree's nodes to the log, from position `start` on."""
-        self._log.entries[self._log.slots(start, start + len(nodes))] = self._nodes[list(nodes)]
+        self._log.put(self._nodes[list(nodes)], start)
 
     def _replayed(self, states: Tensor, first: int, last: int) -> Tensor:
         """States before position `last`, of those before `first`."""
         of, log = self._of, self._log
         for slot in log.slots(first, last):
             key, update, _, decay = log.parts(log.entries[slot])
-            change = Change(key, update.reshape(of.value_heads, -1), decay.reshape(-1))
+            change = StateChange(key, update.reshape(of.value_heads, -1), decay.reshape(-1))
             states = advanced(of, states, change)
         return states
 

@@ -1,0 +1,117 @@
+"""Gated DeltaNet compiled: the reference's logits for any shape, and the same bits for any threads and processor."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from specchat.engine.cpu.decoder import CpuDecoder
+from specchat.engine.model import gpu_need
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.plan import Model, need
+from specchat.engine.model.vectors import fits, unsupported
+from specchat.engine.pair import Quant
+from specchat.engine.reference.decoder import ReferenceDecoder
+from tests.cpu.test_decoder import AVX2, DIGEST, one_by_one, whole
+from tests.engine.test_decoder import tokens
+from tests.engine.tiny import FAMILIES, checkpoint
+
+SHAPES = {
+    "several vectors and a rest": {"linear_value_head_dim": 80, "linear_key_head_dim": 32},
+    "a key head for each value head": {"linear_num_key_heads": 4, "linear_value_head_dim": 16},
+    "one key head": {"linear_num_key_heads": 1, "linear_value_head_dim": 64},
+    "many heads": {"linear_num_key_heads": 5, "linear_num_value_heads": 20},
+    "two taps": {"linear_conv_kernel_dim": 2},
+    "all of a head turned": {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0}},
+}
+
+
+def opened(folder: Path, **changes: object) -> Checkpoint:
+    return Checkpoint.open(checkpoint(folder / "m", seed=5, **FAMILIES["qwen3_5"] | changes))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_are_those_of_the_reference(shape: str, tmp_path: Path) -> None:
+    found, ids = opened(tmp_path, **SHAPES[shape]), tokens(150)
+    assert fits(found.config)
+    decoder = CpuDecoder(found)
+    alone, theirs = one_by_one(decoder, ids), whole(ReferenceDecoder(found), ids)
+    assert theirs.std() > 0.3
+    torch.testing.assert_close(alone, theirs, atol=2e-4, rtol=1e-4)
+    assert torch.equal(whole(decoder, ids), alone)
+
+
+def test_strong_and_weak_decays_are_those_of_the_reference(tmp_path: Path) -> None:
+    """Where softplus is its argument, and where it is next to nothing."""
+    found, ids = opened(tmp_path), tokens(60)
+    file = found.folder / "model.safetensors"
+    shifts = torch.tensor([-30.0, -4.0, 3.0, 40.0])
+    weights = load_file(file)
+    weights |= {name: shifts.clone() for name in weights if name.endswith("dt_bias")}
+    save_file(weights, file, metadata={"format": "pt"})
+    mine, theirs = (whole(kind(Checkpoint.open(found.folder)), ids) for kind in (CpuDecoder, ReferenceDecoder))
+    torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
+
+
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
+    found, ids = opened(tmp_path), tokens(150)
+    one, several = CpuDecoder(found, threads=1), CpuDecoder(found, threads=3)
+    expected = whole(one, ids)
+    for active in (2, 3):
+        several.use_threads(active)
+        assert torch.equal(whole(several, ids), expected)
+        assert torch.equal(one_by_one(several, ids[:30]), expected[:30])
+
+
+def test_the_kind_of_processor_changes_no_bit(tmp_path: Path) -> None:
+    shape = {"linear_value_head_dim": 80, "hidden_size": 128, "intermediate_size": 128}
+    folder = checkpoint(tmp_path / "m", **FAMILIES["qwen3_5"] | shape)
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST, "", str(folder)],
+            env=os.environ | changed,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for changed in ({}, AVX2)
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"linear_value_head_dim": 24}, "recurrent heads of 24 values, not a multiple of 16"),
+        ({"head_dim": 16}, "rotated parts of heads of 8 values, not a multiple of 16"),
+    ],
+)
+def test_shapes_that_fill_no_vectors_are_refused(changes: dict[str, int], words: str, tmp_path: Path) -> None:
+    assert words in unsupported(opened(tmp_path, **changes).config.recipe)
+
+
+def test_features_around_it_that_the_pass_lacks_are_told(tmp_path: Path) -> None:
+    recipe = opened(tmp_path).config.recipe
+    first, *others = recipe.layers
+    after = replace(first, post_mixer=first.pre_mixer)
+    assert "a norm after recurrent layers" in unsupported(replace(recipe, layers=(after, *others)))
+
+
+def test_the_gpu_refuses_it_by_its_feature(tmp_path: Path) -> None:
+    assert gpu_need.unsupported(opened(tmp_path).config) == "recurrent layers: not in the GPU kernels yet"
+
+
+@pytest.mark.parametrize("quant", ["nf4", "int8"])
+def test_quantised_weights_are_what_the_reference_unpacks(quant: Quant, tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    found, ids = opened(tmp_path, hidden_size=128, intermediate_size=128, linear_value_head_dim=64), tokens(90)
+    decoder = CpuDecoder(found, quant=quant)
+    expected = whole(ReferenceDecoder(found, quant=quant), ids)
+    torch.testing.assert_close(whole(decoder, ids), expected, atol=2e-4, rtol=1e-4)
+    planned, held = need(Model(found.config, "cpu", quant, threads=1), 256).weights, decoder.memory()
+    assert planned == pytest.approx(held - decoder.cache.memory(), rel=0.02)
