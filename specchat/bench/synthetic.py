@@ -118,4 +118,4 @@ def _shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
 
     yield named(dict.fromkeys((recipe.embed, recipe.head)), [recipe.norm])
     for layer in recipe.layers:
-        yield named(layer.products, layer.norms)
+        yield named(layer.products, layer.norms) | layer.vectors
