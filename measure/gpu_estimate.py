@@ -5,10 +5,11 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, tiling
+from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, activates, tiling
 
 LAYERS = 32
-LAYER = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
+GATES = (28672, 4096)
+LAYER = ((6144, 4096), (4096, 4096), GATES, (4096, 14336))
 """Outputs and inputs of q/k/v, output, gate/up, down."""
 HEAD = (128_256, 4096)
 KV_BYTES = LAYERS * 2 * 8 * 128 * 2 * 500
@@ -18,7 +19,7 @@ NF4_BYTES = 0.5 + 1 / 64 + 4 / 64 / 256
 SUM_BYTES = 2 * 4
 """A partial sum, written and read."""
 SMALL, SMALL_US = 197, 4.1
-"""Launches of a step bound by latency instead of memory, and microseconds of each."""
+"""Launches of a step bound by latency instead of memory, a layer's activation among them, and microseconds of each."""
 HOST_MS = 0.15
 """Milliseconds between drafting steps: the report's copy to the host, and Python. Plain steps are scheduled ahead."""
 OF_BANDWIDTH = 0.95
@@ -52,13 +53,20 @@ BUSY = 0.6
 
 def product_ms(card: Card, outputs: int, inputs: int, bits: int, rows: int, busy: float) -> float:
     """The longer of moving the bytes and of computing on the busiest multiprocessor."""
-    cut = tiling(outputs, inputs, bits, card.processors)
-    moved = outputs * inputs * (NF4_BYTES if bits == 4 else 2) + rows * outputs * cut.splits * SUM_BYTES
-    programs = -(-outputs // cut.outputs) * cut.splits
+    cut, whole = tiling(outputs, inputs, bits, card.processors), _activates(card, outputs, inputs)
+    splits = 1 if whole else cut.splits
+    sums = outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
+    moved = outputs * inputs * (NF4_BYTES if bits == 4 else 2) + rows * sums
+    programs = -(-outputs // cut.outputs) * splits
     waves, rest = divmod(-(-programs // card.processors), RESIDENT[bits])
     together = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
-    passes = together * (-(-inputs // cut.inputs // cut.splits) + OVERHEAD[bits])
+    passes = together * (-(-inputs // cut.inputs // splits) + OVERHEAD[bits])
     return max(moved / card.bandwidth / OF_BANDWIDTH, passes * PASS_CYCLES[bits] / busy / card.clock) / 1e6
+
+
+def _activates(card: Card, outputs: int, inputs: int) -> bool:
+    """Return true for gates whose product applies the activation."""
+    return (outputs, inputs) == GATES and activates(outputs, inputs, 4, card.processors)
 
 
 def step_ms(card: Card, rows: int, busy: float) -> float:
@@ -66,7 +74,8 @@ def step_ms(card: Card, rows: int, busy: float) -> float:
     layer = sum(product_ms(card, *shape, 4, rows, busy) for shape in LAYER)
     read = KV_BYTES / card.bandwidth / OF_BANDWIDTH / 1e6
     host = HOST_MS if rows > 1 else 0.0
-    return LAYERS * layer + product_ms(card, *HEAD, 16, rows, busy) + read + SMALL * SMALL_US / 1e3 + host
+    small = SMALL - LAYERS * _activates(card, *GATES)
+    return LAYERS * layer + product_ms(card, *HEAD, 16, rows, busy) + read + small * SMALL_US / 1e3 + host
 
 
 def floor_ms(card: Card) -> float:

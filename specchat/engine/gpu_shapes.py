@@ -50,6 +50,9 @@ OVERHEAD = {4: 1, 8: 2, 16: 2, 32: 2}
 WORTH = 0.95
 """More splits must bring the slowest multiprocessor's time below this part: their sums are read once more."""
 
+ACTIVATED = 1.2
+"""Most that a product with an activation takes of the best cut's time on multiprocessors, which memory may hide."""
+
 
 @dataclass(frozen=True)
 class Tiling:
@@ -79,19 +82,37 @@ def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -
     ceil(programs / processors), is done first, and fewer where that gains next to nothing. RESIDENT programs run at a
     time, what is left comes after them; fewer than TOGETHER take as long as TOGETHER.
     """
-    bn = 64 if outputs >= 64 else 32
-    widest = {4: 128 if inputs % 256 else 256, 8: 128, 16: 64, 32: 32}[bits]
-    bk = min(widest, max(32, 1 << (inputs - 1).bit_length()))
-    tiles, blocks = -(-outputs // bn), -(-inputs // bk)
-
-    def slowest(splits: int) -> int:
-        waves, rest = divmod(-(-tiles * splits // processors), RESIDENT[bits])
-        programs = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
-        return programs * (-(-blocks // splits) + OVERHEAD[bits])
-
+    bn, bk, blocks = _block(outputs, inputs, bits)
     splits = 1
     for more in (2, 4, MOST_SPLITS):
         none_empty = (more - 1) * -(-blocks // more) < blocks
-        if none_empty and slowest(more) < WORTH * slowest(splits):
+        if none_empty and _slowest(outputs, inputs, bits, processors, more) < WORTH * _slowest(
+            outputs, inputs, bits, processors, splits
+        ):
             splits = more
     return Tiling(bn, bk, splits, warps=4)
+
+
+def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -> bool:
+    """Return true if the product of gates and values applies the activation, which takes whole sums: one split.
+
+    This saves a launch and the sums' way through memory, at ACTIVATED times the best cut's time at most.
+    """
+    best = tiling(outputs, inputs, bits, processors).splits
+    whole, cut = (_slowest(outputs, inputs, bits, processors, splits) for splits in (1, best))
+    return outputs >= 64 and whole <= ACTIVATED * cut
+
+
+def _block(outputs: int, inputs: int, bits: int) -> tuple[int, int, int]:
+    """Outputs and inputs of a block, and blocks along the inputs."""
+    widest = {4: 128 if inputs % 256 else 256, 8: 128, 16: 64, 32: 32}[bits]
+    bk = min(widest, max(32, 1 << (inputs - 1).bit_length()))
+    return 64 if outputs >= 64 else 32, bk, -(-inputs // bk)
+
+
+def _slowest(outputs: int, inputs: int, bits: int, processors: int, splits: int) -> int:
+    """Blocks that the busiest multiprocessor takes the time of."""
+    bn, _, blocks = _block(outputs, inputs, bits)
+    waves, rest = divmod(-(-(-(-outputs // bn) * splits) // processors), RESIDENT[bits])
+    programs = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
+    return programs * (-(-blocks // splits) + OVERHEAD[bits])

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.formats import EightBit
@@ -42,6 +43,16 @@ def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
     mine, theirs = run(decoder(folder), tokens, 0), reference(folder, tokens)
     assert theirs.std() > 0.3
     torch.testing.assert_close(mine, theirs, atol=SLACK, rtol=SLACK)
+
+
+def test_an_activation_may_be_apart_from_its_product(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = ids(7)
+    within = decoder(folders.target)
+    monkeypatch.setattr(gpu_shapes, "ACTIVATED", 0)
+    apart = decoder(folders.target)
+    sums = [model.buffers.layers[0].gate_up.numel() for model in (within, apart)]
+    assert sums[0] == 0 < sums[1]
+    torch.testing.assert_close(run(within, tokens, 0), run(apart, tokens, 0), atol=SLACK, rtol=SLACK)
 
 
 @pytest.mark.cpu

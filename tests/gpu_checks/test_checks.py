@@ -42,14 +42,15 @@ def test_all_is_right_in_the_precision_of_a_gpu(monkeypatch: pytest.MonkeyPatch)
 def test_a_product_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     multiply = kernels.multiply
 
-    def off(x: Tensor, weight: Any, bias: Any, out: Tensor, count: int) -> None:
-        multiply(x, weight, bias, out, count)
-        out[0, -1, -1] += 0.01
+    def off(x: Tensor, weight: Any, bias: Any, out: Tensor, count: int, **options: Any) -> None:
+        multiply(x, weight, bias, out, count, **options)
+        out.view(-1)[-1] += 1 if options else 0.01
 
     monkeypatch.setattr(kernels, "multiply", off)
-    assert [words.partition(":")[0] for words in run(kernels.product, "nf4").wrong] == ["product nf4"] * 4
+    found = [words.partition(":")[0] for words in run(kernels.product, "nf4").wrong]
+    assert found == ["product nf4", "product nf4 with silu"] * 4
 
-    def lost(*arguments: Any) -> None:
+    def lost(*arguments: Any, **_: Any) -> None:
         arguments[3].fill_(torch.nan)
 
     monkeypatch.setattr(kernels, "multiply", lost)
@@ -60,14 +61,16 @@ def test_a_row_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) 
     """By its last bit, and where there are three tiles or four alone."""
     multiply = rows.multiply
 
-    def aware(x: Tensor, weight: Any, bias: Any, out: Tensor, count: int) -> None:
-        multiply(x, weight, bias, out, count)
+    def aware(x: Tensor, weight: Any, bias: Any, out: Tensor, count: int, **options: Any) -> None:
+        multiply(x, weight, bias, out, count, **options)
         if count > 32:
-            out[:, 0, 3] = torch.nextafter(out[:, 0, 3], torch.tensor(torch.inf))
+            out[..., 0, 3] = torch.nextafter(out[..., 0, 3], torch.full((), torch.inf, dtype=out.dtype))
 
     monkeypatch.setattr(rows, "multiply", aware)
     assert run(rows.products, None).wrong == [
-        f"product dense: rows [0] of {count} differ from those rows alone" for count in (33, 64)
+        f"product dense{kind}: rows [0] of {count} differ from those rows alone"
+        for kind in ("", " with silu")
+        for count in (33, 64)
     ]
 
 

@@ -46,6 +46,12 @@ def product(name: str, outputs: int, inputs: int) -> None:
         products.test_is_the_product_of_what_bitsandbytes_unpacks(name, dtype, outputs, inputs)
 
 
+def activated(name: str, inner: int, inputs: int) -> None:
+    products = pytest.importorskip("tests.kernels.test_products")
+    for dtype in (FLOAT, HALF):
+        products.check_activation(name, "silu", inner, inputs, dtype)
+
+
 def embedded() -> None:
     test_rowwise.TestEmbed().test_rows_of_the_table(HALF)
     test_rowwise.TestEmbed().test_rows_are_multiplied_by_a_scale(HALF)
@@ -80,6 +86,7 @@ CASES: dict[str, Callable[[], None]] = {
     "heads of 256": lambda: test_attention.test_a_chain_is_torchs(2, 256, 250, 5, HALF),
     "nf4": lambda: product("nf4 64", 130, 192),
     "nf4 nested": lambda: product("nf4 nested 32", 130, 192),
+    "nf4 with silu": lambda: activated("nf4 64", 100, 192),
     "int8": lambda: product("int8", 96, 200),
     "dense": lambda: product("dense", 130, 200),
     "scores": lambda: test_verify.test_scores_are_the_samplers(EVERYTHING, 300),

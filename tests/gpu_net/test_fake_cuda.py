@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
@@ -38,6 +39,7 @@ from tests.engine.published_blocks import dflash
 from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import FakeTorch, fake_torch
+from tests.gpu_net.runtime import Graph
 from tests.gpu_net.shapes import LAYERS, pair, prepared
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
@@ -183,6 +185,11 @@ def test_a_pair_at_real_shapes_is_captured_without_fault() -> None:
         assert len(fake.runtime.captures) == len(executor.graphs) > 20
         assert {capture.gpu for capture in fake.runtime.captures} == {1}
         assert all(capture.launches for capture in fake.runtime.captures)
+        # The pass of a chain: nine launches a layer, six beside them, and torch sets the number of drafted tokens to 0.
+        verify = cast(Graph, executor.graphs._graphs["verify", 8, "chain"])
+        assert len(verify.launches) == 9 * LAYERS + 6
+        assert set(verify.operations) - {"prim", "select", "slice", "unbind"} == {"zero_"}, "others but views"
+        assert verify.operations["zero_"] == 1
 
 
 @pytest.fixture(scope="module")

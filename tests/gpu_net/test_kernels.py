@@ -57,6 +57,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("nf4", Mutation(unpack.four_bit, "other", "tl.load(scales"), {REFERENCE}),
     ("dense", Mutation(unpack.plain, "other", "tl.load(weight"), {REFERENCE}),
     ("dense", Mutation(products._store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("nf4 with silu", Mutation(products._store_activated, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("norm", Mutation(norm._add_rms_norm, "other", "tl.load(residual"), {REFERENCE}),
     ("rope", Mutation(rope._rope_and_write, "mask", "tl.store(place"), {SANITISER, REFERENCE}),
     ("rope", Mutation(rope._rope_and_write, "mask", "tl.load(value_norm"), {SANITISER}),

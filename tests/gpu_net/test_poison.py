@@ -59,8 +59,18 @@ def one_too_many(attend: Callable[..., None]) -> Callable[..., None]:
     return further
 
 
+def not_activated(multiply: Callable[..., None]) -> Callable[..., None]:
+    """Products, but those of gates."""
+
+    def some(*arguments: Any) -> None:
+        if arguments[-1] is None or len(arguments) < 7:
+            multiply(*arguments)
+
+    return some
+
+
 STALE: dict[str, tuple[Any, str, Any]] = {
-    "activations": (passes, "gate_mul", left_out),
+    "activations": (passes, "multiply", not_activated(passes.multiply)),
     "partial sums": (passes, "rope_and_write", left_out),
     "later positions of the cache": (passes, "attend", one_too_many(passes.attend)),
     "scores of a draft": (steps, "process", left_out),

@@ -8,7 +8,16 @@ from specchat.engine.kernels.products import _multiply
 from tests.kernels.compiled import Case
 
 
-def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bool = False, block: int = 64) -> Case:
+def case(
+    name: str,
+    outputs: int,
+    inputs: int,
+    bits: int,
+    tiles: int,
+    nested: bool = False,
+    block: int = 64,
+    activation: str | None = None,
+) -> Case:
     cut = tiling(outputs, inputs, bits)
     values = {4: "*u8", 8: "*i8", 16: "*bf16"}[bits]
     signature = {
@@ -21,18 +30,18 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         "code": "*fp32" if bits == 4 else "constexpr",
         "bias": "constexpr",
         "skip": "*i32",
-        "out": "*fp32",
+        "out": "*bf16" if activation else "*fp32",
         "rows": "i32",
         "outputs": "i32",
         "inputs": "i32",
         "stride_split": "i32",
         **dict.fromkeys(
-            ("BITS", "BLOCK", "ROWS", "TILES", "BN", "BK", "SPLIT", "WHOLE", "TYPE"), "constexpr"
+            ("BITS", "BLOCK", "ROWS", "TILES", "BN", "BK", "SPLIT", "WHOLE", "TYPE", "ACTIVATION"), "constexpr"
         ),
     }  # fmt: skip
 
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
-    span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
+    span = triton.cdiv(triton.cdiv(inputs, cut.inputs), 1 if activation else cut.splits) * cut.inputs
     constants = {
         "BITS": bits,
         "BLOCK": block if bits == 4 else 0,
@@ -43,6 +52,7 @@ def case(name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bo
         "SPLIT": span,
         "WHOLE": whole,
         "TYPE": tl.bfloat16,
+        "ACTIVATION": activation,
         **{n: None for n, kind in signature.items() if kind == "constexpr" and n.islower()},
     }
     aligned = [n for n, kind in signature.items() if kind.startswith("*")]
@@ -65,6 +75,11 @@ CASES = [
     case("nf4, 8 rows", 4096, 12288, 4, 1),
     case("nf4, block 32, 8 rows", 4096, 4096, 4, 1, block=32),
     case("nf4 nested of 896 inputs, 8 rows", 4864, 896, 4, 1, nested=True),
+    *(
+        case(f"nf4 nested with silu, {8 * tiles} rows", 28672, 4096, 4, tiles, nested=True, activation="silu")
+        for tiles in (1, 2, 8)
+    ),
+    case("int8 with silu, 8 rows", 16384, 2048, 8, 1, activation="silu"),
     *(case(f"int8, {8 * tiles} rows", 4096, 4096, 8, tiles) for tiles in (1, 2, 4, 8)),
     case("bf16 head, 8 rows", 151936, 4096, 16, 1),
     *(case(f"bf16, {8 * tiles} rows", 4096, 4096, 16, tiles) for tiles in (2, 4, 8)),

@@ -96,7 +96,7 @@ CASES = [
         "commit",
         commit._commit,
         dict.fromkeys(
-            ("chosen", "fed", "parents", "depth", "drafted", "length", "counts", "eos", "result", "kept"), "*i32"
+            ("chosen", "fed", "parents", "depth", "drafted", "length", "counts", "eos", "report", "tail"), "*i32"
         )
         | {"path": "*i64"},
         (),

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.gpu_shapes import MOST_SPLITS, RESIDENT, stages, tiling
+from specchat.engine.gpu_shapes import MOST_SPLITS, RESIDENT, activates, stages, tiling
 from specchat.engine.kernels import products
+from specchat.engine.kernels.activation import Activation, reference_gate_mul
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model.quantise import quantise
 from tests.kernels import compiled
@@ -197,6 +198,58 @@ def test_qwen3_8b_on_the_device(name: str, outputs: int, inputs: int) -> None:
             assert torch.equal(product(x, weight, rows)[:, :rows], alone[:, :rows])
 
 
+def activated(
+    x: Tensor, weight: Weight, rows: int, activation: Activation, bias: Tensor | None = None, skip: Tensor | None = None
+) -> Tensor:
+    """[64, outputs / 2]; rows that are not asked for stay 7."""
+    out = torch.full((64, weight.shape[0] // 2), 7.0, device=DEVICE, dtype=x.dtype)
+    multiply(x, weight, bias, out, rows, skip, activation)
+    return out
+
+
+def check_activation(name: str, activation: Activation, inner: int, inputs: int, dtype: torch.dtype) -> None:
+    weight, truth = FORMATS[name](2 * inner, inputs, dtype)
+    x, bias = drawn(64, inputs, seed=1, dtype=dtype), drawn(2 * inner, seed=2)
+    made = activated(x, weight, 5, activation, bias)
+    expected = reference_gate_mul((x[:5].double() @ truth.T + bias.double())[None], activation)
+    torch.testing.assert_close(made[:5].double(), expected, rtol=1e-4 if dtype == torch.float32 else 1e-2, atol=1e-3)
+    assert (made[5:] == 7).all(), "a row beyond the count was written"
+
+
+@pytest.mark.parametrize("name", ["nf4 nested 64", "fp4 32", "int8", "dense"])
+@pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("inner", "inputs"), [(64, 256), (100, 192)])
+def test_the_product_of_gates_applies_their_activation(
+    name: str, activation: Activation, dtype: torch.dtype, inner: int, inputs: int
+) -> None:
+    check_activation(name, activation, inner, inputs, dtype)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", ["nf4 nested 64", "int8", "dense"])
+def test_activated_rows_are_alone(name: str) -> None:
+    weight, _ = FORMATS[name](160, 256, DTYPES[-1])
+    x = drawn(64, 256, seed=3, dtype=DTYPES[-1])
+    alone = torch.cat([activated(x[r:], weight, 1, "silu")[:1] for r in range(64)])
+    for rows in COUNTS:
+        assert torch.equal(activated(x, weight, rows, "silu")[:rows], alone[:rows]), rows
+
+
+def test_a_skipped_product_activates_nothing() -> None:
+    weight, _ = dense(64, 64, torch.float32)
+    assert (
+        activated(drawn(64, 64), weight, 4, "silu", skip=torch.ones(1, dtype=torch.int32, device=DEVICE)) == 7
+    ).all()
+
+
+def test_an_activation_takes_whole_sums_where_they_cost_little() -> None:
+    """Qwen3-0.6B's gates would keep 96 of 128 multiprocessors busy, and each for long."""
+    assert activates(28672, 4096, 4, 128)
+    assert activates(16384, 2048, 8, 128)
+    assert not activates(6144, 1024, 8, 128)
+
+
 CASES = "tests.kernels.cases_products"
 
 
@@ -211,6 +264,10 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "nf4, 8 rows": (96, 26_624, 4.3, 368, 2, 684),
         "nf4, block 32, 8 rows": (112, 28_672, 4.8, 544, 2, 782),
         "nf4 nested of 896 inputs, 8 rows": (96, 14_848, 5.8, 176, 4, 432),
+        "nf4 nested with silu, 8 rows": (96, 29_184, 4.5, 396, 4, 726),
+        "nf4 nested with silu, 16 rows": (112, 37_376, 5.0, 556, 4, 744),
+        "nf4 nested with silu, 64 rows": (184, 43_264, 7.8, 1516, 4, 818),
+        "int8 with silu, 8 rows": (56, 20_480, 3.8, 208, 2, 226),
         "int8, 8 rows": (56, 20_480, 3.8, 208, 2, 226),
         "int8, 16 rows": (80, 24_576, 4.4, 288, 2, 232),
         "int8, 32 rows": (96, 16_384, 5.1, 448, 2, 246),
@@ -245,13 +302,17 @@ BITS = {"nf4": 4, "int8": 8, "bf16": 16}
 
 
 @compiled.ARCHITECTURES
-@pytest.mark.parametrize("weights", ["nf4 nested", "int8", "bf16"])
-def test_more_tiles_of_rows_are_multiplied_as_one_is(weights: str, architectures: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("weights", "programs"), [("nf4 nested", 4), ("nf4 nested with silu", 3), ("int8", 4), ("bf16", 3)]
+)
+def test_more_tiles_of_rows_are_multiplied_as_one_is(
+    weights: str, programs: int, architectures: tuple[int, ...]
+) -> None:
     """The programs for 8 to 64 rows: the same operands in the same places of `mma`, added in the same order."""
     for architecture in architectures:
         alike = [r for r in compiled.reports(CASES, architectures) if r.architecture == architecture]
         alike = [r for r in alike if r.name.startswith(f"{weights}, ")]
-        assert len(alike) == (3 if weights == "bf16" else 4)
+        assert len(alike) == programs
         assert len(alike[0].chains) == 1, "tiles of one program differ"
         assert len({_as_multiplied(report) for report in alike}) == 1, alike
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.kernels.products import splits
+from specchat.engine.kernels.products import activates, splits
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.recipe import Layer, Matrix, Recipe
 
@@ -19,7 +19,8 @@ class Between(NamedTuple, Generic[T]):
     """Values between the kernels of a layer, as shapes or tensors T.
 
     Products write partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim], `mixed`
-    [PASS_ROWS, heads * head_dim] and `act` [PASS_ROWS, width] are in the compute dtype.
+    [PASS_ROWS, heads * head_dim] and `act` [PASS_ROWS, width] are in the compute dtype. `gate_up` is empty if the
+    product applies the activation itself.
     """
 
     qkv: T
@@ -47,7 +48,7 @@ class Buffers:
                 query=(PASS_ROWS, mixer.heads, mixer.head_dim),
                 mixed=(PASS_ROWS, mixer.heads * mixer.head_dim),
                 out=partials(mixer.out),
-                gate_up=partials(feed.gate_up),
+                gate_up=(0,) if activates(weights.products[feed.gate_up].weight) else partials(feed.gate_up),
                 act=(PASS_ROWS, feed.width),
                 down=partials(feed.down),
             )

@@ -16,7 +16,7 @@ from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
-from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.keep import keep
@@ -161,10 +161,13 @@ class DeviceDecoder:
             attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale, window)
             self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
-            self._multiply(b.x, layer.gated.gate_up, own.gate_up, rows, no_feed)
             activation = layer.gated.activation
             assert activation != "clamped_swiglu"  # refused by `gpu_need`
-            gate_mul(own.gate_up, own.act, rows, no_feed, activation)
+            if own.gate_up.numel():
+                self._multiply(b.x, layer.gated.gate_up, own.gate_up, rows, no_feed)
+                gate_mul(own.gate_up, own.act, rows, no_feed, activation)
+            else:
+                self._multiply(b.x, layer.gated.gate_up, own.act, rows, no_feed, activation)
             self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
             at_end = (self.weights.vectors[layer.scalar], no_mixer) if layer.scalar else (None, None)
             added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed, *at_end)
@@ -183,8 +186,16 @@ class DeviceDecoder:
         """Weight and eps of a norm."""
         return (None, 0.0) if norm is None else (self._norms[norm], norm.eps)
 
-    def _multiply(self, x: Tensor, matrix: Matrix, out: Tensor, rows: int, skip: Tensor | None) -> None:
-        multiply(x, *self.weights.products[matrix], out, rows, skip)
+    def _multiply(
+        self,
+        x: Tensor,
+        matrix: Matrix,
+        out: Tensor,
+        rows: int,
+        skip: Tensor | None,
+        activation: Activation | None = None,
+    ) -> None:
+        multiply(x, *self.weights.products[matrix], out, rows, skip, activation)
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""

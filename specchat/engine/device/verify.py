@@ -57,14 +57,10 @@ class Verifier:
         self._vocab = vocab
         self._scored = Scored.create(VERIFY_ROWS, target.config.vocab, device)
         self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
-        self._fed = torch.zeros_like(state.fed)
         self.tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
         """The last two tokens of the text, on the device."""
-        self._likeliest = torch.zeros_like(state.fed)
-        told = (state.result, state.drafted, state.fed, state.parents, self._likeliest)
-        self._report = torch.zeros(sum(t.numel() for t in told), device=device, dtype=torch.int32)
         pinned = device.type == "cuda"
-        self._on_host = [torch.zeros(self._report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
+        self._on_host = [torch.zeros(state.report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
         """One report of a finished step, one of the step that follows it meanwhile."""
 
     def place(self, text: Sequence[int]) -> None:
@@ -75,31 +71,25 @@ class Verifier:
         """Run over the first `rows` nodes, including all draft tokens; reads nothing back."""
         state, target = self._state, self._target
         state.node.zero_()
-        self._fed.copy_(state.fed)
         tree = Branches(state.length, state.depth, state.path) if kind == "tree" else None
         target.forward(state.fed, state.length, rows, tree=tree)
         logits = target.logits(0, rows)
         if kind == "tree":
-            self._likeliest[:rows].copy_(logits[:rows, : self._vocab].argmax(-1))
+            state.likeliest[:rows].copy_(logits[:rows, : self._vocab].argmax(-1))
         process(logits, state, 0, self._scored, rows, self._vocab)
         if kind == "sampled block":
             judge_block(self._scored, state, rows, self._chosen, self._drawn)
         else:
             judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
-        commit(self._chosen, state)
+        commit(self._chosen, state, self.tail)
         if kind == "tree":
             target.keep(state, None)
             if target.states is not None:
                 target.states.keep(state, rows)
-        # The last two of the pending token and the added tokens.
-        text = torch.cat((self._fed[:1], state.result[3:]))
-        emitted = state.result[2:3]
-        torch.index_select(text, 0, torch.cat((emitted - 1, emitted)), out=self.tail[:2])
-        torch.cat((state.result, state.drafted, self._fed, state.parents, self._likeliest), out=self._report)
 
     def tell(self, turn: int) -> None:
         """Queue the copy of the last pass's report to the host, as number `turn` of two."""
-        self._on_host[turn].copy_(self._report, non_blocking=True)
+        self._on_host[turn].copy_(self._state.report, non_blocking=True)
 
     def report(self, turn: int) -> Report:
         """Return report `turn`, already copied to the host."""

@@ -126,7 +126,7 @@ def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
 
 
 def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 256) -> None:
-    """x @ weight^T in one format against float64."""
+    """x @ weight^T in one format, and as the product of gates, against float64."""
     what, dtype = f"product {quant or 'dense'}", place.dtype()
     weight = weight_of(quant, outputs, inputs)
     # A 4-bit weight is rounded before the product, an 8-bit one gets its scale after it.
@@ -137,6 +137,10 @@ def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 
         multiply(x, weight, None, out, rows)
         exact, magnitudes = x[:rows].double() @ truth.T, x[:rows].double().abs() @ truth.abs().T
         notes.within(what, place.largest((out.double().sum(0) - exact) / magnitudes), PRODUCT, rows=rows)
+        act = torch.empty(rows, outputs // 2, device=x.device, dtype=dtype)
+        multiply(x, weight, None, act, rows, activation="silu")
+        of_gates = reference_gate_mul(exact[None])
+        notes.within(f"{what} with silu", _relative(act, of_gates), ROUNDING[dtype], rows=rows)
 
 
 def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64, window: int = 0) -> None:
@@ -190,7 +194,7 @@ def verdicts(notes: Notes) -> None:
         process(logits.to(device), state, 0, scored, rows, VOCAB)
         choose(scored, state, 0, rows, chosen)
         judge(scored, state, rows, chosen, None)
-        commit(chosen, state)
+        commit(chosen, state, torch.zeros_like(chosen[:2]))
         truth = host_judge(logits, Draft(drafts), len(PROMPT), sampler, History(PROMPT), "coupled")
         accepted, _, emitted, *tokens = state.result[: 3 + rows].tolist()
         made = [accepted, emitted, *tokens[:emitted]]

@@ -47,7 +47,13 @@ def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPA
         multiply(x[first : first + rows].contiguous(), weight, None, out, rows)
         return out.transpose(0, 1)
 
+    def run_gated(first: int, rows: int) -> Tensor:
+        out = torch.empty(rows, outputs // 2, device=x.device, dtype=x.dtype)
+        multiply(x[first : first + rows].contiguous(), weight, None, out, rows, activation="silu")
+        return out
+
     compare(notes, f"product {quant or 'dense'}", run, company)
+    compare(notes, f"product {quant or 'dense'} with silu", run_gated, company)
 
 
 def chains(notes: Notes, company: tuple[int, ...] = COMPANY, window: int = 0) -> None:

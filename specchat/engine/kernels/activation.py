@@ -37,13 +37,20 @@ def _gate_mul(
     for split in tl.static_range(1, SPLITS):
         gate += tl.load(first + split * stride_split, mask=inside, other=0.0)
         up += tl.load(first + split * stride_split + inner, mask=inside, other=0.0)
+    y = gated(gate, up, ACTIVATION)
+    tl.store(out + row * inner + column, y.to(out.dtype.element_ty), mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def gated(gate: tl.tensor, up: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
+    """Return activation(gate) * up, float32."""
     if ACTIVATION == "gelu_tanh":
         # (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)).
         u = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
         y = gate / (1 + tl.exp(-2 * u)) * up
     else:
         y = gate * tl.sigmoid(gate) * up
-    tl.store(out + row * inner + column, y.to(out.dtype.element_ty), mask=inside)
+    return y
 
 
 def gate_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None, activation: Activation = "silu") -> None:

@@ -22,8 +22,8 @@ def _commit(
     length: tl.tensor,
     counts: tl.tensor,
     eos: tl.tensor,
-    result: tl.tensor,
-    kept: tl.tensor,
+    report: tl.tensor,
+    tail: tl.tensor,
     ROWS: tl.constexpr,
     SLOTS: tl.constexpr,
     END_TOKENS: tl.constexpr,
@@ -31,6 +31,8 @@ def _commit(
     i = tl.arange(0, SLOTS)
     n = tl.load(drafted)
     there = i <= n
+    nodes = i < ROWS + 1
+    fed_to, parent = tl.load(fed + i, mask=nodes, other=0), tl.load(parents + i, mask=nodes, other=-1)
     child = there & (i > 0)
     above = tl.load(parents + i, mask=child, other=-1)
     liked = child & (tl.load(fed + i, mask=child, other=-1) == tl.load(chosen + above, mask=child, other=-1))
@@ -58,21 +60,29 @@ def _commit(
     tl.store(counts + ours, count + times, mask=mine & first)
     tl.store(length, start + emitted)
     tl.store(fed, last)
-    tl.store(result, accepted)
-    tl.store(result + 1, tested)
-    tl.store(result + 2, emitted)
-    tl.store(result + 3 + i, tl.where(mine, ours, -1), mask=i < ROWS + 1)
-    tl.store(kept + i, tl.where(i <= accepted, node, -1), mask=i < ROWS + 1)
+    # The text ends with the pending token and those that are added.
+    pending = tl.sum(tl.where(i == 0, fed_to, 0), 0)
+    tl.store(tail, tl.where(emitted > 1, tl.sum(tl.where(i == emitted - 2, ours, 0), 0), pending))
+    tl.store(tail + 1, last)
+    tl.store(report, accepted)
+    tl.store(report + 1, tested)
+    tl.store(report + 2, emitted)
+    tl.store(report + 3 + i, tl.where(mine, ours, -1), mask=nodes)
+    tl.store(report + 3 + (ROWS + 1) + i, tl.where(i <= accepted, node, -1), mask=nodes)
+    tl.store(report + 3 + 2 * (ROWS + 1), n)
+    tl.store(report + 4 + 2 * (ROWS + 1) + i, fed_to, mask=nodes)
+    tl.store(report + 4 + 3 * (ROWS + 1) + i, parent, mask=nodes)
 
 
-def commit(chosen: Tensor, state: VerifyState) -> None:
-    """Commit the chosen tokens to the state: result, counts, length and fed[0].
+def commit(chosen: Tensor, state: VerifyState, tail: Tensor) -> None:
+    """Commit the chosen tokens to the state: report (but `likeliest`), counts, length and fed[0].
 
     From node 0 on, a draft token is accepted if its parent's row chose the same. The row of the last accepted one has
     the step's own token. Nothing is added after an end-of-text token.
 
     Args:
         chosen: int32 [rows + 1], token r chosen by the row of node r.
+        tail: int32 [>= 2], receives the last two tokens of the text.
     """
     rows = state.fed.shape[0] - 1
     _commit[(1,)](
@@ -85,8 +95,8 @@ def commit(chosen: Tensor, state: VerifyState) -> None:
         state.length,
         state.counts,
         state.eos,
-        state.result,
-        state.kept,
+        state.report,
+        tail,
         ROWS=rows,
         SLOTS=triton.next_power_of_2(rows + 1),
         END_TOKENS=END_TOKENS,

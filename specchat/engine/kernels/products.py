@@ -7,6 +7,7 @@ instructions in the same order as eight. More rows are more tiles against the sa
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -14,10 +15,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, PROCESSORS, TILE_ROWS, Tiling, stages, tiling
 from specchat.engine.kernels import unpack
+from specchat.engine.kernels.activation import Activation, gated
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -47,11 +50,18 @@ def _multiply(
     SPLIT: tl.constexpr,
     WHOLE: tl.constexpr,
     TYPE: tl.constexpr,
+    ACTIVATION: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
             return
-    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    i = tl.arange(0, BN)
+    n = tl.program_id(0) * BN + i
+    if ACTIVATION is not None:
+        # Eight gates, then the eight values that they are for: one thread of `mma` has the sums of both.
+        n = tl.program_id(0) * (BN // 2) + i // 16 * 8 + i % 8
+        # Beyond the last gate there is none, and no value.
+        n = tl.where(n < outputs // 2, n + i // 8 % 2 * (outputs // 2), outputs)
     split = tl.program_id(1)
     row = tl.arange(0, ROWS)
     first = split * SPLIT
@@ -85,7 +95,10 @@ def _multiply(
         if split == 0:
             offset = tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)
     for tile in tl.static_range(TILES):
-        _store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs)
+        if ACTIVATION is None:
+            _store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs)
+        else:
+            _store_activated(out, sums[tile], factor, offset, row + tile * ROWS, rows, outputs, BN, ROWS, ACTIVATION)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -148,15 +161,50 @@ def _store(
     tl.store(out + row[None, :] * outputs + n[:, None], acc * factor[:, None] + offset[:, None], mask=there)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_activated(
+    out: tl.tensor,
+    acc: tl.tensor,
+    factor: tl.tensor,
+    offset: tl.tensor,
+    row: tl.tensor,
+    rows: tl.tensor,
+    outputs: tl.tensor,
+    BN: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+) -> None:
+    pairs = tl.reshape(acc * factor[:, None] + offset[:, None], (BN // 16, 2, 8, ROWS))
+    gate, up = tl.split(tl.permute(pairs, (0, 2, 3, 1)))
+    y = tl.reshape(gated(gate, up, ACTIVATION), (BN // 2, ROWS))
+    n = tl.program_id(0) * (BN // 2) + tl.arange(0, BN // 2)
+    there = (row < rows)[None, :] & (n < outputs // 2)[:, None]
+    tl.store(out + row[None, :] * (outputs // 2) + n[:, None], y.to(out.dtype.element_ty), mask=there)
+
+
 def splits(weight: Weight) -> int:
     """Number of partial sums of `multiply` for `weight`, fixed by its shape, its format and its GPU."""
     return _tiling(weight).splits
 
 
+def activates(weight: Weight) -> bool:
+    """Return true if `multiply` applies the activation of gates itself, by shape, format and GPU."""
+    outputs, inputs = weight.shape
+    return gpu_shapes.activates(outputs, inputs, _bits(weight), processors(_place(weight)))
+
+
 def multiply(
-    x: Tensor, weight: Weight, bias: Tensor | None, out: Tensor, rows: int, skip: Tensor | None = None
+    x: Tensor,
+    weight: Weight,
+    bias: Tensor | None,
+    out: Tensor,
+    rows: int,
+    skip: Tensor | None = None,
+    activation: Activation | None = None,
 ) -> None:
     """Write out[s, r], the s-th partial sum of x[r] @ weight^T; their sum in index order is the product.
+
+    With `activation` out[r] is activation(gate) * up instead: gate is the first half of the product, up the second.
 
     A 4-bit weight is float32(code * scale) rounded to the dtype of x, as bitsandbytes dequantises. An 8-bit one is
     exact, and its scale multiplies each partial sum.
@@ -164,7 +212,8 @@ def multiply(
     Args:
         x: bfloat16, float16, or float32 (the interpreter's) [>= rows, inputs].
         bias: float [outputs], added to the first partial sum.
-        out: float32 [splits(weight), >= rows, outputs], written.
+        out: float32 [splits(weight), >= rows, outputs], written; with `activation`, which `activates` must allow,
+            compute dtype [>= rows, outputs / 2].
         rows: 1 to 64.
         skip: int32 [1]; non-zero skips the kernel.
 
@@ -174,9 +223,12 @@ def multiply(
     """
     outputs, inputs = weight.shape
     cut = _tiling(weight)
+    if activation is not None:
+        cut = replace(cut, splits=1)
     if not 1 <= rows <= PASS_ROWS:
         raise ValueError(f"{rows} rows; a pass takes 1 to {PASS_ROWS}")
-    if x.shape[1] != inputs or out.shape[2] != outputs or out.shape[0] != cut.splits:
+    expected = (cut.splits, outputs) if activation is None else (outputs // 2,)
+    if x.shape[1] != inputs or (*out.shape[:-2], out.shape[-1]) != expected:
         raise ValueError(f"{list(x.shape)} by {outputs}x{inputs} does not fit {cut.splits} splits in {list(out.shape)}")
     if outputs * inputs > MATRIX:
         raise ModelError(
@@ -184,6 +236,7 @@ def multiply(
         )
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     values, scales, nested, code, block, bits = _parts(weight)
+    # A program with an activation takes half a block of gates, and as many values.
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
     tiles = triton.next_power_of_2(triton.cdiv(rows, TILE_ROWS))
     _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
@@ -200,7 +253,8 @@ def multiply(
         rows,
         outputs,
         inputs,
-        out.stride(0),
+        # Of one split there is no next.
+        out.stride(0) if activation is None else 0,
         BITS=bits,
         BLOCK=block,
         ROWS=TILE_ROWS,
@@ -210,6 +264,7 @@ def multiply(
         SPLIT=span,
         WHOLE=whole,
         TYPE=TYPES[x.dtype],
+        ACTIVATION=activation,
         num_warps=cut.warps,
         num_stages=stages(tiles, chained=nested is not None and whole),
         enable_fp_fusion=False,
@@ -232,11 +287,18 @@ def _parts(weight: Weight) -> tuple[Tensor, Tensor | None, Nested | None, Tensor
             return weight, None, None, None, 0, 8 * weight.element_size()
 
 
+def _bits(weight: Weight) -> int:
+    return 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
+
+
+def _place(weight: Weight) -> torch.device:
+    of = weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
+    return of.device
+
+
 def _tiling(weight: Weight) -> Tiling:
-    bits = 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
     outputs, inputs = weight.shape
-    place = weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
-    return tiling(outputs, inputs, bits, processors(place.device))
+    return tiling(outputs, inputs, _bits(weight), processors(_place(weight)))
 
 
 _OF_HOST = ContextVar("processors", default=PROCESSORS)

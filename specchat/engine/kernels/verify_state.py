@@ -107,8 +107,8 @@ class VerifyState:
         counts: int32 [vocab], occurrences of a token in the reply.
         bias: float32 [vocab].
         eos: int32 [END_TOKENS], padded with -1.
-        result: int32 [3 + 2 * (rows + 1)], accepted, tested, emitted, the emitted tokens, and from `kept` on node 0 and
-            the nodes accepted after it; both are padded with -1.
+        report: int32 [3 + 5 * (rows + 1) + 1], what the host reads of a step: `result`, `drafted`, the `fed` that were
+            verified, `parents`, and `likeliest`.
     """
 
     vocab: int
@@ -127,7 +127,7 @@ class VerifyState:
     counts: Tensor
     bias: Tensor
     eos: Tensor
-    result: Tensor
+    report: Tensor
 
     @classmethod
     def create(cls, vocab: int, max_rows: int, device: torch.device | str) -> Self:
@@ -153,7 +153,7 @@ class VerifyState:
             counts=zeros(vocab),
             bias=zeros(vocab, torch.float32),
             eos=zeros(END_TOKENS),
-            result=zeros(3 + 2 * (max_rows + 1)),
+            report=zeros(3 + 5 * (max_rows + 1) + 1),
         )
         state.eos.fill_(-1)
         state.set_tree(())
@@ -161,9 +161,19 @@ class VerifyState:
         return state
 
     @property
+    def result(self) -> Tensor:
+        """Outcome of a step, int32 [3 + 2 * (rows + 1)]: accepted, tested, emitted, the emitted tokens, and `kept`."""
+        return self.report[: 3 + 2 * self.fed.shape[0]]
+
+    @property
     def kept(self) -> Tensor:
-        """Nodes of `result`: int32 [rows + 1]."""
+        """Node 0 and the nodes accepted after it, int32 [rows + 1], padded with -1 as the emitted tokens are."""
         return self.result[3 + self.fed.shape[0] :]
+
+    @property
+    def likeliest(self) -> Tensor:
+        """Token of the largest logit after each node of a tree, int32 [rows + 1]."""
+        return self.report[-self.fed.shape[0] :]
 
     def set_tree(self, parents: Sequence[int]) -> None:
         """Set the draft tree from the next launch on, without waiting.
@@ -183,7 +193,7 @@ class VerifyState:
 
     def tensors(self) -> list[Tensor]:
         """Tensors that a step changes."""
-        return [self.fed, self.drafted, self.length, self.node, self.counts, self.result]
+        return [self.fed, self.drafted, self.length, self.node, self.counts, self.report]
 
     def set_sampling(self, sampling: Sampling) -> None:
         """Set the sampling options from the next step on."""

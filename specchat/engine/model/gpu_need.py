@@ -79,11 +79,15 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
         outputs = sum(matrix.outputs)
         return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
 
-    def products(layer: Layer) -> tuple[Matrix, ...]:
-        return *layer.mixer.products, layer.gated.gate_up, layer.gated.down
+    def gates(matrix: Matrix) -> int:
+        outputs = sum(matrix.outputs)
+        return 0 if shapes.activates(outputs, matrix.inputs, bits[matrix], processors) else partials(matrix)
+
+    def sums(layer: Layer) -> tuple[int, ...]:
+        return *map(partials, (*layer.mixer.products, layer.gated.down)), gates(layer.gated.gate_up)
 
     # Layers share buffers as large as the largest of them needs.
-    summed = [max(map(partials, alike)) for alike in zip(*map(products, recipe.layers), strict=True)]
+    summed: list[int] = [max(alike) for alike in zip(*map(sums, recipe.layers), strict=True)]
     act = max(layer.gated.width for layer in recipe.layers)
     mixed = max((m.heads * m.head_dim for m in mixers), default=0)
     active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
