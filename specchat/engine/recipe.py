@@ -43,7 +43,7 @@ class Rope:
     """Rotary position embeddings over the halves of `width` values (Su et al. 2021), and their scaling.
 
     Attributes:
-        kind: default, linear, llama3, yarn or proportional.
+        kind: default, linear, llama3, yarn, longrope or proportional.
         options: of the scaling, by the keys of transformers' "rope_parameters".
     """
 
@@ -57,8 +57,8 @@ class Rope:
 class Matrix:
     """A product of one or more stored matrices of the same inputs, concatenated along the outputs.
 
-    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs]. A `dense` product is never quantised
-    when it is loaded.
+    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs]. A single name holds all `outputs`.
+    A `dense` product is never quantised when it is loaded.
     """
 
     names: tuple[str, ...]
@@ -70,7 +70,12 @@ class Matrix:
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """(name, outputs) of each stored matrix."""
-        return tuple(zip(self.names, self.outputs, strict=True))
+        outputs = (sum(self.outputs),) if len(self.names) == 1 else self.outputs
+        return tuple(zip(self.names, outputs, strict=True))
+
+    def fused(self, name: str) -> "Matrix":
+        """The same product, stored as one matrix."""
+        return replace(self, names=(name,))
 
     def only(self, first: int, last: int) -> "Matrix":
         """The product of the stored matrices `first`, ..., `last` - 1 alone."""

@@ -156,6 +156,18 @@ MORE: dict[str, dict[str, Any]] = {
         "sliding_window": 8,
         "max_window_layers": 3,
     },
+    "phi3": {
+        "model_type": "phi3",
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "partial_rotary_factor": 0.5,
+        "tie_word_embeddings": False,
+        "sliding_window": 8,
+        "original_max_position_embeddings": 256,
+        "bos_token_id": None,
+        "pad_token_id": None,
+    },
+    "phi3-whole": {"model_type": "phi3", "num_key_value_heads": 2, "bos_token_id": None, "pad_token_id": None},
     "glm4_moe": {
         "model_type": "glm4_moe",
         "num_key_value_heads": 2,

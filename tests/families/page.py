@@ -23,6 +23,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "recurrent layers": lambda one: isinstance(one.mixer, Delta),
     "a gate on attention": attends(lambda mixer: mixer.gated),
     "biases": lambda one: any(matrix.bias for matrix in one.products),
+    "fused matrices": lambda one: any(len(matrix.names) < len(matrix.outputs) for matrix in one.products),
     "windows": attends(lambda mixer: mixer.window),
     "layers without rope": attends(lambda mixer: mixer.rope is None),
     "a part of heads rotated": attends(lambda mixer: mixer.rope and mixer.rope.width < mixer.head_dim),
