@@ -168,6 +168,15 @@ MORE: dict[str, dict[str, Any]] = {
         "pad_token_id": None,
     },
     "phi3-whole": {"model_type": "phi3", "num_key_value_heads": 2, "bos_token_id": None, "pad_token_id": None},
+    "glm4": {
+        "model_type": "glm4",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+        "pad_token_id": None,
+    },
     "glm4_moe": {
         "model_type": "glm4_moe",
         "num_key_value_heads": 2,

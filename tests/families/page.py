@@ -27,6 +27,7 @@ OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "windows": attends(lambda mixer: mixer.window),
     "layers without rope": attends(lambda mixer: mixer.rope is None),
     "a part of heads rotated": attends(lambda mixer: mixer.rope and mixer.rope.width < mixer.head_dim),
+    "rotation in pairs": attends(lambda mixer: mixer.qkv.paired[1]),
     "norms of heads": attends(lambda mixer: mixer.query_norm and mixer.query_norm.size == mixer.head_dim),
     "norms over all heads": attends(lambda mixer: mixer.query_norm and mixer.query_norm.size > mixer.head_dim),
     "norms of values": attends(lambda mixer: mixer.value_norm),
