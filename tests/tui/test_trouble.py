@@ -164,7 +164,7 @@ def test_two_at_once_keep_each_others_chats(database: Path, start: Start) -> Non
     for number, terminal in enumerate((one, two, one, two)):
         send(terminal, f"prompt{number}")
     two.type("\x02")
-    two.wait("rompt0")
+    two.wait("rompt0", keep=True)
     two.wait("/ search")  # the list has the focus
     two.type("\x1b")
     two.wait("tok/s", keep=True)  # the gauges are back; an escape that comes with a letter is alt
