@@ -43,7 +43,7 @@ class Rope:
     """Rotary position embeddings over the halves of `width` values (Su et al. 2021), and their scaling.
 
     Attributes:
-        kind: default, linear, llama3, yarn or proportional.
+        kind: default, linear, llama3, yarn, longrope or proportional.
         options: of the scaling, by the keys of transformers' "rope_parameters".
     """
 
@@ -57,8 +57,10 @@ class Rope:
 class Matrix:
     """A product of one or more stored matrices of the same inputs, concatenated along the outputs.
 
-    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs]. A `dense` product is never quantised
-    when it is loaded.
+    `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs]. A single name holds all `outputs`.
+    A `dense` product is never quantised when it is loaded. `paired` are the rows of a head and those of them to rotate,
+    in the first two matrices, where neighbours make pairs; they are read in the order of `Rope`: the first of each
+    pair, then the second.
     """
 
     names: tuple[str, ...]
@@ -66,15 +68,29 @@ class Matrix:
     inputs: int
     bias: bool = False
     dense: bool = False
+    paired: tuple[int, int] = (0, 0)
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
         """(name, outputs) of each stored matrix."""
-        return tuple(zip(self.names, self.outputs, strict=True))
+        outputs = (sum(self.outputs),) if len(self.names) == 1 else self.outputs
+        return tuple(zip(self.names, outputs, strict=True))
+
+    def fused(self, name: str) -> "Matrix":
+        """The same product, stored as one matrix."""
+        return replace(self, names=(name,))
 
     def only(self, first: int, last: int) -> "Matrix":
         """The product of the stored matrices `first`, ..., `last` - 1 alone."""
         return replace(self, names=self.names[first:last], outputs=self.outputs[first:last])
+
+    def order(self, place: int) -> list[int]:
+        """The rows of stored matrix `place` in the order of `Rope`; empty where they have that order."""
+        (head, rotated), outputs = self.paired, self.outputs[place]
+        if not rotated or place > 1:
+            return []
+        of_head = [*range(0, rotated, 2), *range(1, rotated, 2), *range(rotated, head)]
+        return [first + row for first in range(0, outputs, head) for row in of_head]
 
     def of(self, number: int) -> "Matrix":
         """The matrix of expert `number`, for which "{}" stands in the names."""

@@ -17,6 +17,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.matrices import reordered
 from specchat.engine.model.quantise import block_scales, code_table, dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Limits, Message, Sampling, Speculation
@@ -53,6 +54,18 @@ def same_values(a: Tensor, b: Tensor) -> bool:
 @pytest.mark.parametrize("quant", FOUR)
 def test_the_code_tables_are_bitsandbytes_own(quant: Quant) -> None:
     assert same_bits(code_table(quant), functional.get_4bit_type(quant, device="cpu"))
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_rows_in_another_order_keep_their_values(nested: bool) -> None:
+    order = torch.randperm(24, generator=torch.Generator().manual_seed(1)).tolist()
+    dense = matrix(24, 128, torch.float32)
+    for weight in (four_bit(dense, "nf4", nested, 64)[0], quantise(dense, "int8"), dense):
+        expected = dequantised(weight, torch.float32) if not isinstance(weight, Tensor) else weight
+        found = reordered(weight, order)
+        assert torch.equal(
+            dequantised(found, torch.float32) if not isinstance(found, Tensor) else found, expected[order]
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

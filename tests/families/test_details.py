@@ -141,6 +141,14 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "gemma4_moe",
         of_apart(lambda own: replace(own, post_experts=own.post_shared, post_shared=own.post_experts)),
     ),
+    "halves for pairs": (
+        "glm4",
+        of_attention(lambda mixer: replace(mixer, qkv=replace(mixer.qkv, paired=(0, 0)))),
+    ),
+    "all of a head turns that has a part": (
+        "phi3",
+        of_attention(lambda mixer: replace(mixer, rope=replace(mixer.rope, width=32))),
+    ),
     "a layer without its inputs": ("gemma4_e", of_layers(lambda one: replace(one, input=None))),
     "inputs of layers without rows of tokens": (
         "gemma4_e",

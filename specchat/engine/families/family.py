@@ -22,6 +22,7 @@ ROPE_NEEDS = {
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
     "yarn": (),
+    "longrope": ("short_factor", "long_factor", "original_max_position_embeddings"),
     "proportional": (),
 }
 """Supported scalings of rotary embeddings, with their required options."""
@@ -120,14 +121,23 @@ def between_norms(c: Settings, prefix: str, mixer: Attention, feed: Gated, *, pl
 
 
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
-    """A decoder of `c`'s number of layers: layer(i, prefix) makes layer i with tensors below the prefix."""
+    """A decoder of `c`'s number of layers: layer(i, prefix) makes layer i with tensors below the prefix.
+
+    Raises:
+        ValueError: LongRoPE has other factors than one for each pair of rotated values.
+    """
     embed = Matrix(("model.embed_tokens",), (c.vocab_size,), c.hidden_size)
-    return Recipe(
+    made = Recipe(
         layers=tuple(layer(index, f"model.layers.{index}") for index in range(c.num_hidden_layers)),
         embed=embed,
         norm=Norm("model.norm", c.hidden_size, c.rms_norm_eps),
         head=embed if c.tie_word_embeddings else replace(embed, names=("lm_head",)),
     )
+    for rope in (rope for rope in made.ropes if rope is not None and rope.kind == "longrope"):
+        for key in ("short_factor", "long_factor"):
+            if (found := len(rope.options[key])) != rope.width // 2:
+                raise ValueError(f"{key} has {found} values, and {rope.width // 2} pairs of values are rotated")
+    return made
 
 
 def described(recipe: Recipe) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pydantic import Field
 from specchat.engine.foreign import A_NUMBER, LARGEST, OR_NONE, Count, Foreign, MaybeCount, Number, Switch, Table
 
 MaybeNumber = Annotated[Number | None, OR_NONE, Field(description=A_NUMBER)]
+Factors = Annotated[list[Number] | None, OR_NONE, Field(description="a list of positive numbers")]
 MOST_LAYERS = 1024
 """No published model has a third of them, and a recipe lists them all."""
 Layers = Annotated[int, Field(gt=0, le=MOST_LAYERS, description=f"a number of layers up to {MOST_LAYERS}")]
@@ -71,6 +72,8 @@ class Scaling(Foreign):
     rope_theta: Number | None = Field(None, description=A_NUMBER)
     factor: MaybeNumber = None
     partial_rotary_factor: MaybeNumber = None
+    short_factor: Factors = None
+    long_factor: Factors = None
     low_freq_factor: MaybeNumber = None
     high_freq_factor: MaybeNumber = None
     original_max_position_embeddings: MaybeNumber = None

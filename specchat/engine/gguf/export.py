@@ -118,6 +118,8 @@ def unsupported(recipe: Recipe) -> str:
         "a model whose layers differ": len({(_shape(one), one.attention.rope is None) for one in layers}) > 1,
         "a model that turns no queries and keys": None in recipe.ropes,
         "a rotation of a part of each head": any(one.rope and one.rope.width < one.head_dim for one in mixers),
+        "queries and keys rotated in pairs": any(one.qkv.paired[1] for one in mixers),
+        "fused matrices": any(len(matrix.names) < len(matrix.outputs) for matrix in recipe.matrices),
         "inputs of each layer": recipe.per_layer is not None,
         "layers that share KV entries": bool(recipe.shared),
         "attention within a window": any(one.window for one in mixers),

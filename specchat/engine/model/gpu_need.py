@@ -46,6 +46,8 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
         "inputs of each layer": recipe.per_layer is not None,
         "layers that share KV entries": bool(recipe.shared),
+        "queries and keys rotated in pairs": any(mixer.qkv.paired[1] for mixer in mixers),
+        "LongRoPE": any(mixer.rope and mixer.rope.kind == "longrope" for mixer in mixers),
         "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from specchat.engine.formats import Weight
-from specchat.engine.model.quantise import dequantised, fused, quantise
+from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.model.quantise import block_scales, dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm
@@ -17,13 +17,30 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
         ModelError: tensors missing, damaged or of other shapes.
     """
 
-    def stored(name: str, outputs: int) -> Weight:
-        weight = weights.linear(name, outputs, matrix.inputs)
+    def stored(place: int, name: str, outputs: int) -> Weight:
+        weight, order = weights.linear(name, outputs, matrix.inputs), matrix.order(place)
+        weight = reordered(weight, order) if order else weight
         wanted = None if matrix.dense else quant
         return quantise(weight, wanted) if wanted is not None and isinstance(weight, Tensor) else weight
 
-    biases = [weights.get(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
-    return fused([stored(*part) for part in matrix.parts]), torch.cat(biases) if biases else None
+    def bias(place: int, name: str, outputs: int) -> Tensor:
+        found, order = weights.get(f"{name}.bias", outputs), matrix.order(place)
+        return found[order] if order else found
+
+    biases = [bias(place, *part) for place, part in enumerate(matrix.parts)] if matrix.bias else []
+    made = fused([stored(place, *part) for place, part in enumerate(matrix.parts)])
+    return made, torch.cat(biases) if biases else None
+
+
+def reordered(weight: Weight, order: list[int]) -> Weight:
+    """The rows of a matrix in an order; nested scales are dequantised."""
+    match weight:
+        case FourBit(packed, _, code, block, _):
+            return FourBit(packed[order], block_scales(weight)[order], code, block)
+        case EightBit(values, scales):
+            return EightBit(values[order], scales[order])
+        case _:
+            return weight[order]
 
 
 def read_table(weights: Weights, matrix: Matrix) -> Tensor:

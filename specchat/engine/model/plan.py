@@ -264,7 +264,7 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     blocks = inputs // BLOCK
     packed, scales = outputs * inputs // 2, outputs * blocks
     # `quantise.fused` drops the nesting if a part does not fill its last block of scales.
-    aligned = all(part * blocks % NESTED_BLOCK == 0 for part in matrix.outputs[:-1])
+    aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[:-1])
     if on_cpu or not model.nested or not aligned:
         return packed + 4 * scales
     return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs

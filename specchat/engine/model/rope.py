@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specchat.engine.model.host_need import CACHE_BLOCK
 from specchat.engine.recipe import Attention, Recipe, Rope
 
 
@@ -20,7 +22,7 @@ def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
     """
     if rope is None:
         return torch.ones(length, width), torch.zeros(length, width)
-    inverse, factor = _frequencies(rope)
+    inverse, factor = _frequencies(rope, length)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse)
     cos, sin = angles.cos() * factor, angles.sin() * factor
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
@@ -49,8 +51,8 @@ def tempers(mixer: Attention, length: int) -> Tensor | None:
     return 1 + beta * torch.log(1 + torch.floor(positions / of)) if beta else None
 
 
-def _frequencies(rope: Rope) -> tuple[Tensor, float]:
-    """Inverse frequencies float32 [width / 2] and the factor on cos and sin (1 except for YaRN)."""
+def _frequencies(rope: Rope, length: int) -> tuple[Tensor, float]:
+    """Inverse frequencies float32 [width / 2] and the factor on cos and sin (1 except for YaRN and LongRoPE)."""
     dim = rope.width
     exponents = torch.arange(0, dim, 2, dtype=torch.int64).float() / dim
     inverse: Tensor = 1.0 / (rope.theta**exponents)
@@ -64,7 +66,22 @@ def _frequencies(rope: Rope) -> tuple[Tensor, float]:
         return inverse / float(rope.options.get("factor") or 1.0), 1.0
     if rope.kind == "yarn":
         return _yarn(rope.theta, inverse, dim, rope.options)
+    if rope.kind == "longrope":
+        return _longrope(inverse, rope.options, length)
     return inverse, 1.0
+
+
+def _longrope(inverse: Tensor, options: Mapping[str, Any], length: int) -> tuple[Tensor, float]:
+    """LongRoPE (Ding et al. 2024): factors on wavelengths, of texts up to the original length or of all longer ones.
+
+    One set serves every text of a cache of `length` positions, so KV entries need not be rotated anew.
+    """
+    original = options["original_max_position_embeddings"]
+    longer = length > -(-original // CACHE_BLOCK) * CACHE_BLOCK
+    stretch = options.get("factor") or options["max_position_embeddings"] / original
+    factor = math.sqrt(1 + math.log(stretch) / math.log(original)) if stretch > 1 else 1.0
+    by = torch.tensor(options["long_factor" if longer else "short_factor"], dtype=torch.float32)
+    return inverse / by, options.get("attention_factor") or factor
 
 
 def _llama3(inverse: Tensor, options: Mapping[str, float]) -> Tensor:

@@ -37,10 +37,11 @@ class Dense:
         return embedding(tokens, self._tensors[f"{of.names[0]}.weight"])
 
     def product(self, x: Tensor, of: Matrix) -> Tensor:
-        found = [
-            linear(x, self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"] if of.bias else None)
-            for name in of.names
-        ]
+        found = []
+        for place, name in enumerate(of.names):
+            bias = self._tensors[f"{name}.bias"] if of.bias else None
+            made, order = linear(x, self._tensors[f"{name}.weight"], bias), of.order(place)
+            found.append(made[..., order] if order else made)
         return torch.cat(found, -1)
 
 
