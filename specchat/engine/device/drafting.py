@@ -64,7 +64,6 @@ class CapturedDrafts:
             self._trees.start(proposal.limit, proposal.least)
         elif proposal.skip is not None:
             self._flags.set(proposal.skip)
-        self._state.node.zero_()
         for _ in range(min(proposal.limit, 2)):
             self._run_pass()
 
@@ -111,6 +110,8 @@ class CapturedDrafts:
 
     def _pass(self, proposal: Chain | Tree, node: int) -> None:
         """Run one pass, over node 0 or the device's current node, and copy its values to the host."""
+        if node == 0:
+            self._state.node.zero_()
         if isinstance(proposal, Tree):
             self._level(proposal, node)
             self._sure[:MAX_DRAFT_LENGTH].copy_(self._trees.values, non_blocking=True)
