@@ -66,6 +66,18 @@ GPT_OSS_ROPE = {
     "truncate": False,
     "original_max_position_embeddings": 64,
 }
+QWEN35 = {
+    "model_type": "qwen3_5_text",
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "tie_word_embeddings": False,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 32,
+    "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+}
 MORE: dict[str, dict[str, Any]] = {
     "smollm3": {
         "model_type": "smollm3",
@@ -121,17 +133,14 @@ MORE: dict[str, dict[str, Any]] = {
         "top_k_experts": 2,
         "moe_intermediate_size": 48,
     },
-    "qwen3_5": {
-        "model_type": "qwen3_5_text",
-        "num_key_value_heads": 2,
-        "head_dim": 32,
-        "tie_word_embeddings": False,
-        "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
-        "linear_key_head_dim": 16,
-        "linear_value_head_dim": 32,
-        "layer_types": ["linear_attention", "full_attention", "linear_attention", "linear_attention"],
-        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "qwen3_5": QWEN35,
+    "qwen3_5_moe": QWEN35
+    | {
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 80,
     },
     "qwen3_moe": {
         "model_type": "qwen3_moe",

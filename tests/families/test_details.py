@@ -118,6 +118,10 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "qwen2_moe",
         of_mixture(lambda feed: replace(feed, shared_gate=None)),
     ),
+    "experts whose shares do not add up to one": (
+        "qwen3_5_moe",
+        of_mixture(lambda feed: replace(feed, renormalised=False)),
+    ),
     "experts chosen without the correction": ("glm4_moe", of_mixture(lambda feed: replace(feed, correction=""))),
     "experts of any group": ("glm4_moe", of_mixture(lambda feed: replace(feed, groups=(1, 1)))),
     "experts of three groups": ("glm4_moe", of_mixture(lambda feed: replace(feed, groups=(4, 3)))),

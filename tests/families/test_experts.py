@@ -22,14 +22,14 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.plan import Model, need
 from specchat.engine.model.vectors import unsupported
-from specchat.engine.recipe import Experts, Recipe
+from specchat.engine.recipe import Attention, Experts, Recipe
 from tests.cpu.test_decoder import whole
 from tests.engine.layouts import MIXTRAL, renamed, stacked
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint, config
 
-KINDS = ("qwen3_moe", "qwen2_moe", "mixtral")
+KINDS = ("qwen3_moe", "qwen2_moe", "mixtral", "qwen3_5_moe")
 
 
 def logits(folder: Path, ids: list[int]) -> Tensor:
@@ -48,7 +48,8 @@ def in_stacks(begins: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "begins"), [("qwen3_moe", ""), ("mixtral", ".mlp."), ("mixtral", ".block_sparse_moe.")]
+    ("kind", "begins"),
+    [("qwen3_moe", ""), ("qwen3_5_moe", ""), ("mixtral", ".mlp."), ("mixtral", ".block_sparse_moe.")],
 )
 def test_stacks_are_the_experts_one_by_one(kind: str, begins: str, tmp_path: Path) -> None:
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
@@ -64,7 +65,9 @@ def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> N
     """It says num_local_experts for most."""
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).save_pretrained(tmp_path / "saved")
-    assert ("num_experts" in json.loads((tmp_path / "saved" / "config.json").read_text())) == (kind == "qwen2_moe")
+    assert ("num_experts" in json.loads((tmp_path / "saved" / "config.json").read_text())) == (
+        kind in ("qwen2_moe", "qwen3_5_moe")
+    )
     assert torch.equal(logits(tmp_path / "saved", ids), logits(folder, ids))
 
 
@@ -116,16 +119,18 @@ def test_layers_have_experts_where_transformers_has_them(changes: dict[str, Any]
 
 def test_what_files_leave_out_is_as_in_transformers() -> None:
     for kind in KINDS:
-        found = recipe(model_type=kind, num_attention_heads=16).layers[0]
-        theirs = AutoConfig.for_model(kind)
+        family = FAMILIES[kind]["model_type"]
+        layers = recipe(model_type=family, num_attention_heads=16).layers
+        found = next(layer for layer in layers if isinstance(layer.mixer, Attention))
+        theirs = AutoConfig.for_model(family)
         assert isinstance(found.feed, Experts)
         assert found.feed.count == theirs.num_experts
         assert found.feed.top == theirs.num_experts_per_tok
         assert found.feed.renormalised == getattr(theirs, "norm_topk_prob", True)
-        assert found.mixer.kv_heads == theirs.num_key_value_heads
+        assert found.attention.kv_heads == theirs.num_key_value_heads
         assert found.norms[0].eps == theirs.rms_norm_eps
-        assert found.mixer.rope is not None
-        assert found.mixer.rope.theta == theirs.rope_parameters["rope_theta"]
+        assert found.attention.rope is not None
+        assert found.attention.rope.theta == theirs.rope_parameters["rope_theta"]
 
 
 def test_every_weight_of_every_expert_counts() -> None:

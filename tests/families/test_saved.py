@@ -18,6 +18,8 @@ from tests.engine.tiny import MORE, checkpoint
 
 WITHIN = 1e-5
 """Of the largest logit."""
+OF_STATES = 3e-4
+"""The same of a model with recurrent states, which transformers computes in chunks."""
 SEEING = [name for name, c in MORE.items() if families.known()[c["model_type"]].also_seeing]
 
 
@@ -33,8 +35,9 @@ def test_what_transformers_saves_is_read_with_its_logits(family: str, tmp_path: 
     with torch.no_grad():
         theirs = model(torch.tensor([ids])).logits[0]
     saved = Checkpoint.open(tmp_path / "saved")
+    within = OF_STATES if saved.config.recipe.recurrent else WITHIN
     for decoder in (ReferenceDecoder(saved), host_model(saved)):
-        assert (logits(decoder, ids) - theirs).abs().max() < WITHIN * theirs.abs().max(), type(decoder).__name__
+        assert (logits(decoder, ids) - theirs).abs().max() < within * theirs.abs().max(), type(decoder).__name__
 
 
 @pytest.mark.parametrize("family", SEEING)

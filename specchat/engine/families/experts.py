@@ -1,5 +1,6 @@
 """Mixtures of experts, and their keys of config.json."""
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -62,3 +63,9 @@ def mixture(
         top=c.num_experts_per_tok,
         renormalised=renormalised,
     )
+
+
+def with_shared(c: Settings, prefix: str, experts: Experts, width: int) -> Experts:
+    """`experts` beside a gated MLP of `width` values that a sigmoid weighs; `prefix` begins its tensors' names."""
+    gate = Matrix((f"{prefix}.shared_expert_gate",), (1,), c.hidden_size, dense=True)
+    return replace(experts, shared=gated(c, f"{prefix}.shared_expert", width=width), shared_gate=gate)

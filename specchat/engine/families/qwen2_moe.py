@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from specchat.engine.families.experts import Chosen, SparseSettings, mixture
-from specchat.engine.families.family import Family, block, decoder, gated, kinds, within
+from specchat.engine.families.experts import Chosen, SparseSettings, mixture, with_shared
+from specchat.engine.families.family import Family, block, decoder, kinds, within
 from specchat.engine.foreign import Count, MaybeCount, Switch
-from specchat.engine.recipe import Layer, Matrix, Recipe
+from specchat.engine.recipe import Layer, Recipe
 
 EXPERTS = 60
 
@@ -32,9 +32,7 @@ def recipe(c: Qwen2MoeSettings) -> Recipe:
             return made
         name = f"{prefix}.mlp"
         experts = mixture(c, name, c.experts(EXPERTS), c.moe_intermediate_size, renormalised=c.norm_topk_prob)
-        shared = gated(c, f"{name}.shared_expert", width=c.shared_expert_intermediate_size)
-        gate = Matrix((f"{name}.shared_expert_gate",), (1,), c.hidden_size, dense=True)
-        return replace(made, feed=replace(experts, shared=shared, shared_gate=gate))
+        return replace(made, feed=with_shared(c, name, experts, c.shared_expert_intermediate_size))
 
     return decoder(c, layer)
 

@@ -1,5 +1,6 @@
 """Qwen3.5, 3.6 and 3.8 dense (Qwen team 2026): three of four layers are Gated DeltaNet, the others gated attention."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from specchat.engine.families import family as parts
@@ -7,7 +8,7 @@ from specchat.engine.families.delta import LINEAR, DeltaSettings, delta
 from specchat.engine.families.family import BEFORE, Family
 from specchat.engine.families.settings import MaybeNumber, Scaling
 from specchat.engine.foreign import Count, MaybeCount
-from specchat.engine.recipe import Attention, Layer, Norm, Recipe
+from specchat.engine.recipe import Attention, Experts, Gated, Layer, Norm, Recipe
 
 TURNED = 0.25
 """Part of each head that is turned where no key says."""
@@ -22,13 +23,18 @@ class Qwen35Settings(DeltaSettings):
 
 
 def recipe(c: Qwen35Settings) -> Recipe:
+    return hybrid(c, lambda prefix: parts.gated(c, f"{prefix}.mlp"))
+
+
+def hybrid(c: Qwen35Settings, feed: Callable[[str], Gated | Experts]) -> Recipe:
+    """The recipe, with what `feed` makes of the beginning of a layer's names."""
     of = parts.kinds(c, lambda index: (index + 1) % c.full_attention_interval > 0, LINEAR)
 
     def layer(index: int, prefix: str) -> Layer:
         before, between = (Norm(f"{prefix}.{end}", c.hidden_size, c.rms_norm_eps, plus_one=True) for end in BEFORE)
         recurrent = of[index] == LINEAR
         mixer = delta(c, f"{prefix}.linear_attn") if recurrent else attention(c, f"{prefix}.self_attn")
-        return Layer(mixer, parts.gated(c, f"{prefix}.mlp"), before, between)
+        return Layer(mixer, feed(prefix), before, between)
 
     made = parts.decoder(c, layer)
     return replace(made, norm=replace(made.norm, plus_one=True))
