@@ -1,0 +1,137 @@
+"""What mixes a token with those before it: attention, or a recurrent state."""
+
+from dataclasses import dataclass
+
+from specchat.engine.recipe.parts import Matrix, Norm, Rope
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Attention of `heads` query heads, groups of which share one of `kv_heads` keys and values.
+
+    Attributes:
+        qkv: queries, keys and values, concatenated.
+        scale: factor on the scores before their softmax.
+        rope: rotation of queries and keys; None: not rotated.
+        query_norm, key_norm: before the rotation, over each head or over all heads together (see `Norm.size`).
+        value_norm: over each head.
+        temper: (beta, length): queries at position p are multiplied by 1 + beta * ln(1 + floor(p / length)), as in
+            Llama 4 and Ministral 3; beta 0: by 1.
+        sinks: name of the tensor [heads] of scores, scaled already, that a value of zeros has beside the others
+            (Xiao et al. 2023); empty: none.
+        gated: each query in `qkv` is followed by a gate of its size, whose sigmoid its head's output is multiplied by.
+        window: positions that a token attends to, including its own; 0: all.
+        causal: a token attends to none after it; else to all of its pass, as in heads that draft a block at once.
+        share: the layer before this one whose KV entries are attended to; `qkv` holds queries alone. None: its own.
+    """
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    scale: float
+    qkv: Matrix
+    out: Matrix
+    rope: Rope | None
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    value_norm: Norm | None = None
+    temper: tuple[float, float] = (0.0, 1.0)
+    sinks: str = ""
+    gated: bool = False
+    window: int = 0
+    causal: bool = True
+    share: int | None = None
+
+    @property
+    def key_value(self) -> Matrix:
+        """Keys and values alone, of tokens that ask nothing."""
+        return self.qkv.only(1, 3)
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The products before and after attention."""
+        return self.qkv, self.out
+
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """The norms of heads."""
+        return self.query_norm, self.key_norm, self.value_norm
+
+    @property
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """As in `Layer`."""
+        return {self.sinks: (self.heads,)}
+
+    @property
+    def entry(self) -> int:
+        """Values of a KV entry: a key and a value of each key-value head; none where another layer's is attended to."""
+        return 2 * self.kv_heads * self.head_dim if self.share is None else 0
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Gated DeltaNet (Yang et al. 2025): each value head has a matrix S [key_dim, value_dim] in place of KV entries.
+
+    Queries, keys and values go through a causal convolution of each channel over `taps` tokens, then silu. With queries
+    and keys of length 1, beta = sigmoid(b) and g = e^(-e^decay softplus(a + shift)) a token computes (equation 10)
+
+        S = g S,  u = beta (v - S^T k),  S = S + k u^T,  y = S^T q / sqrt(key_dim)
+
+    and the layer's output is out(norm(y) silu(z)). As many value heads in a row share a query and key head.
+
+    Attributes:
+        mix: queries, keys, values and z, concatenated.
+        gates: b and a of each value head, concatenated.
+        convolution: name of the tensor [channels, 1, taps]; the last tap is of the token itself.
+        decay, shift: names of tensors [value_heads].
+        norm: of each value head.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    taps: int
+    mix: Matrix
+    gates: Matrix
+    out: Matrix
+    norm: Norm
+    convolution: str
+    decay: str
+    shift: str
+
+    @property
+    def sharing(self) -> int:
+        """Value heads that share a query and key head."""
+        return self.value_heads // self.key_heads
+
+    @property
+    def channels(self) -> int:
+        """Values of all queries, keys and values."""
+        return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The first and the last product; that of the gates is small, and stands apart."""
+        return self.mix, self.out
+
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """The norm of value heads."""
+        return (self.norm,)
+
+    @property
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """As in `Layer`."""
+        heads = (self.value_heads,)
+        return {self.convolution: (self.channels, 1, self.taps), self.decay: heads, self.shift: heads}
+
+    @property
+    def entry(self) -> int:
+        """Values of a token's entry in the log of states: k, u and g of all heads, and inputs of the convolution."""
+        return self.key_heads * self.key_dim + self.value_heads * (self.value_dim + 1) + self.channels
+
+    @property
+    def state(self) -> int:
+        """Values of the matrices S."""
+        return self.value_heads * self.key_dim * self.value_dim

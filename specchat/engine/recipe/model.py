@@ -1,0 +1,192 @@
+"""Layers, and a whole decoder."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from specchat.engine.recipe.feeds import Experts, Gated
+from specchat.engine.recipe.inputs import LayerInput, PerLayer
+from specchat.engine.recipe.mixers import Attention, Delta
+from specchat.engine.recipe.parts import Matrix, Norm, Rope
+
+
+@dataclass(frozen=True)
+class Layer:
+    """x += residual * post_mixer(mixer(pre_mixer(x))), then the same of `feed`; a norm may be missing.
+
+    Attributes:
+        input: what is added after both halves, where one was not skipped; None: nothing.
+        scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
+    """
+
+    mixer: Attention | Delta
+    feed: Gated | Experts
+    pre_mixer: Norm | None
+    pre_feed: Norm | None
+    post_mixer: Norm | None = None
+    post_feed: Norm | None = None
+    residual: float = 1.0
+    input: LayerInput | None = None
+    scalar: str = ""
+
+    @property
+    def attention(self) -> Attention:
+        """The mixer of a layer that is known to have attention."""
+        assert isinstance(self.mixer, Attention)
+        return self.mixer
+
+    @property
+    def share(self) -> int | None:
+        """The layer before this one whose KV entries are attended to; None: no other's."""
+        return self.mixer.share if isinstance(self.mixer, Attention) else None
+
+    @property
+    def gated(self) -> Gated:
+        """The MLP, or any one of the experts."""
+        return self.feed.each if isinstance(self.feed, Experts) else self.feed
+
+    @property
+    def widths(self) -> set[int]:
+        """Values between the products of the MLPs."""
+        shared = self.feed.shared if isinstance(self.feed, Experts) else None
+        return {one.width for one in (self.gated, shared) if one}
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The matrices: all of a form, then those of the next, in the order of a pass."""
+        return tuple(matrix.of(number) for matrix, count in self.forms for number in range(count))
+
+    @property
+    def forms(self) -> tuple[tuple[Matrix, int], ...]:
+        """Forms of matrices and how many there are of each: one stands for those of all experts."""
+        feed, mixer = self.feed, self.mixer
+        of_feed = feed.forms if isinstance(feed, Experts) else ((feed.gate_up, 1), (feed.down, 1))
+        last = (mixer.gates,) if isinstance(mixer, Delta) else ()
+        of_input = (self.input.gate, self.input.down) if self.input else ()
+        return *((matrix, 1) for matrix in mixer.products), *of_feed, *((matrix, 1) for matrix in (*last, *of_input))
+
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """The norms of the layer."""
+        apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
+        own = self.input.norm if self.input else None
+        every = self.pre_mixer, *self.mixer.norms, self.post_mixer, self.pre_feed, *apart, self.post_feed, own
+        return tuple(norm for norm in every if norm is not None)
+
+    @property
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors that are neither matrices nor weights of norms, by name."""
+        found = {self.scalar: (1,), **self.mixer.vectors}
+        if isinstance(self.feed, Experts):
+            found |= {self.feed.factors: (self.feed.count,), self.feed.correction: (self.feed.count,)}
+        return {name: shape for name, shape in found.items() if name}
+
+    @property
+    def parameters(self) -> int:
+        """Values of all matrices, biases and norms."""
+        vectors = sum(norm.size for norm in self.norms if norm.name) + sum(map(prod, self.vectors.values()))
+        return sum(count * one.parameters for one, count in self.forms) + vectors
+
+    @property
+    def active(self) -> int:
+        """Parameters that one row reads: of the experts, only those chosen."""
+        feed = self.feed
+        unread = feed.count - feed.top if isinstance(feed, Experts) else 0
+        return self.parameters - unread * (self.gated.gate_up.parameters + self.gated.down.parameters)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A decoder: embeddings by `embed`, the layers, the last norm, and logits by `head`.
+
+    A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, logits by `logit_scale`.
+    With a `cap` logits x are cap * tanh(x / cap) (Gemma 2, Gemma team 2024).
+    """
+
+    layers: tuple[Layer, ...]
+    embed: Matrix
+    norm: Norm
+    head: Matrix
+    embed_scale: float = 1.0
+    logit_scale: float = 1.0
+    cap: float = 0.0
+    per_layer: PerLayer | None = None
+
+    def __post_init__(self) -> None:
+        """Check which entries layers share.
+
+        Raises:
+            ValueError: a layer is to share those of one that is not before it, or that has none like them.
+        """
+        for index, layer in enumerate(self.layers):
+            share = layer.share
+            if share is None:
+                continue
+            if not 0 <= share < index:
+                raise ValueError(f"layer {index} shares the KV entries of layer {share}, which is not before it")
+            other, of = self.layers[share].mixer, layer.attention
+            alike = isinstance(other, Attention) and (other.kv_heads, other.head_dim) == (of.kv_heads, of.head_dim)
+            if not alike or self.layers[share].share is not None:
+                raise ValueError(f"layer {index} shares the KV entries of layer {share}, which has none of its shape")
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Layers whose KV entries others attend to, too."""
+        return frozenset(layer.share for layer in self.layers if layer.share is not None)
+
+    @property
+    def hidden(self) -> int:
+        """Values of a hidden state."""
+        return self.embed.inputs
+
+    @property
+    def vocab(self) -> int:
+        """Size of the vocabulary."""
+        return sum(self.embed.outputs)
+
+    @property
+    def tied(self) -> bool:
+        """True where the head is the table of embeddings."""
+        return self.head == self.embed
+
+    @property
+    def matrices(self) -> Iterator[Matrix]:
+        """The matrices of the layers, in their order."""
+        return (matrix for layer in self.layers for matrix in layer.products)
+
+    @property
+    def forms(self) -> Iterator[tuple[Matrix, int]]:
+        """The matrices of the layers with their numbers, as in `Layer.forms`."""
+        return (form for layer in self.layers for form in layer.forms)
+
+    @property
+    def ropes(self) -> list[Rope | None]:
+        """The distinct rotary embeddings, in the order of the layers."""
+        return list(dict.fromkeys(mixer.rope for mixer in self.attentions))
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """The mixers that are attention, in the order of the layers."""
+        return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)]
+
+    @property
+    def recurrent(self) -> list[Delta]:
+        """The mixers with recurrent states, in the order of the layers."""
+        return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Delta)]
+
+    @property
+    def deepest(self) -> int:
+        """Values of the largest attention head."""
+        return max((mixer.head_dim for mixer in self.attentions), default=0)
+
+    @property
+    def entry(self) -> int:
+        """Values of a token's entries in the caches of all layers."""
+        return sum(layer.mixer.entry for layer in self.layers)
+
+    @property
+    def parameters(self) -> int:
+        """Values of all matrices, biases and norms, a tied head counted once."""
+        outer = self.embed.parameters + self.norm.size + (0 if self.tied else self.head.parameters)
+        outer += self.per_layer.parameters if self.per_layer else 0
+        return sum(layer.parameters for layer in self.layers) + outer
