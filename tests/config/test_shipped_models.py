@@ -53,6 +53,12 @@ class Shape:
         found = re.search(r"([\d,]+) of images", self.extra)
         return _number(found[1]) if found else 0
 
+    @property
+    def windows(self) -> tuple[int, int]:
+        """Number of layers with a window, and its positions."""
+        found = re.search(r"(\d+) windows of (\d+)", self.extra)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
     def cache(self, positions: int, size: int) -> int:
         """Bytes of so many positions of all layers together."""
         return 2 * positions * self.kv_heads * self.head_size * size
@@ -70,8 +76,7 @@ class Shape:
     def on_cpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
         weights = (self.parameters - kept) * (NF4_CPU_BYTES if quantised else 2) + kept * 2
-        found = re.search(r"(\d+) windows of (\d+)", self.extra)
-        few, window = map(int, found.groups()) if found else (0, 0)
+        few, window = self.windows
         positions = (self.layers - few) * context + few * min(context, window + 1024)
         return weights + self.cache(positions, 4)
 

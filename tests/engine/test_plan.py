@@ -14,7 +14,7 @@ from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.draft_quant import MIN_PARAMETERS, drafting
 from specchat.engine.model.plan import (
@@ -75,6 +75,23 @@ def shape() -> Callable[..., ModelConfig]:
 
 
 def of(stated: Shape) -> ModelConfig:
+    few, window = stated.windows
+    if few:
+        settings = {
+            "model_type": "gemma3_text",
+            "hidden_size": stated.hidden,
+            "intermediate_size": stated.ffn,
+            "num_hidden_layers": stated.layers,
+            "num_attention_heads": stated.heads,
+            "num_key_value_heads": stated.kv_heads,
+            "head_dim": stated.head_size,
+            "vocab_size": stated.vocabulary,
+            "sliding_window": window,
+            "max_position_embeddings": 131072,
+        }
+        made = parse_config(Path(), settings)
+        assert sum(layer.attention.window > 0 for layer in made.recipe.layers) == few
+        return made
     family = {"q/k/v bias": "qwen2", "q/k norm": "qwen3"}.get(stated.extra, "llama")
     return shaped(
         family,
