@@ -201,7 +201,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "value wrong": (lambda f: edit(f, num_hidden_layers="four"), "num_hidden_layers"),
     "heads do not divide": (lambda f: edit(f, num_key_value_heads=3), "multiple"),
     "other architecture": (lambda f: edit(f, model_type="gpt9"), "'gpt9'"),
-    "unknown rope": (lambda f: edit(f, rope_scaling={"rope_type": "longrope"}), "'longrope'"),
+    "unknown rope": (lambda f: edit(f, rope_scaling={"rope_type": "dynamic"}), "'dynamic'"),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "holds no model.safetensors"),
     "pickled weights": (pickled, "pytorch_model.bin holds pickled weights"),
     "weights cut short": (truncated, "model.safetensors is damaged"),

@@ -128,22 +128,9 @@ def test_a_pair_without_backend_goes_to_transformers_where_our_decoder_cannot(fo
     assert told.note.startswith("transformers runs this pair: model_type 'gemma2' is not one that specchat's")
 
 
-SCALES = [1.0 + i / 4 for i in range(8)]
 FOREIGN: dict[str, tuple[dict[str, object], str]] = {
     "activation": ({"hidden_act": "gelu"}, "activation 'gelu'"),
     "dynamic": ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope scaling 'dynamic'"),
-    "longrope": (
-        {
-            "rope_scaling": {
-                "rope_type": "longrope",
-                "factor": 4.0,
-                "long_factor": [2 * scale for scale in SCALES],
-                "short_factor": SCALES,
-                "original_max_position_embeddings": 64,
-            }
-        },
-        "rope scaling 'longrope'",
-    ),
 }
 """Settings of a known family that our decoder lacks, and the words for them."""
 

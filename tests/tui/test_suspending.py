@@ -24,6 +24,16 @@ def read_until(leader: int, words: str) -> None:
             output += os.read(leader, 1 << 16)
 
 
+def read_until_stopped(leader: int, process: int) -> None:
+    """Read on what is drawn until the program stops: it waits for the terminal to take all."""
+    end = time.monotonic() + 60
+    while not (stopped := os.waitpid(process, os.WUNTRACED | os.WNOHANG))[0]:
+        assert time.monotonic() < end
+        if select.select([leader], [], [], 0.1)[0]:
+            os.read(leader, 1 << 16)
+    assert os.WIFSTOPPED(stopped[1])
+
+
 def test_the_whole_window_is_drawn_again_after_ctrl_z(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
@@ -36,7 +46,7 @@ def test_the_whole_window_is_drawn_again_after_ctrl_z(tmp_path: Path) -> None:
         read_until(leader, "new chat")
         for _ in range(2):
             os.write(leader, b"\x1a")
-            assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+            read_until_stopped(leader, process.pid)
             while select.select([leader], [], [], 0)[0]:
                 os.read(leader, 1 << 16)
             process.send_signal(signal.SIGCONT)

@@ -69,13 +69,12 @@ def _commit(
     tl.store(report + 2, emitted)
     tl.store(report + 3 + i, tl.where(mine, ours, -1), mask=nodes)
     tl.store(report + 3 + (ROWS + 1) + i, tl.where(i <= accepted, node, -1), mask=nodes)
-    tl.store(report + 3 + 2 * (ROWS + 1), n)
     tl.store(report + 4 + 2 * (ROWS + 1) + i, fed_to, mask=nodes)
     tl.store(report + 4 + 3 * (ROWS + 1) + i, parent, mask=nodes)
 
 
 def commit(chosen: Tensor, state: VerifyState, tail: Tensor) -> None:
-    """Commit the chosen tokens to the state: report (but `likeliest`), counts, length and fed[0].
+    """Commit the chosen tokens to the state: report (but `drafted` and `likeliest`), counts, length and fed[0].
 
     From node 0 on, a draft token is accepted if its parent's row chose the same. The row of the last accepted one has
     the step's own token. Nothing is added after an end-of-text token.

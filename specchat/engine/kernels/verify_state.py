@@ -97,7 +97,7 @@ class VerifyState:
         parents: int32 [rows + 1], each node's parent, an earlier node; -1 for node 0.
         depth: int32 [rows + 1], nodes above each node; node i is at position length + depth[i].
         path: int64 [rows + 1], bit j of path[i] is set if node j is node i or its ancestor.
-        drafted: int32 [1], number of draft tokens; rows after them are ignored.
+        drafted: int32 [1], number of draft tokens, a view of `report`; rows after them are ignored.
         length: int32 [1], valid KV entries of the target: the committed tokens but the pending one.
         node: int32 [1], tokens drafted so far in this step; 0 while it verifies.
         sure: float32 [rows], probability of each draft token, from `choose`.
@@ -136,13 +136,14 @@ class VerifyState:
         def zeros(size: int, dtype: torch.dtype = torch.int32) -> Tensor:
             return torch.zeros(size, device=device, dtype=dtype)
 
+        report = zeros(3 + 5 * (max_rows + 1) + 1)
         state = cls(
             vocab=vocab,
             fed=zeros(max_rows + 1),
             parents=zeros(max_rows + 1),
             depth=zeros(max_rows + 1),
             path=zeros(max_rows + 1, torch.int64),
-            drafted=zeros(1),
+            drafted=report[3 + 2 * (max_rows + 1) :][:1],
             length=zeros(1),
             node=zeros(1),
             sure=zeros(max_rows, torch.float32),
@@ -153,7 +154,7 @@ class VerifyState:
             counts=zeros(vocab),
             bias=zeros(vocab, torch.float32),
             eos=zeros(END_TOKENS),
-            report=zeros(3 + 5 * (max_rows + 1) + 1),
+            report=report,
         )
         state.eos.fill_(-1)
         state.set_tree(())
@@ -193,7 +194,7 @@ class VerifyState:
 
     def tensors(self) -> list[Tensor]:
         """Tensors that a step changes."""
-        return [self.fed, self.drafted, self.length, self.node, self.counts, self.report]
+        return [self.fed, self.length, self.node, self.counts, self.report]
 
     def set_sampling(self, sampling: Sampling) -> None:
         """Set the sampling options from the next step on."""

@@ -93,7 +93,7 @@ def norm(of: Norm | None, x: Tensor, tensors: Tensors) -> Tensor:
 def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
     """Attention of rows float32 [..., rows, inputs] over the KV entries of `context`: float32 [..., rows, hidden]."""
     made, size = tensors.product(x, of.qkv), of.heads * of.head_dim * (1 + of.gated)
-    query, gate = made[..., :size], None
+    query, gate = made.narrow(-1, 0, size), None
     if of.gated:
         query, gate = (part.flatten(-2) for part in query.unflatten(-1, (of.heads, -1)).chunk(2, -1))
     query = _heads(of, norm(of.query_norm, query, tensors))
@@ -101,7 +101,8 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
         query = turned(query, *context.rotation)
     if context.temper is not None:
         query = query * context.temper
-    own = _entries(of, made[..., size:], tensors, context.rotation) if of.share is None else ()
+    entries = made.narrow(-1, size, made.shape[-1] - size)
+    own = _entries(of, entries, tensors, context.rotation) if of.share is None else ()
     keys, values = context.entries(*own)
     sinks = tensors.vector(of.sinks) if of.sinks else None
     if sinks is None and context.attend is not None:
