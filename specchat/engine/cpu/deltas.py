@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from specchat.engine.model.state_log import StateLog
 from specchat.engine.model.state_need import SLOTS, width
 from specchat.engine.model.vectors import LANES, panels_for
+from specchat.engine.recipe import LENGTH_EPS as ADDED
 from specchat.engine.recipe import Delta, Layer, Norm
 
 (
@@ -22,8 +23,6 @@ their product. STATES, ENTRIES and POSITIONS are of `StateLog`, HELD entries of 
 are the convolution's, float32 [key_heads, taps, inputs of a key head]; RATES and SHIFTS float32 [value_heads] in whole
 vectors; QUERY_LENGTH and KEY_LENGTH weights of norms that make lengths, LENGTH_EPS their eps; NORM that of value heads.
 """
-LENGTH = 1e-6
-"""Added to the squared lengths of queries and keys."""
 Floats = NDArray[np.float32]
 
 
@@ -80,7 +79,7 @@ class Deltas:
             for values in (np.exp(vectors[of.decay]), vectors[of.shift])
         )
         row[QUERY_LENGTH], row[KEY_LENGTH] = self._address(of_keys * of.key_dim**-0.5), self._address(of_keys)
-        row[LENGTH_EPS] = self._address(np.array([LENGTH / of.key_dim]))
+        row[LENGTH_EPS] = self._address(np.array([ADDED / of.key_dim]))
         row[NORM] = self._address(norms[of.norm])
 
     def _address(self, values: NDArray[Any]) -> int:

@@ -24,6 +24,7 @@ from specchat.engine.cpu.simd import (
     store,
     wide_vectors,
 )
+from specchat.engine.cpu.softmax import sigmoid
 from specchat.engine.model.vectors import LANES
 
 TOGETHER = 4 if wide_vectors() else 2
@@ -143,12 +144,6 @@ def open_gates(typing: Any, write: Any, decay: Any, rates: Any, shifts: Any, siz
         each_vector(builder, size, one)
 
     return emitted([], 5, emit)
-
-
-def sigmoid(builder: Any, x: Any) -> Any:
-    """1 / (1 + e**-x)."""
-    below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), x)), splat(1.0))
-    return builder.fdiv(splat(1.0), below)
 
 
 def _softplus(builder: Any, x: Any) -> Any:

@@ -112,9 +112,14 @@ def sigmoids(typing: Any, x: Any, size: Any) -> Any:
         x, size = arguments
 
         def one(at: Any) -> None:
-            raised = exponential(builder, builder.fsub(splat(0.0), load(builder, x, at)))
-            store(builder, builder.fdiv(splat(1.0), builder.fadd(raised, splat(1.0))), x, at)
+            store(builder, sigmoid(builder, load(builder, x, at)), x, at)
 
         each_vector(builder, size, one)
 
     return emitted([], 2, emit)
+
+
+def sigmoid(builder: Any, x: Any) -> Any:
+    """1 / (1 + e**-x)."""
+    below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), x)), splat(1.0))
+    return builder.fdiv(splat(1.0), below)

@@ -31,7 +31,7 @@ class ExpertsSettings(Settings):
 
 
 class SparseSettings(ExpertsSettings):
-    """Of families in which some layers have no experts."""
+    """Keys of families that have experts in some layers alone."""
 
     norm_topk_prob: Switch = False
     decoder_sparse_step: Positive = 1

@@ -6,19 +6,14 @@ from dataclasses import replace
 from specchat.engine.families import family as parts
 from specchat.engine.families.delta import LINEAR, DeltaSettings, delta
 from specchat.engine.families.family import BEFORE, Family
-from specchat.engine.families.settings import MaybeNumber, Scaling
 from specchat.engine.foreign import Count, MaybeCount
 from specchat.engine.recipe import Attention, Experts, Gated, Layer, Norm, Recipe
-
-TURNED = 0.25
-"""Part of each head that is turned where no key says."""
 
 
 class Qwen35Settings(DeltaSettings):
     """Published files leave out what is as here."""
 
     head_dim: MaybeCount = 256
-    partial_rotary_factor: MaybeNumber = None
     full_attention_interval: Count = 4
 
 
@@ -43,10 +38,8 @@ def hybrid(c: Qwen35Settings, feed: Callable[[str], Gated | Experts]) -> Recipe:
 def attention(c: Qwen35Settings, prefix: str) -> Attention:
     plain = parts.attention(c, prefix, qkv_bias=c.attention_bias, out_bias=c.attention_bias)
     query, key, value = plain.qkv.outputs
-    part = Scaling.model_validate(c.scaling).partial_rotary_factor or c.partial_rotary_factor or TURNED
-    rope = parts.rope_of(c, int(plain.head_dim * part))
-    made = replace(plain, gated=True, qkv=replace(plain.qkv, outputs=(2 * query, key, value)), rope=rope)
-    return parts.head_norms(c, made, prefix, plus_one=True)
+    made = replace(plain, gated=True, qkv=replace(plain.qkv, outputs=(2 * query, key, value)))
+    return parts.head_norms(c, parts.partly(c, made, 0.25), prefix, plus_one=True)
 
 
 FAMILY = Family("qwen3_5_text", "Qwen3.5", recipe, Qwen35Settings, also_seeing=("qwen3_5",))

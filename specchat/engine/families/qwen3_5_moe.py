@@ -12,7 +12,7 @@ class Qwen35MoeSettings(Qwen35Settings, ExpertsSettings):
 
     num_key_value_heads: MaybeCount = 2
     intermediate_size: Count = 512
-    """Of no layer."""
+    """No layer has an MLP of this width."""
     num_experts_per_tok: Chosen = 8
     moe_intermediate_size: Count = 512
     shared_expert_intermediate_size: Count = 512

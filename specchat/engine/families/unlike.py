@@ -10,7 +10,7 @@ from specchat.engine.foreign import OR_NONE, Foreign, MaybeCount, Switch
 
 
 class Heads(Foreign):
-    """Those of one layer; None: as of all."""
+    """Heads of one layer. None: as in the other layers."""
 
     head_dim: MaybeCount = None
     num_key_value_heads: MaybeCount = None

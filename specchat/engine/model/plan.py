@@ -240,7 +240,7 @@ def _weights(model: Model) -> int:
 
 
 def _inputs(model: Model, of: PerLayer) -> int:
-    """What makes the inputs of layers; the rows of tokens lie in main memory, as stored."""
+    """Weights that make the inputs of layers. Rows of tokens stay in main memory, as stored."""
     rows = (2 if model.half else 4) * of.table.parameters if model.place == "cpu" else 0
     return rows + _matrix(model, of.project) + 4 * of.norm.size
 

@@ -1,4 +1,4 @@
-"""What runs on each token alone: gated MLPs, and mixtures of them."""
+"""Gated MLPs, and mixtures of them: each token goes through them alone."""
 
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -1,8 +1,11 @@
-"""What mixes a token with those before it: attention, or a recurrent state."""
+"""Mixers of a token with those before it: attention, and recurrent states."""
 
 from dataclasses import dataclass
 
 from specchat.engine.recipe.parts import Matrix, Norm, Rope
+
+LENGTH_EPS = 1e-6
+"""Added to the squared lengths of queries and keys of `Delta`."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Attention:
 
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
-        """As in `Layer`."""
+        """Shapes of tensors that are neither matrices nor weights of norms, by name."""
         return {self.sinks: (self.heads,)}
 
     @property
@@ -122,7 +125,7 @@ class Delta:
 
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
-        """As in `Layer`."""
+        """Shapes of tensors that are neither matrices nor weights of norms, by name."""
         heads = (self.value_heads,)
         return {self.convolution: (self.channels, 1, self.taps), self.decay: heads, self.shift: heads}
 

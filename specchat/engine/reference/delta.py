@@ -10,15 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import silu, softplus
 
-from specchat.engine.recipe import Delta
+from specchat.engine.recipe import LENGTH_EPS, Delta
 from specchat.engine.reference.protocols import Tensors
-
-LENGTH_EPS = 1e-6
-"""Added to the squared lengths of queries and keys."""
 
 
 class StateChange(NamedTuple):
-    """What a token changes states by: float32 key [..., key_heads, key_dim], update [..., value_heads, value_dim],
+    """The change of states by a token: float32 key [..., key_heads, key_dim], update [..., value_heads, value_dim],
     decay [..., value_heads]."""
 
     key: Tensor
@@ -27,7 +24,7 @@ class StateChange(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What earlier tokens left behind, and where what the rows add goes.
+    """The states that earlier tokens left, and where those of the rows go.
 
     Attributes:
         states: float32 [..., value_heads, key_dim, value_dim].

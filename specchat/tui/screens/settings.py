@@ -31,7 +31,7 @@ SAVED = ("copied from", "left alone")
 """What drafts do with saved chats."""
 
 AS_SET = "as set"
-"""What the pair or its template says."""
+"""Leaves the argument to the pair and its template."""
 _LABELS = {"enable_thinking": "thinking", "thinking": "thinking", "reasoning_effort": "effort"}
 
 
@@ -105,7 +105,7 @@ class SettingsScreen(Dialog[None]):
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
 
     def _template_choices(self) -> TemplateChoices:
-        """What users choose for the chat template of the loaded pair."""
+        """Arguments of the loaded pair's chat template, and their values."""
         info = self._session.loaded.info
         return info.template_choices if info is not None else ()
 
