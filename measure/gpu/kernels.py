@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import pairwise
 from statistics import quantiles
 from typing import Any
@@ -105,7 +106,7 @@ def products(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Ti
 def product(
     what: str, weight: Weight, quant: Quant | None, dtype: torch.dtype, timer: Timer, cycled: int
 ) -> Iterator[dict[str, Any]]:
-    """One matrix: ours, bitsandbytes if quantised, and unquantised cuBLAS."""
+    """One matrix: ours, bitsandbytes if quantised and installed, and unquantised cuBLAS."""
     outputs, inputs = weight.shape
     size, dense = held(weight), dequantised(weight, dtype)
     device = dense.device
@@ -116,7 +117,7 @@ def product(
     rivals: dict[str, tuple[int, Sequence[Any], Callable[[Any, int], object]]] = {
         "specchat": (size, copies, lambda one, rows: multiply(x, one, None, sums, rows))
     }
-    if quant is not None:
+    if quant is not None and find_spec("bitsandbytes") is not None:
         calls = [bitsandbytes_call(one, quant, dtype) for one in copies]
         rivals["bitsandbytes"] = size, calls, lambda call, rows: call(x[:rows])
     denses = [dense, *(dense.clone() for _ in range(cycled // held(dense)))]
