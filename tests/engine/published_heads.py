@@ -1,14 +1,16 @@
 """Random heads, written with the keys and settings of those that are published."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import AutoConfig
 
-from tests.engine.tiny import VOCAB, checkpoint
+from tests.engine.tiny import FAMILIES, VOCAB, checkpoint
 
 HIDDEN = 64
 
@@ -180,3 +182,27 @@ def mtp(folder: Path, layers: int = 1, **told: Any) -> Path:
             tensors[f"{prefix}{name}_layernorm.weight"] = 1 + 0.3 * torch.randn(hidden, generator=g)
         tensors[f"{prefix}input_proj.weight"] = matrix(g, hidden, 2 * hidden, 0.9)
     return written(folder, c, tensors)
+
+
+def qwen_mtp(folder: Path, family: str = "qwen3_5", **told: Any) -> Path:
+    """Qwen3.5's layout: "mtp.*" beside the target's tensors, the layer as transformers names its parts."""
+    checkpoint(folder, **FAMILIES[family] | {"mtp_num_hidden_layers": 1} | told)
+    g, c = torch.Generator().manual_seed(16), json.loads((folder / "config.json").read_text())
+    tensors, hidden = load_file(folder / "model.safetensors"), c["hidden_size"]
+    for name, weight in qwen_layer(c).state_dict().items():
+        drawn = torch.randn(weight.shape, generator=g)
+        tensors[f"mtp.layers.0.{name}"] = 0.3 * drawn if weight.dim() == 1 else drawn * 1.6 / weight.shape[-1] ** 0.5
+    for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding"):
+        tensors[f"mtp.{name}.weight"] = 0.3 * torch.randn(hidden, generator=g)
+    tensors["mtp.fc.weight"] = matrix(g, hidden, 2 * hidden, 0.9)
+    return written(folder, c, tensors)
+
+
+def qwen_layer(c: dict[str, Any]) -> Any:
+    """Transformers' own layer of full attention for a target's settings."""
+    kind = c["model_type"].removesuffix("_text")
+    name = kind.title().replace("_", "").replace("Qwen35", "Qwen3_5")
+    modeling = import_module(f"transformers.models.{kind}.modeling_{kind}")
+    settings = AutoConfig.for_model(**c)
+    settings._attn_implementation = "eager"
+    return getattr(modeling, f"{name}DecoderLayer")(settings, c["layer_types"].index("full_attention")).eval()

@@ -22,7 +22,7 @@ from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
-from tests.engine.published_heads import mtp, written
+from tests.engine.published_heads import mtp, qwen_layer, qwen_mtp, written
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_eagle import Reference, Spoil, agree, change, drafts_as, greedy, lost, put, rms, told
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
@@ -91,6 +91,73 @@ def test_the_layer_is_what_the_formulas_say(normed: bool, tmp_path: Path) -> Non
     agree(head, target, MtpReference(folder, as_qwen2(folder, tmp_path / "qwen2"), normed))
     own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith(LAYER)}
     assert head.parameters() == sum(weight.numel() for weight in own.values())
+
+
+class QwenReference(MtpReference):
+    """Qwen3.5's layer: transformers' own between the norms and the product that go before it, whole texts each time."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder, normed=True)
+        self.own = qwen_layer(json.loads((folder / "config.json").read_text()))
+        first = "mtp.layers.0."
+        self.own.load_state_dict({n.removeprefix(first): w for n, w in self.w.items() if n.startswith(first)})
+
+    def step(self, ids: list[int], features: Tensor) -> Tensor:
+        def normed(x: Tensor, name: str) -> Tensor:
+            scaled = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+            return scaled * (1 + self.w[f"mtp.{name}.weight"])
+
+        both = normed(self.embedded(ids), "pre_fc_norm_embedding"), normed(features, "pre_fc_norm_hidden")
+        x = (torch.cat(both, -1) @ self.w["mtp.fc.weight"].T)[None]
+        places = torch.arange(len(ids))[None]
+        mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)[None, None]
+        with torch.no_grad():
+            rotations = self.decoder.rotary_emb(x, places)
+            hidden = self.own(x, position_embeddings=rotations, attention_mask=mask, position_ids=places)
+        return normed(hidden[0], "norm")
+
+
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+def test_qwen_s_layer_is_what_transformers_own_layer_gives(family: str, tmp_path: Path) -> None:
+    folder = qwen_mtp(tmp_path / "qwen", family)
+    model = host_model(Checkpoint.open(folder))
+    assert isinstance(model, CachedDecoder)
+    target = CachedModel(model)
+    head = MtpHead(HeadFiles.open(folder), target)
+    agree(head, target, QwenReference(folder))
+    own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith("mtp.")}
+    assert head.parameters() == sum(weight.numel() for weight in own.values())
+    assert head.capturable == (family == "qwen3_5")
+
+
+@pytest.mark.parametrize("told", [{}, {"mtp_num_hidden_layers": None}])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+def test_qwen_s_layer_drafts_unasked_whether_the_key_is_there_or_not(
+    family: str, told: dict[str, None], tmp_path: Path
+) -> None:
+    session = load(PairSpec("q", "Q", on_cpu(qwen_mtp(tmp_path / "qwen", family, **told))), lambda _: None)
+    assert session.info.strategy("mtp").available
+    drafted = accepted = 0
+    for name, sampling in SAMPLINGS.items():
+        plain = finished(reply(session, "abcab", replace(sampling, seed=5), Limits(40), Speculation()))
+        last = finished(reply(session, "abcab", replace(sampling, seed=5), Limits(40), Speculation("mtp", 3)))
+        assert last.token_ids == plain.token_ids, name
+        drafted += last.stats.num_draft_tokens
+        accepted += last.stats.num_accepted_draft_tokens
+    assert 0 < accepted < drafted
+
+
+def test_a_copy_of_qwen_that_lost_the_layer_says_so(tmp_path: Path) -> None:
+    """Repacked, or written by transformers, which drops it."""
+    folder = qwen_mtp(tmp_path / "qwen")
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: weight for name, weight in tensors.items() if not name.startswith("mtp.")}
+    written(folder, json.loads((folder / "config.json").read_text()), kept)
+    session = load(PairSpec("q", "Q", on_cpu(folder)), lambda _: None)
+    status = session.info.strategy("mtp")
+    assert not status.available
+    assert "holds no layer for multi-token prediction (mtp.*): this copy was made without it" in status.reason
+    assert session.info.warning == ""
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.target import Embedding, Target
-from specchat.engine.heads.tensors import biased, fits_target
+from specchat.engine.heads.tensors import as_stored, biased, fits_target
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
@@ -38,7 +38,7 @@ class EagleHead(FeatureHead):
             tensors, hidden = self._tensors, shape.hidden
             fits_target(files, weights, model.config.hidden, hidden, hidden + model.config.hidden)
             self._fc = tensors.read(weights, biased(weights, Matrix(("fc",), (hidden,), 2 * hidden)))
-            self._layer = self._read_layer(weights, recipe.layers[0], compiles(shape))
+            self._layer = self._read_layer(weights, as_stored(weights, recipe.layers[0]), compiles(shape))
             self._embedding = Embedding(weights, tensors, model, hidden)
         model.record_states(recipe.aux_layers)
 

@@ -26,7 +26,7 @@ from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Embedding, Target
-from specchat.engine.heads.tensors import fits_target, proposed, stored
+from specchat.engine.heads.tensors import as_stored, fits_target, proposed, stored
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.matrices import read_norm
@@ -75,7 +75,7 @@ class Eagle3Head(FeatureHead):
             self._tokens = proposed(weights, given.proposes, model.vocab)
             self._head = tensors.read(weights, Matrix(("lm_head",), (given.proposes,), hidden))
             for layer in recipe.layers:
-                self._read_layer(weights, layer, compiles(shape))
+                self._read_layer(weights, as_stored(weights, layer), compiles(shape))
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._given = given
             self._chain = self._one_go(weights, model)

@@ -17,7 +17,7 @@ from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
-from specchat.engine.recipe import Layer
+from specchat.engine.recipe import Gated, Layer
 
 
 class FeatureHead(StandIn):
@@ -47,6 +47,11 @@ class FeatureHead(StandIn):
     def looked_at(self) -> Sequence[int]:
         """Layer counts after which the target's hidden states make a feature."""
         return self.recipe.aux_layers
+
+    @property
+    def capturable(self) -> bool:
+        """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
+        return all(isinstance(layer.feed, Gated) for layer in self.recipe.layers)
 
     @abstractmethod
     def feature(self, states: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from specchat.engine.heads.tensors import HeadTensors, stored
+from specchat.engine.heads.tensors import HeadTensors, as_stored, stored
 from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE
@@ -46,7 +46,7 @@ class HeadCache:
     """KV cache of a layer, and the rotations of its positions."""
 
     def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
-        cos, sin = tables(of.rope, of.head_dim, slots)
+        cos, sin = tables(of.rope, of.rope.width if of.rope else of.head_dim, slots)
         self.rotations = cos.to(device), sin.to(device)
         self.keys, self.values = (torch.zeros(of.kv_heads, slots, of.head_dim, device=device) for _ in range(2))
 
@@ -170,7 +170,7 @@ class BlockLayer:
         Raises:
             ModelError: weights missing, damaged or of other shapes.
         """
-        self._of = of = tensors.read_layer(weights, of, apart=True)
+        self._of = of = tensors.read_layer(weights, as_stored(weights, of), apart=True)
         self._tensors = tensors
         self._cache = HeadCache(of.attention, slots, weights.device)
         self._around: list[Convolution] = []

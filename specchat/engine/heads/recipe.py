@@ -93,13 +93,24 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
 
 def compiles(shape: ModelConfig) -> bool:
     """True if chains of a head of this shape may use compiled layers: `cpu.head_layer`."""
-    return fits(shape) and brief(shape)
+    return fits(shape) and brief(shape) and all(_plain(layer) for layer in shape.recipe.layers)
+
+
+def _plain(layer: Layer) -> bool:
+    mixer = layer.mixer
+    whole = isinstance(mixer, Attention) and (mixer.rope is None or mixer.rope.width == mixer.head_dim)
+    return whole and not layer.attention.gated and isinstance(layer.feed, Gated) and not layer.vectors
 
 
 def layers(of: Recipe, prefix: str = "layers") -> tuple[Layer, ...]:
     """Layers of a model renamed for a head, under `prefix`, with full attention."""
     found = (renamed(layer, f"model.layers.{index}.", f"{prefix}.{index}.") for index, layer in enumerate(of.layers))
-    return tuple(replace(layer, mixer=replace(layer.attention, window=0)) for layer in found)
+    return tuple(map(full_attention, found))
+
+
+def full_attention(layer: Layer) -> Layer:
+    """Return `layer` without a window."""
+    return replace(layer, mixer=replace(layer.attention, window=0))
 
 
 def joined(layer: Layer, inputs: int) -> Layer:
@@ -115,7 +126,7 @@ def renamed(part: Part, old: str, new: str) -> Part:
             return replace(part, name=new + part.name.removeprefix(old))
         case Matrix():
             return replace(part, names=tuple(new + name.removeprefix(old) for name in part.names))
-        case Layer() | Attention() | Gated():
+        case Layer() | Attention() | Gated() | Experts():
             return replace(part, **{one.name: renamed(getattr(part, one.name), old, new) for one in fields(part)})
         case _:
             return part

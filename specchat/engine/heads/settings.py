@@ -1,7 +1,6 @@
 """config.json of heads that continue from features, in the published layouts. The app reads it too: no torch here."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import Field
@@ -14,8 +13,6 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Layer
 from specchat.engine.strategy import Head
 
-MTP_LAYERS = "num_nextn_predict_layers"
-MTP_PREFIX = "model.mtp_layers"
 USUAL = ("use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm")
 """ModelOpt's switches, all on for EAGLE-3."""
 MOST_LAYER_IDS = 1024
@@ -166,60 +163,3 @@ def _aux_layers(given: list[int] | None, layers: int, path: str) -> tuple[int, .
             f"{path}: eagle_aux_hidden_state_layer_ids is {shown(given)}, and the target has {layers} layers."
         )
     return tuple(given)
-
-
-class MtpKeys(Foreign):
-    num_nextn_predict_layers: int = Field(1, description="a number of layers")
-    num_speculative_steps: int | None = Field(None, description="a whole number")
-
-
-def has_mtp(settings: Mapping[str, Any]) -> bool:
-    """True if these settings of a target name layers for multi-token prediction."""
-    return settings.get(MTP_LAYERS) not in (None, 0, False)
-
-
-@dataclass(frozen=True)
-class MtpSettings:
-    """Settings of a layer for multi-token prediction, of this `shape`.
-
-    With `normed` it reads states after the final norm, the target's or its own, as FastMTP does (Cai et al. 2025).
-    """
-
-    shape: ModelConfig
-    normed: bool
-
-    @classmethod
-    def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
-        """Parse the settings of `files`, which are `target`'s own or of its shape.
-
-        Raises:
-            ModelError: a key is missing, wrong or unsupported, or the files are for another target.
-        """
-        raw, path = files.settings, files.folder / "config.json"
-        if "speculators_model_type" in raw:
-            raise ModelError(
-                f"{path} is of speculators, whose MTP layers are not run: they take token and state in another order."
-            )
-        known = checked(MtpKeys, raw, str(path))
-        if known.num_nextn_predict_layers != 1:
-            raise ModelError(
-                f"{path}: {MTP_LAYERS} is {shown(known.num_nextn_predict_layers)}, and only one such layer is run."
-            )
-        shape = shape_of(files, raw)
-        if (shape.vocab, shape.hidden) != (target.vocab, target.hidden):
-            raise ModelError(
-                f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
-                f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
-            )
-        return cls(shape.cut(1), normed=bool(known.num_speculative_steps))
-
-    def recipe(self, target: ModelConfig) -> HeadRecipe:
-        """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
-        hidden = self.shape.hidden
-        found = _on_features(self.shape, layers(self.shape.recipe, MTP_PREFIX), (target.layers,))
-        return replace(found, parameters=found.layers[0].parameters + 2 * hidden * hidden + 3 * hidden)
-
-
-def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
-    """Recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
-    return MtpSettings.read(files, target).recipe(target)

@@ -23,6 +23,7 @@ class HeadTensors:
 
     def __init__(self) -> None:
         self._norms: dict[Norm, RMSNorm] = {}
+        self._vectors: dict[str, Tensor] = {}
         self._products: dict[Matrix, Callable[[Tensor], Tensor]] = {}
         self._bytes = 0
 
@@ -57,18 +58,17 @@ class HeadTensors:
         return part
 
     def vector(self, name: str) -> Tensor:
-        """None: no head's layer has others than matrices and norms."""
-        raise KeyError(name)
+        """Return another tensor of a layer, by its name."""
+        return self._vectors[name]
 
     def read_layer(self, weights: Weights, of: Layer, apart: bool = False) -> Layer:
-        """Read a layer, and return it with the biases and query and key norms that its files hold.
+        """Read a layer, and return it.
 
         With `apart` queries have their own product, so that keys and values can be computed alone.
 
         Raises:
             ModelError: weights missing, damaged or of other shapes.
         """
-        of = as_stored(weights, of)
         qkv, *others = of.products
         parts = (qkv.only(0, 1), of.attention.key_value) if apart else (qkv,)
         for matrix in (*parts, *others):
@@ -77,6 +77,7 @@ class HeadTensors:
             self._products[qkv] = lambda x: torch.cat([self.product(x, part) for part in parts], -1)
         for norm in of.norms:
             self.read(weights, norm)
+        self._vectors |= {name: weights.get(name, *shape) for name, shape in of.vectors.items()}
         return of
 
     def table(self, weights: Weights, name: str, *shape: int) -> Tensor:
@@ -107,7 +108,7 @@ def biased(weights: Weights, part: Matrix) -> Matrix:
 
 
 def as_stored(weights: Weights, of: Layer) -> Layer:
-    """Return `of` with the biases and query and key norms that are stored."""
+    """Return a layer with the biases and query and key norms that are stored, whatever its settings say."""
     mixer, feed = of.attention, of.gated
     prefix = mixer.out.names[0].rpartition(".")[0]
     query, key = (

@@ -57,7 +57,7 @@ def device_runner(
     loops = LoopsBeside(heads, vocab, executor.policies, executor.pick_from)
     for role, head in heads.items():
         executor.beside[role] = loops
-        if isinstance(head.model, FeatureHead):
+        if isinstance(head.model, FeatureHead) and head.model.capturable:
             executor.drafts.add_head(role, head.model, cached["target"].model)
     layers = target.config.layers
     parts = Parts(

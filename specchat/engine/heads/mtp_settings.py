@@ -1,0 +1,150 @@
+"""Layers for multi-token prediction that targets bring along: their layouts and settings. No torch here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from specchat.engine.errors import ModelError
+from specchat.engine.foreign import Foreign, checked, shown
+from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, full_attention, renamed
+from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.recipe import Attention, Layer
+from specchat.engine.strategy import Head
+
+
+class MtpLayout(NamedTuple):
+    """Names of the tensors, and how state and token are joined.
+
+    Attributes:
+        told: key of config.json for the number of such layers.
+        prefix: begins all names, then the layer's number in `layer`.
+        joined: matrix of state and token side by side.
+        of_state, of_token, final: norms before and after.
+        token_first: the token's half comes first.
+        normed: it reads states after the final norm, the target's or its own. None: if `num_speculative_steps` is set,
+            as FastMTP does (Cai et al. 2025).
+    """
+
+    told: str
+    prefix: str
+    layer: str
+    joined: str
+    of_state: str
+    of_token: str
+    final: str
+    token_first: bool
+    normed: bool | None
+
+
+MIMO = MtpLayout(
+    told="num_nextn_predict_layers",
+    prefix="model.mtp_layers.",
+    layer="model.mtp_layers.0",
+    joined="model.mtp_layers.0.input_proj",
+    of_state="model.mtp_layers.0.hidden_layernorm",
+    of_token="model.mtp_layers.0.token_layernorm",
+    final="model.mtp_layers.0.final_layernorm",
+    token_first=False,
+    normed=None,
+)
+QWEN = MtpLayout(
+    told="mtp_num_hidden_layers",
+    prefix="mtp.",
+    layer="mtp.layers.0",
+    joined="mtp.fc",
+    of_state="mtp.pre_fc_norm_hidden",
+    of_token="mtp.pre_fc_norm_embedding",
+    final="mtp.norm",
+    token_first=True,
+    normed=True,
+)
+LAYOUTS = {"mimo": MIMO, "qwen3_5_text": QWEN, "qwen3_5_moe_text": QWEN}
+"""By family. Copies of Qwen3.5 often lack the key, and hold the layer all the same."""
+TOLD = (MIMO.told, QWEN.told)
+
+
+class MtpKeys(Foreign):
+    num_nextn_predict_layers: int | None = Field(None, description="a number of layers")
+    mtp_num_hidden_layers: int | None = Field(None, description="a number of layers")
+    num_speculative_steps: int | None = Field(None, description="a whole number")
+
+
+def has_mtp(settings: Mapping[str, Any]) -> bool:
+    """True if a target of these settings should hold layers for multi-token prediction."""
+    whole = _text(settings)
+    told = [whole[key] for key in TOLD if whole.get(key) is not None]
+    return any(told) if told else LAYOUTS.get(str(whole.get("model_type"))) is QWEN
+
+
+@dataclass(frozen=True)
+class MtpSettings:
+    """Settings of a layer for multi-token prediction.
+
+    Attributes:
+        shape: the target's, and that of the whole model that the files may hold.
+        layer: the layer, by the names of its layout.
+        normed: as in `MtpLayout`.
+    """
+
+    shape: ModelConfig
+    layout: MtpLayout
+    layer: Layer
+    normed: bool
+
+    @classmethod
+    def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
+        """Parse the settings of `files`, which are `target`'s own or of its shape.
+
+        Raises:
+            ModelError: a key is missing, wrong or unsupported, or the files are for another target.
+        """
+        raw, path = files.settings, files.folder / "config.json"
+        if "speculators_model_type" in raw:
+            raise ModelError(
+                f"{path} is of speculators, whose MTP layers are not run: they take token and state in another order."
+            )
+        shape = parse_config(files.folder, raw)
+        layout = LAYOUTS.get(shape.family)
+        if layout is None:
+            names = ", ".join(LAYOUTS)
+            raise ModelError(f"{path}: layers for multi-token prediction are read of {names}, not of {shape.family}.")
+        known = checked(MtpKeys, dict(_text(raw)), str(path))
+        count = getattr(known, layout.told)
+        if count not in (None, 1):
+            raise ModelError(f"{path}: {layout.told} is {shown(count)}, and only one such layer is run.")
+        if (shape.vocab, shape.hidden) != (target.vocab, target.hidden):
+            raise ModelError(
+                f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
+                f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
+            )
+        layers = ((i, layer) for i, layer in enumerate(shape.recipe.layers) if isinstance(layer.mixer, Attention))
+        number, like = next(layers, (0, None))
+        if like is None:
+            raise ModelError(f"{path}: no layer of the target has attention, as one for multi-token prediction has.")
+        layer = renamed(full_attention(like), f"model.layers.{number}.", f"{layout.layer}.")
+        normed = bool(known.num_speculative_steps) if layout.normed is None else layout.normed
+        return cls(shape, layout, layer, normed)
+
+    @property
+    def compiled(self) -> bool:
+        """True if its chains may use a compiled layer."""
+        return compiles(replace(self.shape, recipe=replace(self.shape.recipe, layers=(self.layer,))))
+
+    def recipe(self, target: ModelConfig) -> HeadRecipe:
+        """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
+        hidden, own = self.shape.hidden, self.layer.parameters
+        doubled = own if self.compiled else 0
+        return HeadRecipe((self.layer,), (target.layers,), hidden, doubled, own + 2 * hidden * hidden + 3 * hidden)
+
+
+def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
+    """Recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
+    return MtpSettings.read(files, target).recipe(target)
+
+
+def _text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the model of text, which stand apart where images are read too."""
+    own = settings.get("text_config")
+    return {**settings, **own} if isinstance(own, Mapping) else settings
