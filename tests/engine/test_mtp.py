@@ -117,7 +117,7 @@ class QwenReference(MtpReference):
         return normed(hidden[0], "norm")
 
 
-@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe"])
+@pytest.mark.parametrize("family", ["qwen3_5", "qwen3_5_moe", "qwen3_next"])
 def test_qwen_s_layer_is_what_transformers_own_layer_gives(family: str, tmp_path: Path) -> None:
     folder = qwen_mtp(tmp_path / "qwen", family)
     model = host_model(Checkpoint.open(folder))

@@ -177,6 +177,15 @@ MORE: dict[str, dict[str, Any]] = {
         "pad_token_id": None,
     },
     "phi3-whole": {"model_type": "phi3", "num_key_value_heads": 2, "bos_token_id": None, "pad_token_id": None},
+    "qwen3_next": QWEN35
+    | {
+        "model_type": "qwen3_next",
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "shared_expert_intermediate_size": 80,
+        "mlp_only_layers": [2],
+    },
     "glm4": {
         "model_type": "glm4",
         "num_key_value_heads": 2,

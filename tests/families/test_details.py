@@ -185,6 +185,14 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "qwen3_5",
         of_deltas(lambda one: replace(one, gates=replace(one.gates, names=one.gates.names[::-1]))),
     ),
+    "recurrent rows as they are stored": (
+        "qwen3_next",
+        of_deltas(lambda one: replace(one, mix=replace(one.mix, by_head=()))),
+    ),
+    "gates as they are stored": (
+        "qwen3_next",
+        of_deltas(lambda one: replace(one, gates=replace(one.gates, by_head=()))),
+    ),
     "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
 }
 

@@ -29,7 +29,7 @@ from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint, config
 
-KINDS = ("qwen3_moe", "qwen2_moe", "mixtral", "qwen3_5_moe")
+KINDS = ("qwen3_moe", "qwen2_moe", "mixtral", "qwen3_5_moe", "qwen3_next")
 
 
 def logits(folder: Path, ids: list[int]) -> Tensor:
@@ -66,7 +66,7 @@ def test_files_that_transformers_writes_are_read(kind: str, tmp_path: Path) -> N
     folder, ids = checkpoint(tmp_path / "m", seed=3, **FAMILIES[kind]), tokens(40)
     AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).save_pretrained(tmp_path / "saved")
     assert ("num_experts" in json.loads((tmp_path / "saved" / "config.json").read_text())) == (
-        kind in ("qwen2_moe", "qwen3_5_moe")
+        kind in ("qwen2_moe", "qwen3_5_moe", "qwen3_next")
     )
     assert torch.equal(logits(tmp_path / "saved", ids), logits(folder, ids))
 

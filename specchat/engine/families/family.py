@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from specchat.engine.families.settings import Scaling, Settings
 from specchat.engine.foreign import shown
@@ -38,6 +38,8 @@ class Family:
         recipe: makes a recipe from `settings`, the keys of config.json. It raises ValueError for a wrong value and
             `Unsupported` for an unsupported feature.
         also_seeing: model_types of checkpoints that read images too; their "text_config" is of this family.
+        mtp: layout of the layer for multi-token prediction that its checkpoints bring along
+            (`heads.mtp_settings.LAYOUTS`); empty: none that is read.
     """
 
     model_type: str
@@ -45,6 +47,7 @@ class Family:
     recipe: Callable[[Any], Recipe]
     settings: type[Settings] = Settings
     also_seeing: tuple[str, ...] = ()
+    mtp: Literal["", "mtp_layers", "mtp"] = ""
 
 
 def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:

@@ -7,7 +7,7 @@ from specchat.engine.families import family as parts
 from specchat.engine.families.delta import LINEAR, DeltaSettings, delta
 from specchat.engine.families.family import BEFORE, Family
 from specchat.engine.foreign import Count, MaybeCount
-from specchat.engine.recipe import Attention, Experts, Gated, Layer, Norm, Recipe
+from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Norm, Recipe
 
 
 class Qwen35Settings(DeltaSettings):
@@ -18,18 +18,25 @@ class Qwen35Settings(DeltaSettings):
 
 
 def recipe(c: Qwen35Settings) -> Recipe:
-    return hybrid(c, lambda prefix: parts.gated(c, f"{prefix}.mlp"))
+    return hybrid(c, lambda _, name: parts.gated(c, name))
 
 
-def hybrid(c: Qwen35Settings, feed: Callable[[str], Gated | Experts]) -> Recipe:
-    """The recipe, with what `feed` makes of the beginning of a layer's names."""
+def hybrid(
+    c: Qwen35Settings,
+    feed: Callable[[int, str], Gated | Experts],
+    linear: Callable[[DeltaSettings, str], Delta] = delta,
+) -> Recipe:
+    """The recipe, with what `feed` makes of a layer's number and the beginning of its names.
+
+    `linear` makes the recurrent mixers.
+    """
     of = parts.kinds(c, lambda index: (index + 1) % c.full_attention_interval > 0, LINEAR)
 
     def layer(index: int, prefix: str) -> Layer:
         before, between = (Norm(f"{prefix}.{end}", c.hidden_size, c.rms_norm_eps, plus_one=True) for end in BEFORE)
         recurrent = of[index] == LINEAR
-        mixer = delta(c, f"{prefix}.linear_attn") if recurrent else attention(c, f"{prefix}.self_attn")
-        return Layer(mixer, feed(prefix), before, between)
+        mixer = linear(c, f"{prefix}.linear_attn") if recurrent else attention(c, f"{prefix}.self_attn")
+        return Layer(mixer, feed(index, f"{prefix}.mlp"), before, between)
 
     made = parts.decoder(c, layer)
     return replace(made, norm=replace(made.norm, plus_one=True))
@@ -42,4 +49,4 @@ def attention(c: Qwen35Settings, prefix: str) -> Attention:
     return parts.head_norms(c, parts.partly(c, made, 0.25), prefix, plus_one=True)
 
 
-FAMILY = Family("qwen3_5_text", "Qwen3.5", recipe, Qwen35Settings, also_seeing=("qwen3_5",))
+FAMILY = Family("qwen3_5_text", "Qwen3.5", recipe, Qwen35Settings, also_seeing=("qwen3_5",), mtp="mtp")

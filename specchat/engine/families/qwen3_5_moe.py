@@ -19,12 +19,11 @@ class Qwen35MoeSettings(Qwen35Settings, ExpertsSettings):
 
 
 def recipe(c: Qwen35MoeSettings) -> Recipe:
-    def feed(prefix: str) -> Experts:
-        name = f"{prefix}.mlp"
+    def feed(_: int, name: str) -> Experts:
         experts = mixture(c, name, c.experts(256), c.moe_intermediate_size, renormalised=True)
         return with_shared(c, name, experts, c.shared_expert_intermediate_size)
 
     return hybrid(c, feed)
 
 
-FAMILY = Family("qwen3_5_moe_text", "Qwen3.5-MoE", recipe, Qwen35MoeSettings, also_seeing=("qwen3_5_moe",))
+FAMILY = Family("qwen3_5_moe_text", "Qwen3.5-MoE", recipe, Qwen35MoeSettings, also_seeing=("qwen3_5_moe",), mtp="mtp")

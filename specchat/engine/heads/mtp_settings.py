@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, checked, shown
 from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, full_attention, renamed
@@ -60,9 +61,8 @@ QWEN = MtpLayout(
     token_first=True,
     normed=True,
 )
-LAYOUTS = {"mimo": MIMO, "qwen3_5_text": QWEN, "qwen3_5_moe_text": QWEN}
-"""By family. Copies of Qwen3.5 often lack the key, and hold the layer all the same."""
-TOLD = (MIMO.told, QWEN.told)
+LAYOUTS = {"mtp_layers": MIMO, "mtp": QWEN}
+"""By the beginnings of their names, as families have them."""
 
 
 class MtpKeys(Foreign):
@@ -74,8 +74,9 @@ class MtpKeys(Foreign):
 def has_mtp(settings: Mapping[str, Any]) -> bool:
     """True if a target of these settings should hold layers for multi-token prediction."""
     whole = _text(settings)
-    told = [whole[key] for key in TOLD if whole.get(key) is not None]
-    return any(told) if told else LAYOUTS.get(str(whole.get("model_type"))) is QWEN
+    told = [whole[layout.told] for layout in LAYOUTS.values() if whole.get(layout.told) is not None]
+    # Checkpoints of Qwen often lack the key, and hold the layer all the same.
+    return any(told) if told else _layout(str(whole.get("model_type"))) is QWEN
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,9 @@ class MtpSettings:
                 f"{path} is of speculators, whose MTP layers are not run: they take token and state in another order."
             )
         shape = parse_config(files.folder, raw)
-        layout = LAYOUTS.get(shape.family)
+        layout = _layout(shape.family)
         if layout is None:
-            names = ", ".join(LAYOUTS)
+            names = ", ".join(kind for kind in families.known() if _layout(kind))
             raise ModelError(f"{path}: layers for multi-token prediction are read of {names}, not of {shape.family}.")
         known = checked(MtpKeys, dict(_text(raw)), str(path))
         count = getattr(known, layout.told)
@@ -142,6 +143,12 @@ class MtpSettings:
 def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
     """Recipe of a layer for multi-token prediction, as `MtpSettings.read`."""
     return MtpSettings.read(files, target).recipe(target)
+
+
+def _layout(model_type: str) -> MtpLayout | None:
+    """The layout of a family's layer; None where none is read."""
+    family = families.known().get(model_type)
+    return LAYOUTS.get(family.mtp) if family else None
 
 
 def _text(settings: Mapping[str, Any]) -> Mapping[str, Any]:

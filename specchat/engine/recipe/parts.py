@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 
@@ -49,7 +50,8 @@ class Matrix:
     `names` are without ".weight" and ".bias"; with `bias` each has one, [outputs]. A single name holds all `outputs`.
     A `dense` product is never quantised when it is loaded. `paired` are the rows of a head and those of them to rotate,
     in the first two matrices, where neighbours make pairs; they are read in the order of `Rope`: the first of each
-    pair, then the second.
+    pair, then the second. `by_head` are the rows of each part for one head, where a single stored matrix holds the
+    parts of a head after those of the one before; they are read part by part.
     """
 
     names: tuple[str, ...]
@@ -58,6 +60,7 @@ class Matrix:
     bias: bool = False
     dense: bool = False
     paired: tuple[int, int] = (0, 0)
+    by_head: tuple[int, ...] = ()
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -74,7 +77,11 @@ class Matrix:
         return replace(self, names=self.names[first:last], outputs=self.outputs[first:last])
 
     def order(self, place: int) -> list[int]:
-        """The rows of stored matrix `place` in the order of `Rope`; empty where they have that order."""
+        """The rows of stored matrix `place` in the order of the product; empty where they have that order."""
+        if self.by_head:
+            heads = range(0, sum(self.outputs), sum(self.by_head))
+            ends = [0, *accumulate(self.by_head)]
+            return [head + row for part in pairwise(ends) for head in heads for row in range(*part)]
         (head, rotated), outputs = self.paired, self.outputs[place]
         if not rotated or place > 1:
             return []
