@@ -1,46 +1,36 @@
 """A loaded pair that answers chats: messages to tokens, steps to events, prefix reuse from turn to turn."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from itertools import zip_longest
 from time import perf_counter
 
 from specchat.engine.api import (
-    Cancel,
     Changed,
     Count,
     Counted,
-    Drafted,
     Event,
     Finished,
-    FinishReason,
     Generate,
     Started,
-    Step,
 )
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.cross_chat import CrossChatIndexer
-from specchat.engine.decoding.meter import Meter
-from specchat.engine.decoding.step import Decoding, longest
-from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.decoding.step import longest
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.learnt import Learnt
-from specchat.engine.measure import REPLY_TOKENS, check_costs, draft_costs, plain_speed, rehearse, reply_plainly
+from specchat.engine.measure import check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.habits import habits
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Sampling, Speculation
+from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.prompts import Prompts, written
+from specchat.engine.plain_speed import PlainSpeed
+from specchat.engine.prompts import Prompts
 from specchat.engine.read_ahead import ReadAhead, reader
-from specchat.engine.reply_text import ReplyText
+from specchat.engine.reply import Reply, longest_draft
 from specchat.engine.runners.runner import Runner
-from specchat.engine.step_tree import PENDING
-from specchat.engine.strategy import MAX_DRAFT_LENGTH
-from specchat.engine.tally import Tally
 
 
 class Session:
@@ -78,7 +68,7 @@ class Session:
             draft_context=runner.draft_context,
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
-        self._yardstick = Yardstick(runner.executor.costs)
+        self._speed = PlainSpeed(runner.executor.costs)
         self._learnt = Learnt.of(pair, runner.device)
         self._learnt.restore(self.drafters.get("auto"))
         self._measure()
@@ -93,7 +83,7 @@ class Session:
 
         Bare steps run first: a GPU compiles and captures their launches at the first use.
         """
-        bare, executor = plain_speed(self.runner), self.runner.executor
+        bare, executor, speed = plain_speed(self.runner), self.runner.executor, self._speed
         checks, drafts = check_costs(self.runner), draft_costs(self.runner)
         if "draft" in drafts and 1 in checks:
             length, ms = max(drafts["draft"].items())
@@ -104,35 +94,17 @@ class Session:
             executor.costs.forget()
             executor.costs.expect(checks, drafts)
             executor.policies.forget()
-            self.info = replace(self.info, plain_tokens_per_second=0.0, plain_sampled_tokens_per_second=0.0)
+            speed.forget()
             for temperature in (0.0, DRAWN):
-                # Each reply becomes the yardstick, without a correction for load: `_plain_seen`.
+                # Each reply becomes the yardstick, without a correction for load.
                 if not reply_plainly(self.generate, temperature):
                     break
-            plain_slow = self._yardstick.slowed
+            plain = speed.yardstick.slowed
             rehearse(self.generate, self.drafters.get("auto"))
-            self._settle(plain_slow, self._yardstick.slowed)
+            speed.settle(plain, speed.yardstick.slowed)
         self.forget()
-        if not self.info.plain_tokens_per_second:
-            self._plain(False, bare)
-
-    def _settle(self, plain: float, drafted: float) -> None:
-        """Take the current load factors, of plain and of drafted replies, as the normal ones.
-
-        Bare steps were faster, since they have the processor's caches for themselves.
-        """
-        costs, info = self.runner.executor.costs, self.info
-        costs.settle(plain, drafted)
-        self._yardstick = Yardstick(costs)
-        self._plain(False, info.plain_tokens_per_second / plain)
-        self._plain(True, info.plain_sampled_tokens_per_second / plain)
-
-    def _plain(self, drawn: bool, speed: float) -> None:
-        """Store the plain speed, in tokens per second, of sampled (`drawn`) or greedy replies."""
-        if drawn:
-            self.info = replace(self.info, plain_sampled_tokens_per_second=speed)
-        else:
-            self.info = replace(self.info, plain_tokens_per_second=speed)
+        speed.otherwise(bare)
+        self.info = speed.told(self.info)
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
@@ -165,18 +137,8 @@ class Session:
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        speculation, cancelled = request.speculation, False
-        changes: list[Changed] = []
-        for drafter in self.drafters.values():
-            drafter.begin(prompt, self.eos)
-        room, most = self.info.context - len(prompt), request.limits.max_tokens
-        limit = longest(self.runner.executor, _length(speculation), room, most)
-        reads = reader(self.drafters, speculation.strategy, prompt, limit, self.runner.spare)
-        with ReadAhead(reads, prompt, self.runner.spare) as ahead:
-            # After a change the new drafter reads what it needs.
-            while not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
-                cancelled, speculation, more = self._listen(request.id, control, speculation, 0)
-                changes += more
+        reply = Reply(request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started)
+        cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
             len(prompt),
@@ -188,136 +150,49 @@ class Session:
             1e3 * (perf_counter() - started),
         )
         if cancelled:
-            stats = Meter(len(prompt), reused).stats()
-            yield Finished.of(request.id, "cancelled", written(request, text), (), stats)
+            yield reply.finished("cancelled")
             return
         yield from changes
-        yield from self._reply(replace(request, speculation=speculation), text, prompt, reused, started, control)
+        yield from self._write(reply, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
             auto.think()
             self._learnt.keep(auto)
+
+    def _read(self, reply: Reply, control: Control) -> tuple[bool, list[Changed]]:
+        """Read the prompt: True if the reply was cancelled meanwhile, and its changes."""
+        prompt, spare, changes = reply.prompt, self.runner.spare, list[Changed]()
+        for drafter in self.drafters.values():
+            drafter.begin(prompt, self.eos)
+        room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
+        limit = longest(self.runner.executor, longest_draft(reply.speculation), room, most)
+        cancelled = False
+        with ReadAhead(reader(self.drafters, reply.speculation.strategy, prompt, limit, spare), prompt, spare) as ahead:
+            # After a change the new drafter reads what it needs.
+            while not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
+                cancelled, more = reply.listen(control)
+                changes += more
+        return cancelled, changes
+
+    def _write(self, reply: Reply, control: Control) -> Iterator[Event]:
+        """Write the reply, and learn from it."""
+        request, prompt, speed = reply.request, reply.prompt, self._speed
+        speed.begin(request.sampling)
+        decoding = self.runner.reply(request.sampling, prompt, self.eos, speed.yardstick.due)
+        try:
+            for event in reply.steps(decoding, speed.yardstick, control):
+                if isinstance(event, Finished):
+                    speed.seen(reply.meter.tally, request.sampling)
+                    self.info = speed.told(self.info)
+                yield event
+        finally:
+            decoding.close()
+            self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
 
     def forget(self) -> None:
         """Empty every cache and reset the drafters; the cross-chat n-gram cache stays."""
         self.target.keep(0)
         for drafter in self.drafters.values():
             drafter.forget()
-
-    def _reply(
-        self, request: Generate, text: ReplyText, prompt: list[int], reused: int, started: float, control: Control
-    ) -> Iterator[Event]:
-        usual = self.info.plain_speed(request.sampling)
-        self._yardstick.begin(1e3 / usual if usual else 0.0)
-        decoding = self.runner.reply(request.sampling, prompt, self.eos, self._yardstick.due)
-        try:
-            yield from self._steps(request, decoding, text, prompt, reused, started, control)
-        finally:
-            decoding.close()
-            self.runner.earlier.add(request.chat, decoding.committed[len(prompt) :])
-
-    def _steps(
-        self,
-        request: Generate,
-        decoding: Decoding,
-        text: ReplyText,
-        prompt: list[int],
-        reused: int,
-        started: float,
-        control: Control,
-    ) -> Iterator[Event]:
-        meter = Meter(len(prompt), reused)
-        speculation = request.speculation
-        most = request.limits.max_tokens
-        tokens: list[int] = []
-        reason: FinishReason | None = "length" if most == 0 else None
-        begun, ran = perf_counter(), self.runner.executor.costs.clock()
-        while reason is None:
-            drafter = self.drafters[speculation.strategy]
-            left = None if most is None else most - len(tokens)
-            stepped = decoding.step(drafter, _length(speculation), speculation.acceptance, left)
-            turned = text.turned
-            taken, reason = self._take(stepped.tokens[:left], stepped, text)
-            tokens += stepped.tokens[:taken]
-            if reason is None and most is not None and len(tokens) >= most:
-                reason = "length"
-            elif reason is None and decoding.room == 0:
-                reason = "context"
-            cancelled, speculation, changes = self._listen(request.id, control, speculation, len(tokens))
-            if reason is None and cancelled:
-                reason = "cancelled"
-            now = perf_counter()
-            meter.ttft_ms = meter.ttft_ms or 1e3 * (now - started)
-            ran_ms = 1e3 * (self.runner.executor.costs.clock() - ran)
-            other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
-            measured = self._yardstick.add(stepped.strategy, stepped)
-            step = Step(
-                id=request.id,
-                pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
-                drafted=stepped.drafted,
-                tested=stepped.tested,
-                accepted=min(stepped.accepted, taken),
-                emitted=taken,
-                draft_ms=stepped.draft_ms,
-                verify_ms=stepped.verify_ms,
-                other_ms=other_ms,
-                context_used=len(prompt) + len(tokens),
-                strategy=stepped.strategy,
-                drafts=self._drafts(stepped),
-                again=stepped.again,
-                usual_ms=measured.usual_ms,
-                plain_ms=measured.plain_ms * taken,
-                plain_error=measured.plain_error,
-                turned=text.turned != turned,
-                waited_ms=waited_ms,
-            )
-            meter.tally.add(step)
-            yield step
-            if reason is None:
-                yield from changes
-        if meter.tally.steps and not meter.tally.drafted:
-            self._plain_seen(meter.tally, request.sampling)
-        stats = replace(meter.stats(), num_repeated_tokens=self._repeated(meter.tally, tokens))
-        yield Finished.of(request.id, reason, written(request, text), tuple(tokens), stats)
-
-    def _repeated(self, tally: Tally, tokens: Sequence[int]) -> int:
-        """Number of first `tokens` that equal an earlier reply's, if most were copied; 0 if there are few."""
-        if 2 * tally.copied < len(tokens):
-            return 0
-        repeated = self.runner.earlier.repeated(tokens)
-        return repeated if 2 * repeated >= len(tokens) else 0
-
-    def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
-        """Drafts with the accepted ones first; in a tree each names its parent."""
-        drafts = [
-            Drafted(self.tokenizer.text_of(token), probability, mark=token in self.tokenizer.hidden)
-            for token, probability in zip_longest(stepped.drafts, stepped.confidence)
-        ]
-        if not stepped.parents:
-            return tuple(drafts)
-        others = [node for node in range(1, len(drafts) + 1) if node not in stepped.path]
-        order = [*stepped.path, *others]
-        place = {node: number for number, node in enumerate([0, *order], PENDING)}
-        return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
-
-    def _take(self, tokens: Sequence[int], stepped: Stepped, text: ReplyText) -> tuple[int, FinishReason | None]:
-        """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
-        for i, token in enumerate(tokens):
-            if token in self.eos or text.push(token, source(stepped, i)):
-                return i + 1, "stop"
-        return len(tokens), None
-
-    def _listen(
-        self, reply: int, control: Control, speculation: Speculation, tokens: int
-    ) -> tuple[bool, Speculation, list[Changed]]:
-        """Read control messages: True if cancelled, the current speculation, and events to send."""
-        changes: list[Changed] = []
-        while (message := control.poll()) is not None:
-            if isinstance(message, Cancel):
-                return True, speculation, changes
-            if message.speculation.strategy in self.drafters:
-                speculation = message.speculation
-            changes.append(Changed(reply, speculation, tokens))
-        return False, speculation, changes
 
     def _check(self, speculation: Speculation) -> None:
         status = next((s for s in self.info.strategies if s.name == speculation.strategy), None)
@@ -329,35 +204,12 @@ class Session:
                 "request", f"Strategy {status.name!r} cannot be used with {self.info.name}: {status.reason}."
             )
 
-    def _plain_seen(self, tally: Tally, sampling: Sampling) -> None:
-        """Update the yardstick from a plain reply."""
-        if tally.tokens >= REPLY_TOKENS:
-            info, seen = self.info, self._yardstick.usual_speed
-            known = info.plain_tokens_per_second if sampling.greedy else info.plain_sampled_tokens_per_second
-            self._plain(not sampling.greedy, known + PLAIN_WEIGHT * (seen - known) if known else seen)
-
 
 DRAWN = 0.7
 """The temperature at which plain speed is measured where tokens are drawn."""
-PLAIN_WEIGHT = 0.5
-"""Weight of one plain reply in the measured plain speed."""
 
 
 def _without_template(tokenizer: Tokenizer) -> str:
     """A sentence if the model has no chat template; else ""."""
     reason = tokenizer.source.unsupported
     return f"{reason[:1].upper()}{reason[1:]}: the model goes on with your text as it stands." if reason else ""
-
-
-def _length(speculation: Speculation) -> int:
-    """Largest number of draft tokens."""
-    return min(speculation.draft_length, MAX_DRAFT_LENGTH)
-
-
-def source(stepped: Stepped, index: int) -> str:
-    """Source of token `index` of a step: a strategy, "target" for its correction, "bonus" or "plain"."""
-    if index < stepped.accepted:
-        return stepped.sources[index >= stepped.switch if stepped.switch else 0]
-    if stepped.drafted == 0:
-        return "plain"
-    return "bonus" if stepped.tested == stepped.accepted else "target"

@@ -15,7 +15,8 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
-from specchat.engine.session import Session, source
+from specchat.engine.reply import source
+from specchat.engine.session import Session
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
 

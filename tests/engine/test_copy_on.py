@@ -17,7 +17,8 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.engine.session import Session, source
+from specchat.engine.reply import source
+from specchat.engine.session import Session
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply
 
 CHECKS = [0.0, *(1 + 0.1 * row for row in range(16))]

@@ -19,7 +19,8 @@ from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.engine.session import Session, source
+from specchat.engine.reply import source
+from specchat.engine.session import Session
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import HEADLESS, Script, finished, shown

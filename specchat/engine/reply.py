@@ -1,0 +1,158 @@
+"""One reply: the steps of a decoding as events, until the text ends."""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
+from itertools import zip_longest
+from time import perf_counter
+
+from specchat.engine.api import Cancel, Changed, Drafted, Event, Finished, FinishReason, Generate, Step
+from specchat.engine.control import Control
+from specchat.engine.decoding.meter import Meter
+from specchat.engine.decoding.step import Decoding
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.model.tokenizer import Tokenizer
+from specchat.engine.options import Speculation
+from specchat.engine.prompts import written
+from specchat.engine.reply_text import ReplyText
+from specchat.engine.runners.runner import Runner
+from specchat.engine.step_tree import PENDING
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
+
+class Reply:
+    """The reply to a request, after `prompt`; its speculation may change between steps."""
+
+    def __init__(
+        self,
+        request: Generate,
+        runner: Runner,
+        tokenizer: Tokenizer,
+        ends: Set[int],
+        text: ReplyText,
+        prompt: list[int],
+        reused: int,
+        started: float,
+    ) -> None:
+        """Initialise.
+
+        Args:
+            ends: tokens that end the reply.
+            reused: prompt tokens that were cached.
+            started: when it was asked for, by `perf_counter`.
+        """
+        self.request, self.prompt = request, prompt
+        self.speculation = request.speculation
+        self.meter = Meter(len(prompt), reused)
+        self._runner, self._tokenizer, self._text = runner, tokenizer, text
+        self._ends = ends
+        self._started = started
+        self._tokens: list[int] = []
+
+    def steps(self, decoding: Decoding, yardstick: Yardstick, control: Control) -> Iterator[Event]:
+        """Decode to the end: Step and Changed events, then Finished."""
+        text, tokens, meter, most = self._text, self._tokens, self.meter, self.request.limits.max_tokens
+        reason: FinishReason | None = "length" if most == 0 else None
+        begun, ran = perf_counter(), self._runner.executor.costs.clock()
+        while reason is None:
+            drafter = self._runner.drafters[self.speculation.strategy]
+            left = None if most is None else most - len(tokens)
+            stepped = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
+            turned = text.turned
+            taken, reason = self._take(stepped.tokens[:left], stepped)
+            tokens += stepped.tokens[:taken]
+            if reason is None and most is not None and len(tokens) >= most:
+                reason = "length"
+            elif reason is None and decoding.room == 0:
+                reason = "context"
+            cancelled, changes = self.listen(control)
+            if reason is None and cancelled:
+                reason = "cancelled"
+            now = perf_counter()
+            meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
+            ran_ms = 1e3 * (self._runner.executor.costs.clock() - ran)
+            other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
+            measured = yardstick.add(stepped.strategy, stepped)
+            step = Step(
+                id=self.request.id,
+                pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
+                drafted=stepped.drafted,
+                tested=stepped.tested,
+                accepted=min(stepped.accepted, taken),
+                emitted=taken,
+                draft_ms=stepped.draft_ms,
+                verify_ms=stepped.verify_ms,
+                other_ms=other_ms,
+                context_used=len(self.prompt) + len(tokens),
+                strategy=stepped.strategy,
+                drafts=self._drafts(stepped),
+                again=stepped.again,
+                usual_ms=measured.usual_ms,
+                plain_ms=measured.plain_ms * taken,
+                plain_error=measured.plain_error,
+                turned=text.turned != turned,
+                waited_ms=waited_ms,
+            )
+            meter.tally.add(step)
+            yield step
+            if reason is None:
+                yield from changes
+        yield self.finished(reason)
+
+    def finished(self, reason: FinishReason) -> Finished:
+        """The last event."""
+        stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated())
+        return Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
+
+    def listen(self, control: Control) -> tuple[bool, list[Changed]]:
+        """Read control messages: True if cancelled, and events to send."""
+        changes: list[Changed] = []
+        while (message := control.poll()) is not None:
+            if isinstance(message, Cancel):
+                return True, changes
+            if message.speculation.strategy in self._runner.drafters:
+                self.speculation = message.speculation
+            changes.append(Changed(self.request.id, self.speculation, len(self._tokens)))
+        return False, changes
+
+    def _take(self, tokens: Sequence[int], stepped: Stepped) -> tuple[int, FinishReason | None]:
+        """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
+        for i, token in enumerate(tokens):
+            if token in self._ends or self._text.push(token, source(stepped, i)):
+                return i + 1, "stop"
+        return len(tokens), None
+
+    def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
+        """Drafts with the accepted ones first; in a tree each names its parent."""
+        drafts = [
+            Drafted(self._tokenizer.text_of(token), probability, mark=token in self._tokenizer.hidden)
+            for token, probability in zip_longest(stepped.drafts, stepped.confidence)
+        ]
+        if not stepped.parents:
+            return tuple(drafts)
+        others = [node for node in range(1, len(drafts) + 1) if node not in stepped.path]
+        order = [*stepped.path, *others]
+        place = {node: number for number, node in enumerate([0, *order], PENDING)}
+        return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
+
+    def _repeated(self) -> int:
+        """Number of first tokens that equal an earlier reply's, if most were copied; 0 if there are few."""
+        tokens = self._tokens
+        if not tokens or 2 * self.meter.tally.copied < len(tokens):
+            return 0
+        repeated = self._runner.earlier.repeated(tokens)
+        return repeated if 2 * repeated >= len(tokens) else 0
+
+
+def longest_draft(speculation: Speculation) -> int:
+    """Largest number of draft tokens."""
+    return min(speculation.draft_length, MAX_DRAFT_LENGTH)
+
+
+def source(stepped: Stepped, index: int) -> str:
+    """Source of token `index` of a step: a strategy, "target" for its correction, "bonus" or "plain"."""
+    if index < stepped.accepted:
+        return stepped.sources[index >= stepped.switch if stepped.switch else 0]
+    if stepped.drafted == 0:
+        return "plain"
+    return "bonus" if stepped.tested == stepped.accepted else "target"
