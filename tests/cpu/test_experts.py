@@ -11,6 +11,7 @@ from torch import Tensor
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import PassRows
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Experts, Layer
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -132,7 +133,7 @@ def test_a_row_of_no_numbers_changes_no_other(bad: float, tmp_path: Path) -> Non
     x = decoder.embedded(ids)
 
     def through(rows: Tensor) -> Tensor:
-        return decoder.through(rows, 0, 1, 0)
+        return decoder.through(rows, range(1), PassRows((), 0))
 
     expected = through(x)
     x[64:] = bad

@@ -10,7 +10,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.recipe import compiles, joined, layers
 from specchat.engine.heads.settings import shape_of
-from specchat.engine.heads.tensors import HeadTensors
+from specchat.engine.heads.tensors import HeadTensors, as_stored
 from specchat.engine.model.weights import Weights
 from tests.engine.published_heads import HIDDEN, layer, settings, written
 
@@ -23,7 +23,7 @@ def made(folder: Path, compiled: bool, inputs: int) -> HeadLayer:
     shape = shape_of(files, files.settings)
     of = joined(layers(shape.recipe)[0], inputs)
     with Weights(files) as weights:
-        return HeadLayer(weights, HeadTensors(), of, 50, compiled and compiles(shape))
+        return HeadLayer(weights, HeadTensors(), as_stored(weights, of), 50, compiled and compiles(shape))
 
 
 @pytest.mark.parametrize("inputs", [HIDDEN, 2 * HIDDEN])

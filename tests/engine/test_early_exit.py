@@ -15,7 +15,7 @@ from specchat.engine.drafters.early_exit import MOST_EXITS, ROUNDS, EarlyExitDra
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -58,10 +58,10 @@ def test_what_is_checked_is_a_whole_pass(
     read: list[Tensor] = []
     onward, logits = decoder.onward, decoder.logits
 
-    def counted(x: Tensor, first: int, last: int, *rest: object, **named: object) -> Tensor:
-        for layer in range(first, last):
+    def counted(x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+        for layer in layers:
             ran[layer] += len(x)
-        return onward(x, first, last, *rest, **named)  # type: ignore[arg-type]
+        return onward(x, layers, rows, skip)
 
     def kept(hidden: Tensor) -> Tensor:
         read.append(logits(hidden).clone())
@@ -103,7 +103,7 @@ def test_the_first_layers_and_the_head_draft(folder: Path, make: Make) -> None:
     stepped = decoding.step(runner.drafters["early-exit"], 4, "coupled")
     text = list(PROMPT)
     for token in stepped.drafts:
-        hidden = alone.through(alone.embedded(text), 0, EXIT, 0)
+        hidden = alone.through(alone.embedded(text), range(EXIT), PassRows(text, 0))
         assert token == int(alone.logits(hidden[-1:])[0].argmax())
         text.append(token)
 
@@ -118,7 +118,7 @@ def test_a_trial_tells_how_many_tokens_the_first_layers_would_have_drafted_right
     # What the first layer alone would write, but for some tokens.
     text = list(PROMPT)
     for _ in range(WINDOW + 1):
-        hidden = alone.through(alone.embedded(text), 0, 1, 0)
+        hidden = alone.through(alone.embedded(text), range(1), PassRows(text, 0))
         text.append(int(alone.logits(hidden[-1:])[0].argmax()))
     told: list[tuple[int, float]] = []
     for wrong, right in ((0, 1.0), (1, 1.0 - 1 / WINDOW)):

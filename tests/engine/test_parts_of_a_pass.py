@@ -12,7 +12,7 @@ from torch import Tensor
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.decoder import CachedDecoder, PassRows, Skip
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, depth_first
 from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.test_decoder import tokens
@@ -35,7 +35,7 @@ def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int,
     x = decoder.embedded(ids)
     for first, last in pairwise(cut):
         given = x.clone()
-        x, before = decoder.through(x, first, last, start, runs, tokens=ids), x
+        x, before = decoder.through(x, range(first, last), PassRows(ids, start, runs)), x
         assert torch.equal(before, given)
     return x
 
@@ -65,7 +65,7 @@ def test_a_part_writes_the_entries_of_its_layers_alone(make: Make, tmp_path: Pat
     decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
     decoder.forward(tokens(5), 0)
     before = torch.stack(decoder.cache.keys)
-    decoder.through(decoder.embedded(tokens(5, seed=1)), 1, 3, 0)
+    decoder.through(decoder.embedded(tokens(5, seed=1)), range(1, 3), PassRows(tokens(5, seed=1), 0))
     changed = [not torch.equal(a, b) for a, b in zip(before, decoder.cache.keys, strict=True)]
     assert changed == [False, True, True, False]
 
@@ -75,7 +75,7 @@ def test_a_part_leaves_out_what_it_is_told_to(make: Make, tmp_path: Path) -> Non
     skip = Skip(frozenset({2}), frozenset({0, 3}))
     x = decoder.embedded(tokens(5))
     for first, last in ((0, 2), (2, 4)):
-        x = decoder.through(x, first, last, 0, skip=skip)
+        x = decoder.through(x, range(first, last), PassRows(tokens(5), 0), skip)
     assert torch.equal(x, decoder.forward(tokens(5), 0, skip))
 
 

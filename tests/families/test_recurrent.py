@@ -12,7 +12,7 @@ from specchat.engine.api import Generate, Started
 from specchat.engine.decoding.cached import TURN, CachedModel
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.model.plan import Model, need
 from specchat.engine.model.state_need import BACK, CHECKPOINTS, SLOTS
 from specchat.engine.model.tree_layout import Levels, depth_first
@@ -163,8 +163,11 @@ def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
     """As early exit and SWIFT draft, whose trials read old tokens again."""
     ids, expected, skip = tokens(400), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
     for at in range(0, 300, 6):
-        early = [model.onward(model.embedded([token]), 0, 2, at + i) for i, token in enumerate(ids[at : at + 3])]
-        later = model.onward(torch.cat(early), 2, model.config.layers, at)
+        early = [
+            model.onward(model.embedded([token]), range(2), PassRows([token], at + i))
+            for i, token in enumerate(ids[at : at + 3])
+        ]
+        later = model.onward(torch.cat(early), range(2, model.config.layers), PassRows(ids[at : at + 3], at))
         assert torch.equal(model.logits(later), expected[at : at + 3]), at
         for i in range(12):
             logits(model, [i], at + 3 + i, skip)

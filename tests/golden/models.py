@@ -15,7 +15,7 @@ from torch import Tensor
 from specchat.config.paths import demo_model
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.decoder import PassRows, Skip
 from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.pair import Quant
 from tests.engine.bnb import quantised_in_place
@@ -101,7 +101,7 @@ class Model:
 
     def early(self, token: int, start: int) -> Tensor:
         """Logits after the first half of the layers."""
-        half = self._decoder.onward(self._decoder.embedded([token]), 0, self.layers // 2, start)
+        half = self._decoder.onward(self._decoder.embedded([token]), range(self.layers // 2), PassRows([token], start))
         return self._decoder.logits(half).clone()
 
     def states(self, layer: int, last: int) -> Tensor:

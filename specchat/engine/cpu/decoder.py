@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specchat.engine.cpu.arguments import KeptStates, PassArguments
 from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.deltas import Deltas
@@ -23,7 +24,7 @@ from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
 from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
@@ -81,16 +82,10 @@ class CpuDecoder(CachedDecoder):
             self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm, ADDRESSES)
         described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas
         self._layers = Descriptors(c.recipe.layers, *described)
-        # A factor on the logits equals a factor on the inputs of the head.
-        self._head_norm = of.last_norm * np.float32(c.recipe.logit_scale)
-        nowhere = np.zeros((0, 0, 0), np.float32)
-        self._no_states = np.full(c.layers + 1, -1), nowhere, nowhere
-        self._state_args: dict[tuple[int, int], tuple[Any, ...]] = {}
-        """Arguments of `passes.layers` that keep hidden states, by the first and last layer of a pass."""
+        self._arguments = PassArguments(c, of, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
-        self._all = np.ones((c.layers, 2), np.bool_)
         self._count = 0
         """Threads for the current pass; 0 for the best number so far."""
         self._threads = ByRows(few, many, self._timed)
@@ -116,13 +111,14 @@ class CpuDecoder(CachedDecoder):
             return super().forward(tokens, start, skip, runs)
 
     def scored(self, tokens: Sequence[int], start: int, runs: Layout | None = None) -> Tensor:
-        rows, layers = len(tokens), self.config.layers
+        rows = len(tokens)
         if rows > TILE:
             return super().scored(tokens, start, runs)
         self._space.keep_tokens(tokens, start, runs)
         with self._timing(rows):
-            kept_states = self._keep_states(0, layers)
-            self._run(self.embedded(tokens), 0, layers, start, runs, NOTHING, kept_states, tokens, scoring=True)
+            at, layers = PassRows(tokens, start, runs), range(self.config.layers)
+            kept_states = self._arguments.kept_states(self.aux_states, layers)
+            self._run(self.embedded(tokens), layers, at, NOTHING, kept_states, scoring=True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
 
     @contextmanager
@@ -140,111 +136,53 @@ class CpuDecoder(CachedDecoder):
     def embedded(self, tokens: Sequence[int]) -> Tensor:
         return self._parameters.embedded(tokens)
 
-    def through(
-        self,
-        x: Tensor,
-        first: int,
-        last: int,
-        start: int,
-        runs: Layout | None = None,
-        skip: Skip = NOTHING,
-        tokens: Sequence[int] = (),
-    ) -> Tensor:
-        return self._run(x, first, last, start, runs, skip, None, tokens)
+    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+        return self._run(x, layers, rows, skip, None)
 
     def _run(
         self,
         x: Tensor,
-        first: int,
-        last: int,
-        start: int,
-        runs: Layout | None,
+        layers: range,
+        at: PassRows,
         skip: Skip,
-        kept_states: tuple[Any, ...] | None,
-        tokens: Sequence[int],
+        kept_states: KeptStates | None,
         scoring: bool = False,
     ) -> Tensor:
-        """Run `through`; `kept_states` are those of `_keep_states`; compute the rows' logits with `scoring`."""
+        """Run `through`, keep states on the way, and compute the rows' logits with `scoring`."""
+        tokens, start, runs = at
         rows = len(x)
         layout = self._chain_layout(rows) if runs is None else pass_spans(runs)
         if start + layout.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
         if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
             raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
-        self._slide(start, start + layout.reach, first, last)
+        self._slide(start, start + layout.reach, layers)
         space = self._space
         space.x[:rows] = x.numpy()
         if self._inputs is not None:
             self._inputs.put(tokens, self.embedded(tokens))
         space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
-        given = self._layer_args(self._parts(first, last, skip), runs, kept_states)
-        at = space.x, rows, start, layout.spans, layout.ancestors
+        of, spans = self._arguments, (layout.spans, layout.ancestors)
+        given = of.of_layers(of.parts(layers, skip), runs, kept_states)
         space.head_counters[:] = 0
-        head_args = self._head_args(self._head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
-        self._crew.run(*at, PASS_ADDRESSES, given, head_args, True, scoring)
+        head_args = of.of_head(of.head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
+        self._crew.run(space.x, rows, start, *spans, PASS_ADDRESSES, given, head_args, True, scoring)
         return torch.from_numpy(space.x[:rows].copy())
 
-    def _slide(self, start: int, end: int, first: int, last: int) -> None:
-        """Hold positions start, ..., end - 1 in layers first, ..., last - 1, and what they go on from."""
-        if self.cache.slide(start, end, first, last):
+    def _slide(self, start: int, end: int, layers: range) -> None:
+        """Hold positions start, ..., end - 1 in `layers`, and what they go on from."""
+        if self.cache.slide(start, end, layers.start, layers.stop):
             self._layers.begin_at(self.cache.bases)
 
-    def onward(
-        self,
-        x: Tensor,
-        first: int,
-        last: int,
-        start: int,
-        runs: Layout | None = None,
-        skip: Skip = NOTHING,
-        tokens: Sequence[int] = (),
-    ) -> Tensor:
+    def onward(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         # One pass keeps hidden states on its way.
-        kept_states = self._keep_states(first, last) if skip == NOTHING else None
-        return self._run(x, first, last, start, runs, skip, kept_states, tokens)
-
-    def _keep_states(self, first: int, last: int) -> tuple[Any, ...] | None:
-        """Arguments of `passes.layers` that keep hidden states after layers first, ..., last; None to keep none."""
-        if self.aux_states is None:
-            return None
-        if (first, last) not in self._state_args:
-            where = np.full(self.config.layers + 1, -1)
-            for index, layer in enumerate(self.aux_states.layers):
-                if first <= layer <= last:
-                    where[layer] = index
-            self._state_args[first, last] = (
-                where,
-                self.aux_states.positions.numpy(),
-                self.aux_states.tree_scratch.numpy(),
-            )
-        return self._state_args[first, last]
+        kept_states = self._arguments.kept_states(self.aux_states, layers) if skip == NOTHING else None
+        return self._run(x, layers, rows, skip, kept_states)
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
-        self._state_args.clear()
+        self._arguments.forget_states()
         return super().record_states(layers)
-
-    def _layer_args(
-        self, parts: NDArray[np.bool_], runs: Layout | None = None, kept_states: tuple[Any, ...] | None = None
-    ) -> tuple[Any, ...]:
-        """Arguments of `passes.layers` after its rows; `kept_states` are those of `_keep_states`."""
-        of, space = self._parameters, self._space
-        if runs is not None and not space.tree_scratch:
-            self._layers.use_tree_scratch(space.make_tree_scratch())
-        return (
-            -1 if runs is None else runs.scratch_row,
-            self._layers.integers,
-            self._layers.floats,
-            of.kernels,
-            of.extras,
-            parts,
-            space.wide,
-            space.own,
-            space.scores,
-            0,
-            *(self._no_states if kept_states is None else kept_states),
-            space.counters,
-        )
 
     def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
@@ -254,12 +192,13 @@ class CpuDecoder(CachedDecoder):
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
-        self._slide(start, end, 0, self.config.layers)
+        layers, of = range(self.config.layers), self._arguments
+        self._slide(start, end, layers)
         if self._chains is None or skip is not self._skipped:
-            parts, self._skipped = self._parts(0, self.config.layers, skip), skip
+            parts, self._skipped = of.parts(layers, skip), skip
             space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
-            head_args = self._head_args(self._head_norm, self.config.recipe.cap, logits)
-            layer_args, token_ids, recipe = self._layer_args(parts), space.token_ids, self.config.recipe
+            head_args = of.of_head(of.head_norm, self.config.recipe.cap, logits)
+            layer_args, token_ids, recipe = of.of_layers(parts), space.token_ids, self.config.recipe
             self._chains = Chains(
                 PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
             )
@@ -281,7 +220,7 @@ class CpuDecoder(CachedDecoder):
 
         The next call overwrites them.
         """
-        return self._headed(hidden, self._head_norm, self.config.recipe.cap)
+        return self._headed(hidden, self._arguments.head_norm, self.config.recipe.cap)
 
     def normed(self, hidden: Tensor) -> Tensor:
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
@@ -290,7 +229,7 @@ class CpuDecoder(CachedDecoder):
         # A norm of equal weights divides each row by its length; multiply by the length again.
         recipe = self.config.recipe
         lengths = hidden.square().mean(-1, keepdim=True).add(recipe.norm.eps).sqrt()
-        scale = np.full_like(self._head_norm, recipe.logit_scale)
+        scale = np.full_like(self._arguments.head_norm, recipe.logit_scale)
         return capped(self._headed(hidden, scale, 0.0) * lengths, recipe.cap)
 
     def _headed(self, hidden: Tensor, norm: Floats, cap: float) -> Tensor:
@@ -298,15 +237,10 @@ class CpuDecoder(CachedDecoder):
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        x, head_args = hidden.contiguous().numpy(), self._head_args(norm, cap, self._space.room(rows))
-        nothing = self._chain_layout(1)
-        self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, self._layer_args(self._all), head_args, False, True)
+        x, of, nothing = hidden.contiguous().numpy(), self._arguments, self._chain_layout(1)
+        given, head_args = of.of_layers(of.all), of.of_head(norm, cap, self._space.room(rows))
+        self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, given, head_args, False, True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
-
-    def _head_args(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
-        """Arguments of `passes.head` after its rows."""
-        of, space, eps = self._parameters, self._space, self.config.recipe.norm.eps
-        return of.table[-1], of.kernels, of.extras, norm, eps, cap, logits, space.own, space.head_counters
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
@@ -341,16 +275,6 @@ class CpuDecoder(CachedDecoder):
         if rows not in self._layouts:
             self._layouts[rows] = pass_spans(chain(rows))
         return self._layouts[rows]
-
-    def _parts(self, first: int, last: int, skip: Skip) -> NDArray[np.bool_]:
-        """Attentions and MLPs of layers first, ..., last - 1 that take part, bool [layers, 2]."""
-        if skip is NOTHING and last - first == self.config.layers:
-            return self._all
-        parts = np.zeros_like(self._all)
-        parts[first:last] = True
-        parts[list(skip.attention - self.config.recipe.shared), 0] = False
-        parts[list(skip.mlp), 1] = False
-        return parts
 
 
 def _code_of_delta() -> int:

@@ -13,7 +13,7 @@ from specchat.engine.decoding.host_loops import HostLoops, Made
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.waiting import Waiting
-from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.decoder import CachedDecoder, PassRows
 from specchat.engine.model.tree_layout import Layout, depth_first
 from specchat.engine.options import Acceptance, Sampling
 
@@ -98,6 +98,6 @@ class HostExecutor:
             return target.logits(target.forward(fed, start, runs=runs))
         if not begun:
             return target.scored(fed, start, runs)
-        after, layers = fed[begun:], target.config.layers
-        last = target.onward(target.embedded(after), 0, made.layers, start + begun, tokens=after)
-        return target.logits(target.onward(cat([*made.early, last]), made.layers, layers, start, tokens=fed))
+        after, first, others = fed[begun:], range(made.layers), range(made.layers, target.config.layers)
+        last = target.onward(target.embedded(after), first, PassRows(after, start + begun))
+        return target.logits(target.onward(cat([*made.early, last]), others, PassRows(fed, start)))

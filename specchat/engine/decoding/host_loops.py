@@ -15,7 +15,7 @@ from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
 from specchat.engine.decoding.sampler import Sampler
 from specchat.engine.model.chain_parameters import ChainParameters
-from specchat.engine.model.decoder import NOTHING, CachedDecoder
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows
 from specchat.engine.options import Acceptance, Sampling
 
 PickElsewhere = Callable[[Tensor, int], tuple[int, float]]
@@ -164,7 +164,8 @@ class HostLoops:
         """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
         fed = made.draft.tokens[-1:] or self.text[-1:]
-        hidden = target.onward(target.embedded(fed), 0, layers, len(self.text) - 1 + len(made.early), tokens=fed)
+        at = PassRows(fed, len(self.text) - 1 + len(made.early))
+        hidden = target.onward(target.embedded(fed), range(layers), at)
         made.early.append(hidden)
         made.layers = layers
         return hidden

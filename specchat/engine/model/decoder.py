@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import NDArray
@@ -28,6 +28,14 @@ class Skip:
 NOTHING = Skip()
 
 
+class PassRows(NamedTuple):
+    """Rows of a pass: consecutive tokens from position `start` on, or with `runs` nodes of a tree after the text."""
+
+    tokens: Sequence[int]
+    start: int
+    runs: Layout | None = None
+
+
 class CachedDecoder(ABC):
     """A loaded model on the processor with its KV cache; subclasses run the passes."""
 
@@ -45,25 +53,15 @@ class CachedDecoder(ABC):
         """Input of the first layer: float32 [len(tokens), hidden]."""
 
     @abstractmethod
-    def through(
-        self,
-        x: Tensor,
-        first: int,
-        last: int,
-        start: int,
-        runs: Layout | None = None,
-        skip: Skip = NOTHING,
-        tokens: Sequence[int] = (),
-    ) -> Tensor:
-        """Run layers first, ..., last - 1, writing their KV entries from position `start` on.
+    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+        """Run consecutive layers, writing their KV entries.
 
         Args:
-            x: float32 [rows, hidden] after `first` layers, at most PREFILL_ROWS; it is not changed.
-            runs, skip: see `forward`. Attention whose KV entries other layers share is never skipped.
-            tokens: those of the rows, for a model with inputs of each layer.
+            x: float32 [rows, hidden] before them, at most PREFILL_ROWS; it is not changed.
+            skip: see `forward`. Attention whose KV entries other layers share is never skipped.
 
         Returns:
-            float32 [rows, hidden], bit for bit those of a pass over all layers after `last` of them.
+            float32 [rows, hidden], bit for bit those of a pass over all layers at this place.
         """
 
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
@@ -75,26 +73,18 @@ class CachedDecoder(ABC):
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        return self.onward(self.embedded(tokens), 0, self.config.layers, start, runs, skip, tokens)
+        rows = PassRows(tokens, start, runs)
+        return self.onward(self.embedded(tokens), range(self.config.layers), rows, skip)
 
-    def onward(
-        self,
-        x: Tensor,
-        first: int,
-        last: int,
-        start: int,
-        runs: Layout | None = None,
-        skip: Skip = NOTHING,
-        tokens: Sequence[int] = (),
-    ) -> Tensor:
+    def onward(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         """Run `through`, and record the auxiliary hidden states on the way, `x` included."""
-        done = first
+        done = layers.start
         if self.aux_states is not None and skip == NOTHING:
             for layer in self.aux_states.layers:
-                if first <= layer <= last:
-                    x, done = self.through(x, done, layer, start, runs, tokens=tokens), layer
-                    self.aux_states.put(layer, x, start, runs)
-        return self.through(x, done, last, start, runs, skip, tokens)
+                if layers.start <= layer <= layers.stop:
+                    x, done = self.through(x, range(done, layer), rows), layer
+                    self.aux_states.put(layer, x, rows.start, rows.runs)
+        return self.through(x, range(done, layers.stop), rows, skip)
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
         """Record the hidden states after these numbers of layers for all later tokens; 0: the embeddings."""

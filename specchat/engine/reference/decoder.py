@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.decoder import NOTHING, CachedDecoder, Skip
+from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
 from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
@@ -57,29 +57,21 @@ class ReferenceDecoder(CachedDecoder):
         return embedded(self._recipe, torch.tensor(known), self._tensors)
 
     @torch.inference_mode()
-    def through(
-        self,
-        x: Tensor,
-        first: int,
-        last: int,
-        start: int,
-        runs: Layout | None = None,
-        skip: Skip = NOTHING,
-        tokens: Sequence[int] = (),
-    ) -> Tensor:
-        rows = list(_rows(len(x), start, runs))
-        end = max(row.position for row in rows) + 1
+    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+        tokens, start, runs = rows
+        placed = list(_rows(len(x), start, runs))
+        end = max(row.position for row in placed) + 1
         if end > self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
-        self.cache.slide(start, end, first, last)
+        self.cache.slide(start, end, layers.start, layers.stop)
         if runs is not None:
             self._make_nodes(runs.scratch_row + len(x))
         states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
-        for index in range(first, last):
+        for index in layers:
             of, recurrence = self._recipe.layers[index], self._recurrences[index]
             if recurrence is not None and index not in attention:
                 recurrence.begin(start)
-            for i, row in enumerate(rows):
+            for i, row in enumerate(placed):
                 if index not in attention:
                     states[i] = after_mixer(of, states[i], self._tensors, self._context(index, row))
                 if index not in skip.mlp:

@@ -1,0 +1,84 @@
+"""Arguments of the compiled passes of a decoder, beside its rows."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specchat.engine.cpu.descriptors import Descriptors
+from specchat.engine.cpu.parameters import Floats, Parameters
+from specchat.engine.cpu.workspace import Workspace
+from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.hidden_states import AuxHiddenStates
+from specchat.engine.model.tree_layout import Layout
+
+KeptStates = tuple[Any, ...]
+"""Arguments that keep hidden states on the way of a pass."""
+
+
+class PassArguments:
+    """Arguments of `passes.layers` and `passes.head`; those that need time to make are cached."""
+
+    def __init__(self, config: ModelConfig, parameters: Parameters, space: Workspace, layers: Descriptors) -> None:
+        self._config, self._parameters, self._space, self._layers = config, parameters, space, layers
+        nowhere = np.zeros((0, 0, 0), np.float32)
+        self._no_states = np.full(config.layers + 1, -1), nowhere, nowhere
+        self._states: dict[range, KeptStates] = {}
+        self.all = np.ones((config.layers, 2), np.bool_)
+        """The parts of a whole pass."""
+        # A factor on the logits equals a factor on the inputs of the head.
+        self.head_norm = parameters.last_norm * np.float32(config.recipe.logit_scale)
+
+    def parts(self, layers: range, skip: Skip) -> NDArray[np.bool_]:
+        """Attentions and MLPs that take part, bool [layers, 2]."""
+        if skip is NOTHING and len(layers) == self._config.layers:
+            return self.all
+        parts = np.zeros_like(self.all)
+        parts[layers.start : layers.stop] = True
+        parts[list(skip.attention - self._config.recipe.shared), 0] = False
+        parts[list(skip.mlp), 1] = False
+        return parts
+
+    def kept_states(self, recorded: AuxHiddenStates | None, layers: range) -> KeptStates | None:
+        """Arguments that keep the `recorded` hidden states before, between and after layers; None to keep none."""
+        if recorded is None:
+            return None
+        if layers not in self._states:
+            where = np.full(self._config.layers + 1, -1)
+            for index, layer in enumerate(recorded.layers):
+                if layers.start <= layer <= layers.stop:
+                    where[layer] = index
+            self._states[layers] = where, recorded.positions.numpy(), recorded.tree_scratch.numpy()
+        return self._states[layers]
+
+    def forget_states(self) -> None:
+        """Other hidden states are recorded from here on."""
+        self._states.clear()
+
+    def of_layers(
+        self, parts: NDArray[np.bool_], runs: Layout | None = None, kept_states: KeptStates | None = None
+    ) -> tuple[Any, ...]:
+        """Arguments of `passes.layers` after its rows."""
+        of, space = self._parameters, self._space
+        if runs is not None and not space.tree_scratch:
+            self._layers.use_tree_scratch(space.make_tree_scratch())
+        return (
+            -1 if runs is None else runs.scratch_row,
+            self._layers.integers,
+            self._layers.floats,
+            of.kernels,
+            of.extras,
+            parts,
+            space.wide,
+            space.own,
+            space.scores,
+            0,
+            *(self._no_states if kept_states is None else kept_states),
+            space.counters,
+        )
+
+    def of_head(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
+        """Arguments of `passes.head` after its rows."""
+        of, space, eps = self._parameters, self._space, self._config.recipe.norm.eps
+        return of.table[-1], of.kernels, of.extras, norm, eps, cap, logits, space.own, space.head_counters
