@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.device import decoder as passes
+from specchat.engine.device import attention as passes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
 from specchat.engine.kernels.products import processors

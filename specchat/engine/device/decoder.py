@@ -4,7 +4,6 @@ A pass is a fixed sequence of launches over static buffers, read from the recipe
 flags on the device, so that one captured graph serves every position and every skip set.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,21 +11,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.activation import Activation, gate_mul
-from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.embed import embed
-from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply
-from specchat.engine.kernels.rope import rope_and_write
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Matrix, Norm
 
 ALIGNED = 4
@@ -102,21 +98,7 @@ class DeviceDecoder:
         self.context = min(config.longest, context)
         # A pass writes all its rows, also unused ones: the last one may stand at the end of the context.
         self.capacity = -(-(self.context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
-        mixers = config.recipe.attentions
-        alike = [(mixer.kv_heads, mixer.head_dim) for mixer in mixers]
-        self.caches = {
-            (kv, dim): torch.zeros(2, count, kv, self.capacity, dim, device=device, dtype=dtype)
-            for (kv, dim), count in Counter(alike).items()
-        }
-        """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, capacity, head_dim]."""
-        unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
-        self.entries: list[tuple[Tensor, Tensor]] = [next(unused[shape]) for shape in alike]
-        """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
-        turns = {(mixer.rope, mixer.head_dim) for mixer in mixers}
-        self._turns = {turn: [t.to(device) for t in tables(*turn, self.capacity)] for turn in turns}
-        """cos and sin of each rope, by head width."""
-        factors = {mixer.temper: tempers(mixer, self.capacity) for mixer in mixers}
-        self._tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
+        self.attention = Attentions(config.recipe, weights, self.context, self.capacity, device, dtype)
         norm, scale = config.recipe.norm, config.recipe.logit_scale
         # Only the head reads the output of the last norm.
         self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
@@ -140,26 +122,16 @@ class DeviceDecoder:
             rows: 1..PASS_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
         """
         b, states, recipe = self.buffers, self.states, self.config.recipe
-        length, offsets, path = (tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)
+        at = Placed(rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)))
         embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale)
         added: PendingSum | None = None
         for index, layer in enumerate(recipe.layers):
             no_mixer, no_feed = skip.of(index) if skip else (None, None)
-            mixer, own, (keys, values) = layer.attention, b.layers[index], self.entries[index]
+            own = b.layers[index]
             self._take(added, layer.pre_mixer, rows)
             if states is not None:
                 states.put(index, b.residual, start, rows)
-            self._multiply(b.x, mixer.qkv, own.qkv, rows, no_mixer)
-            of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
-            (query_norm, eps), (key_norm, _), (value_norm, of_values) = map(self._norm, of_heads)
-            cos, sin = self._turns[mixer.rope, mixer.head_dim]
-            rope_and_write(
-                own.qkv, query_norm, key_norm, eps or of_values, cos, sin, start, offsets, own.query, keys, values,
-                rows, no_mixer, value_norm, self._tempers.get(mixer.temper),
-            )  # fmt: skip
-            window = mixer.window if mixer.window < self.context else 0
-            attend(own.query, keys, values, length, path, b.attention, own.mixed, rows, no_mixer, mixer.scale, window)
-            self._multiply(own.mixed, mixer.out, own.out, rows, no_mixer)
+            self.attention.mix(index, layer.attention, b, own, at, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
             activation = layer.gated.activation
             assert activation != "clamped_swiglu"  # refused by `gpu_need`
@@ -197,10 +169,19 @@ class DeviceDecoder:
     ) -> None:
         multiply(x, *self.weights.products[matrix], out, rows, skip, activation)
 
+    @property
+    def caches(self) -> dict[tuple[int, int], Tensor]:
+        """As in `Attentions`."""
+        return self.attention.caches
+
+    @property
+    def entries(self) -> list[tuple[Tensor, Tensor]]:
+        """As in `Attentions`."""
+        return self.attention.entries
+
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
-        """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""
-        for keys, values in self.caches.values():
-            keep(keys, values, state, places)
+        """After `commit`, move what the caches hold of the accepted nodes together."""
+        self.attention.keep(state, places)
 
     def logits(self, first: int, rows: int) -> Tensor:
         """Logits of rows first .. first + rows - 1 of the last pass: float32 [VERIFY_ROWS, vocab], rows 0.. filled."""
@@ -224,11 +205,5 @@ class DeviceDecoder:
 
     def memory(self) -> int:
         """Bytes of weights, cache, recorded hidden states, tables and buffers on the device."""
-        turns = (table for pair in self._turns.values() for table in pair)
-        tensors = (*self.caches.values(), *turns, *self._tempers.values())
-        return (
-            held_bytes(self.weights)
-            + self.buffers.memory()
-            + (0 if self.states is None else self.states.memory())
-            + sum(t.numel() * t.element_size() for t in tensors)
-        )  # fmt: skip
+        recorded = 0 if self.states is None else self.states.memory()
+        return held_bytes(self.weights) + self.buffers.memory() + self.attention.memory() + recorded

@@ -1,0 +1,100 @@
+"""Attention of a model's layers on a GPU: KV entries, tables by position, and the launches between two norms."""
+
+from collections import Counter
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specchat.engine.device.buffers import Between, Buffers
+from specchat.engine.device.weights import ModelWeights
+from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.products import multiply
+from specchat.engine.kernels.rope import rope_and_write
+from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.model.rope import tables, tempers
+from specchat.engine.recipe import Attention, Norm, Recipe
+
+
+class Placed(NamedTuple):
+    """Rows of a pass, with the KV entries that they become and attend to.
+
+    Attributes:
+        rows: number of rows.
+        start: int32 [1], KV entry of the first row.
+        length: int32 [1], KV entries that all rows attend to.
+        offsets: int32 [>= rows], row r's position less `start`.
+        path: as in `decoder.Branches`; None for a chain.
+    """
+
+    rows: int
+    start: Tensor
+    length: Tensor
+    offsets: Tensor
+    path: Tensor | None
+
+
+class Attentions:
+    """The attention of all layers, with their caches."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        weights: ModelWeights,
+        context: int,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Allocate caches of `capacity` positions, of which `context` hold text."""
+        self._weights, self._context = weights, context
+        mixers = recipe.attentions
+        alike = [(mixer.kv_heads, mixer.head_dim) for mixer in mixers]
+        self.caches = {
+            (kv, dim): torch.zeros(2, count, kv, capacity, dim, device=device, dtype=dtype)
+            for (kv, dim), count in Counter(alike).items()
+        }
+        """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, capacity, head_dim]."""
+        unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
+        self.entries: list[tuple[Tensor, Tensor]] = [next(unused[shape]) for shape in alike]
+        """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
+        turns = {(mixer.rope, mixer.head_dim) for mixer in mixers}
+        self._turns = {turn: [t.to(device) for t in tables(*turn, capacity)] for turn in turns}
+        """cos and sin of each rope, by head width."""
+        factors = {mixer.temper: tempers(mixer, capacity) for mixer in mixers}
+        self._tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
+
+    def mix(
+        self, index: int, mixer: Attention, buffers: Buffers, own: Between[Tensor], at: Placed, skip: Tensor | None
+    ) -> None:
+        """Write the rows' KV entries of layer `index`, and its output to `own.out`; the input is in `buffers.x`."""
+        keys, values = self.entries[index]
+        rows = at.rows
+        multiply(buffers.x, *self._weights.products[mixer.qkv], own.qkv, rows, skip)
+        of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
+        (query_norm, eps), (key_norm, _), (value_norm, of_values) = map(self._norm, of_heads)
+        cos, sin = self._turns[mixer.rope, mixer.head_dim]
+        rope_and_write(
+            own.qkv, query_norm, key_norm, eps or of_values, cos, sin, at.start, at.offsets, own.query, keys, values,
+            rows, skip, value_norm, self._tempers.get(mixer.temper),
+        )  # fmt: skip
+        window = mixer.window if mixer.window < self._context else 0
+        attend(
+            own.query, keys, values, at.length, at.path, buffers.attention, own.mixed, rows, skip, mixer.scale, window
+        )
+        multiply(own.mixed, *self._weights.products[mixer.out], own.out, rows, skip)
+
+    def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
+        """Weight and eps of a norm."""
+        return (None, 0.0) if norm is None else (self._weights.norms[norm], norm.eps)
+
+    def keep(self, state: VerifyState, places: Tensor | None) -> None:
+        """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""
+        for keys, values in self.caches.values():
+            keep(keys, values, state, places)
+
+    def memory(self) -> int:
+        """Bytes of caches and tables."""
+        turns = (table for pair in self._turns.values() for table in pair)
+        return sum(t.nbytes for t in (*self.caches.values(), *turns, *self._tempers.values()))
