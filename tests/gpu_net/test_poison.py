@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.length_policy import LengthPolicy
+from specchat.engine.device import attention
 from specchat.engine.device import decoder as passes
 from specchat.engine.device import drafting as steps
 from specchat.engine.device.executor import DeviceExecutor
@@ -71,8 +72,8 @@ def not_activated(multiply: Callable[..., None]) -> Callable[..., None]:
 
 STALE: dict[str, tuple[Any, str, Any]] = {
     "activations": (passes, "multiply", not_activated(passes.multiply)),
-    "partial sums": (passes, "rope_and_write", left_out),
-    "later positions of the cache": (passes, "attend", one_too_many(passes.attend)),
+    "partial sums": (attention, "rope_and_write", left_out),
+    "later positions of the cache": (attention, "attend", one_too_many(attention.attend)),
     "scores of a draft": (steps, "process", left_out),
     "what is chosen": (steps, "choose", left_out),
 }
