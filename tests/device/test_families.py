@@ -13,7 +13,8 @@ from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
-from specchat.engine.device.weights import load
+from specchat.engine.device.weights import held_bytes, load
+from specchat.engine.formats import FourBit
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
@@ -30,6 +31,7 @@ from tests.device.test_decoding import write
 from tests.engine.test_decoder import reference
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint, config, perturbed
 from tests.families.test_details import WRONG
+from tests.families.test_longrope import LONG
 from tests.gpu_net.sanitiser import sanitised
 
 
@@ -136,6 +138,37 @@ def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
 
     torch.testing.assert_close(last(decoder(folder)), theirs, atol=SLACK, rtol=SLACK)
     assert (last(model) - theirs).abs().max() > 5 * SLACK
+
+
+@pytest.mark.parametrize(("context", "length"), [(64, 10), (65, 70)], ids=["short", "long"])
+def test_longrope_is_that_of_the_context(context: int, length: int, tmp_path: Path) -> None:
+    """The cache has more positions than the context, which alone says which factors there are."""
+    folder, tokens = checkpoint(tmp_path / "m", seed=3, **changes("phi3") | LONG | {"hidden_size": 64}), ids(length)
+    found = Checkpoint.open(folder)
+    model = DeviceDecoder(found.config, load(found, None, DEVICE, torch.float32), context, DEVICE, torch.float32)
+    fed, start = torch.tensor(tokens, dtype=torch.int32, device=DEVICE), length - 8
+    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), start)
+    torch.testing.assert_close(
+        run(model, tokens[start:], start), reference(folder, tokens)[start:], atol=SLACK, rtol=SLACK
+    )
+
+
+def test_rows_in_another_order_are_planned_without_nested_scales(tmp_path: Path) -> None:
+    """Where a checkpoint stores them quantised; those that are quantised as they are loaded keep theirs."""
+    pytest.importorskip("bitsandbytes")
+    from tests.engine.bnb import quantised_in_place
+
+    folder = checkpoint(
+        tmp_path / "m", **changes("glm4") | {"hidden_size": 512, "num_attention_heads": 8, "num_key_value_heads": 8}
+    )
+    for fixed in (False, True):
+        found = Checkpoint.open(quantised_in_place(folder, "nf4") if fixed else folder)
+        weights = load(found, "nf4", DEVICE, torch.bfloat16)
+        qkv = weights.products[found.config.recipe.layers[0].mixer.qkv].weight
+        assert isinstance(qkv, FourBit)
+        assert (qkv.nested is None) == fixed
+        planned = plan(Model(found.config, "cuda", "nf4", fixed=fixed), None, CONTEXT, processors(DEVICE)).need("cuda")
+        assert planned.weights == pytest.approx(held_bytes(weights), rel=0.012)
 
 
 def test_layers_of_unlike_shapes(tmp_path: Path) -> None:

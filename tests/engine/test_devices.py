@@ -178,7 +178,6 @@ def of_mixer(**changes: Any) -> Callable[[ModelConfig], ModelConfig]:
     return of_last(lambda layer: replace(layer, mixer=replace(layer.mixer, **changes)))
 
 
-HEADS = {"query_norm": Norm("q", 16, 1e-6), "key_norm": Norm("k", 16, 1e-6)}
 UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
     (
         "hidden states of 8256 values",
@@ -189,12 +188,9 @@ UNSUPPORTED: list[tuple[str, Callable[[ModelConfig], ModelConfig]]] = [
         f"a matrix of {2**31 * 64} values",
         lambda c: replace(c, recipe=replace(c.recipe, head=replace(c.recipe.head, outputs=(2**31,)))),
     ),
-    ("rotary embeddings of a part of each head", of_mixer(rope=Rope(1e4, "default", 8, {}))),
-    ("unlike norms of heads", of_mixer(query_norm=Norm("q", 16, 1e-6), key_norm=Norm("k", 16, 1e-5))),
-    ("unlike norms of heads", of_mixer(query_norm=Norm("q", 16, 1e-6))),
-    ("unlike norms of heads", of_mixer(value_norm=Norm("", 32, 1e-6))),
-    ("unlike norms of heads", of_mixer(**HEADS, value_norm=Norm("", 16, 1e-5))),
-    ("unlike norms of heads", of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 16, 1e-6))),
+    ("norms of heads of another size", of_mixer(query_norm=Norm("q", 32, 1e-6))),
+    ("norms of heads of another size", of_mixer(key_norm=Norm("k", 8, 1e-6))),
+    ("norms of heads of another size", of_mixer(value_norm=Norm("", 64, 1e-6))),
 ]
 
 
@@ -213,7 +209,9 @@ def test_what_the_kernels_do_not_take_is_told_by_its_feature(
         of_mixer(value_norm=Norm("", 16, 1e-6), temper=(0.1, 8.0)),
         of_last(lambda layer: replace(layer, scalar="s", feed=replace(layer.feed, activation="gelu_tanh"))),
         of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 64, 1e-6)),
-        of_mixer(**HEADS),
+        of_mixer(query_norm=Norm("q", 64, 1e-6), key_norm=Norm("k", 16, 1e-5), value_norm=Norm("", 16, 1e-4)),
+        of_mixer(query_norm=Norm("q", 16, 1e-6)),
+        of_mixer(rope=Rope(1e4, "default", 8, {})),
         lambda c: replace(c, recipe=replace(c.recipe, embed_scale=3.0, logit_scale=0.5, cap=3.0)),
     ],
 )

@@ -5,16 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.model import gpu_need
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.plan import context_of
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
-from tests.engine.tiny import FAMILIES, checkpoint, config
+from tests.engine.tiny import FAMILIES, checkpoint
 
 LONG = FAMILIES["phi3"] | {
     "original_max_position_embeddings": 64,
@@ -42,11 +40,6 @@ def test_its_logits_are_those_of_transformers(
     assert context == held
     theirs = reference(folder, ids)
     assert (logits(kind(opened, context), ids) - theirs).abs().max() < 1e-5 * theirs.abs().max()
-
-
-def test_the_gpu_lacks_it_by_name() -> None:
-    whole = LONG | {"partial_rotary_factor": 1.0, "num_attention_heads": 4}
-    assert gpu_need.unsupported(parse_config(Path(), config(**whole))) == "LongRoPE: not in the GPU kernels yet"
 
 
 @pytest.mark.parametrize(

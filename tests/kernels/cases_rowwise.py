@@ -92,22 +92,28 @@ CASES = [
                 "heads": "i32",
                 "kv_heads": "i32",
                 "capacity": "i32",
-                "eps": "fp32",
+                "query_eps": "fp32" if normed else "constexpr",
+                "key_eps": "fp32" if normed else "constexpr",
+                "value_eps": "fp32" if of_values else "constexpr",
                 "SPLITS": "constexpr",
                 "DIM": "constexpr",
                 "PADDED": "constexpr",
-                "TOGETHER": "constexpr",
+                "WIDTH": "constexpr",
+                "ALL_QUERIES": "constexpr",
+                "ALL_KEYS": "constexpr",
                 "CHUNK": "constexpr",
             },
             constants={
                 "SPLITS": SPLITS,
                 "DIM": dim,
                 "PADDED": triton.next_power_of_2(dim),
-                "TOGETHER": together,
+                "WIDTH": width,
+                "ALL_QUERIES": together,
+                "ALL_KEYS": together,
                 "CHUNK": rope.CHUNK,
             }
-            | ({} if normed else {"query_norm": None, "key_norm": None})
-            | ({} if of_values else {"value_norm": None})
+            | ({} if normed else dict.fromkeys(("query_norm", "key_norm", "query_eps", "key_eps")))
+            | ({} if of_values else {"value_norm": None, "value_eps": None})
             | ({} if tempered else {"temper": None}),
             aligned=(
                 *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip", "stride_split"),
@@ -117,14 +123,15 @@ CASES = [
             ),
             num_warps=rope.warps(together),
         )
-        for name, dim, normed, together, of_values, tempered in (
-            ("rope, head norms", 128, True, False, False, False),
-            ("rope, 256 a head", 256, True, False, False, False),
-            ("rope, 80 a head", 80, False, False, False, False),
-            ("rope, a norm of all heads", 128, True, True, False, False),
-            ("rope, norms of values", 256, True, False, True, False),
-            ("rope, norms of values, 512 a head", 512, True, False, True, False),
-            ("rope, queries that grow", 128, False, False, False, True),
+        for name, dim, width, normed, together, of_values, tempered in (
+            ("rope, head norms", 128, 128, True, False, False, False),
+            ("rope, 256 a head", 256, 256, True, False, False, False),
+            ("rope, 256 a head, of a part", 256, 64, True, False, False, False),
+            ("rope, 80 a head", 80, 80, False, False, False, False),
+            ("rope, a norm of all heads", 128, 128, True, True, False, False),
+            ("rope, norms of values", 256, 256, True, False, True, False),
+            ("rope, norms of values, 512 a head", 512, 512, True, False, True, False),
+            ("rope, queries that grow", 128, 128, False, False, False, True),
         )
     ),
     *(

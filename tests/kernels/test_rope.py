@@ -5,10 +5,9 @@ import torch
 from torch import Tensor
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-from specchat.bench.published import shaped
-from specchat.engine.kernels.rope import reference_rope, rope_and_write
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.kernels.rope import NormOf, reference_rope, rope_and_write
 from specchat.engine.model.rope import tables
+from specchat.engine.recipe import Rope
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, EPS, ON_DEVICE, SET, TOLERANCE, random
 
 CAPACITY = 64
@@ -32,19 +31,18 @@ class Rotation:
         normed: bool,
         together: bool = False,
         further: bool = False,
+        width: int | None = None,
     ) -> None:
         self.dtype, self.heads, self.kv, self.dim = dtype, heads, kv, dim
         self.partials = random(splits, CAPACITY, (heads + 2 * kv) * dim)
         sizes = (heads * dim, kv * dim) if together else (dim, dim)
         of_query, of_key = (1 + random(size, seed=seed).to(dtype) / 4 for seed, size in enumerate(sizes))
-        self.norms = (of_query, of_key) if normed else (None, None)
-        self.further: tuple[Tensor, ...] = ()
+        self.norms: tuple[NormOf | None, NormOf | None] = ((of_query, EPS), (of_key, EPS)) if normed else (None, None)
+        self.further: tuple[NormOf, Tensor] | tuple[()] = ()
         """A norm of values, and factors on queries."""
         if further:
-            self.further = 1 + random(dim, seed=7) / 4, 1 + torch.arange(CAPACITY, device=DEVICE) / 7
-        self.cos, self.sin = (
-            t.to(DEVICE) for t in tables(config(heads, kv, dim).recipe.layers[0].mixer.rope, dim, CAPACITY)
-        )
+            self.further = (1 + random(dim, seed=7) / 4, EPS), 1 + torch.arange(CAPACITY, device=DEVICE) / 7
+        self.cos, self.sin = (t.to(DEVICE) for t in tables(rope(width or dim), width or dim, CAPACITY))
 
     def run(
         self, length: int, offsets: list[int], first: int = 0, skip: Tensor | None = None
@@ -56,7 +54,6 @@ class Rotation:
         rope_and_write(
             self.partials[:, first : first + rows].contiguous(),
             *self.norms,
-            EPS,
             self.cos,
             self.sin,
             torch.tensor([length], dtype=torch.int32, device=DEVICE),
@@ -71,9 +68,8 @@ class Rotation:
         return query, keys, values
 
 
-def config(heads: int, kv: int, dim: int) -> ModelConfig:
-    theta, sizes = 10000.0, (heads * dim, 64, 1, heads, kv, dim, 32, CAPACITY)
-    return shaped("llama", *sizes, theta, tied=True)
+def rope(width: int) -> Rope:
+    return Rope(10000.0, "default", width, {})
 
 
 class TestRope:
@@ -96,7 +92,7 @@ class TestRope:
                 torch.nn.functional.rms_norm(x.reshape(rows, -1, len(norm)), (len(norm),), norm.double(), EPS).view(
                     x.shape
                 )
-                for x, norm in zip((q, k), call.norms, strict=True)
+                for x, (norm, _) in zip((q, k), call.norms, strict=True)
             )
         positions = torch.tensor(offsets, device=DEVICE) + length
         angles = torch.outer(positions.double(), 10000.0 ** -(torch.arange(0, dim, 2, device=DEVICE).double() / dim))
@@ -110,7 +106,7 @@ class TestRope:
             (values[:, written].transpose(0, 1), v),
         ):
             torch.testing.assert_close(ours.double(), theirs, rtol=truth, atol=3 * truth)
-        reference = reference_rope(call.partials[:, :rows], *call.norms, EPS, call.cos, call.sin, positions, heads, kv)
+        reference = reference_rope(call.partials[:, :rows], *call.norms, call.cos, call.sin, positions, heads, kv)
         for ours, theirs in zip((q, k, v), reference, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
         for cache in (keys, values):
@@ -131,18 +127,59 @@ class TestRope:
         of_values, temper = call.further
         written, positions = slice(length, length + 5), torch.tensor(offsets, device=DEVICE) + length
         q, keys, values = (x.double() for x in plain.run(length, offsets))
-        v = torch.nn.functional.rms_norm(values[:, written].transpose(0, 1), (dim,), of_values.double(), EPS)
+        v = torch.nn.functional.rms_norm(values[:, written].transpose(0, 1), (dim,), of_values[0].double(), EPS)
         truth = q * temper[positions, None, None].double(), keys[:, written].transpose(0, 1), v
         partials = call.partials[:, :5]
-        reference = reference_rope(
-            partials, *call.norms, EPS, call.cos, call.sin, positions, heads, kv, of_values, temper
-        )
+        reference = reference_rope(partials, *call.norms, call.cos, call.sin, positions, heads, kv, of_values, temper)
         query, keys, values = call.run(length, offsets, skip=CLEAR)
         ours = query, keys[:, written].transpose(0, 1), values[:, written].transpose(0, 1)
         slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
         for made, theirs, by_reference in zip(ours, truth, reference, strict=True):
             torch.testing.assert_close(made.double(), theirs, rtol=slack, atol=3 * slack)
             torch.testing.assert_close(by_reference, theirs, rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize(("dim", "width"), [(8, 2), (80, 32), (96, 72), (128, 64)])
+    @pytest.mark.parametrize(("normed", "together"), [(False, False), (True, False), (True, True)])
+    def test_a_part_of_each_head_is_rotated(
+        self, dim: int, width: int, normed: bool, together: bool, dtype: torch.dtype
+    ) -> None:
+        """The first values as heads of that width are; the others are what they are before the rotation."""
+        heads, kv, length, offsets = 4, 2, 9, [0, 1, 1, 2, 2]
+        call = Rotation(dtype, heads, kv, dim, 3, normed, together, width=width)
+        still = Rotation(torch.float32, heads, kv, dim, 3, normed, together)
+        still.norms, still.cos, still.sin = call.norms, torch.ones_like(still.cos), torch.zeros_like(still.sin)
+        positions, written = torch.tensor(offsets, device=DEVICE) + length, slice(length, length + 5)
+
+        def results(call: Rotation) -> tuple[Tensor, Tensor]:
+            query, keys, _ = call.run(length, offsets, skip=CLEAR)
+            return query.double(), keys[:, written].transpose(0, 1).double()
+
+        c, s = call.cos[positions, None].double(), call.sin[positions, None].double()
+        slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
+        partials = call.partials[:, :5]
+        reference = reference_rope(partials, *call.norms, call.cos, call.sin, positions, heads, kv)
+        for made, unturned, by_reference in zip(results(call), results(still), reference, strict=False):
+            part = unturned[..., :width]
+            truth = torch.cat((part * c + part.roll(width // 2, -1) * s, unturned[..., width:]), -1)
+            torch.testing.assert_close(made, truth, rtol=slack, atol=3 * slack)
+            torch.testing.assert_close(by_reference, truth, rtol=1e-5, atol=1e-5)
+            assert torch.equal(made[..., width:], unturned[..., width:].to(dtype).double())
+
+    @pytest.mark.parametrize("of_queries", [False, True])
+    def test_norms_of_queries_and_keys_may_be_unlike(self, of_queries: bool, dtype: torch.dtype) -> None:
+        """One alone, of each head or of all of them, and of another eps."""
+        heads, kv, dim, length, offsets = 4, 2, 16, 9, [0, 1, 1, 2, 2]
+        for together in (False, True):
+            call = Rotation(dtype, heads, kv, dim, 3, True, together)
+            (of_query, _), (of_key, _) = call.norms[0] or (), call.norms[1] or ()
+            call.norms = ((of_query, 0.5), None) if of_queries else (None, (of_key, 0.5))
+            query, keys, _ = call.run(length, offsets, skip=CLEAR)
+            positions = torch.tensor(offsets, device=DEVICE) + length
+            made = query, keys[:, length : length + 5].transpose(0, 1)
+            truth = reference_rope(call.partials[:, :5], *call.norms, call.cos, call.sin, positions, heads, kv)
+            slack = 3 * TOLERANCE[torch.float32] + TOLERANCE[dtype]
+            for ours, theirs in zip(made, truth, strict=False):
+                torch.testing.assert_close(ours.double(), theirs, rtol=slack, atol=3 * slack)
 
     def test_nothing_is_written_beyond_the_cache(self, dtype: torch.dtype) -> None:
         _, keys, values = Rotation(dtype, 2, 2, 8, 1, False).run(CAPACITY - 2, [0, 1, 2, 3])
@@ -154,20 +191,20 @@ class TestRope:
         assert all(t.isnan().all() for t in Rotation(dtype, 2, 1, 8, 1, False).run(3, [0, 1], skip=SET))
 
     @pytest.mark.parametrize(
-        ("heads", "kv", "dim", "normed", "together", "further"),
+        ("heads", "kv", "dim", "width", "normed", "together", "further"),
         [
-            (2, 1, 8, True, False, False),
-            (1, 1, 80, False, False, True),
-            (3, 1, 8, True, True, False),
-            pytest.param(32, 8, 128, True, False, False, marks=ON_DEVICE),
-            pytest.param(32, 32, 128, True, True, False, marks=ON_DEVICE),
-            pytest.param(32, 4, 512, True, False, True, marks=ON_DEVICE),
+            (2, 1, 8, 8, True, False, False),
+            (1, 1, 80, 80, False, False, True),
+            (3, 1, 8, 4, True, True, False),
+            pytest.param(32, 8, 128, 64, True, False, False, marks=ON_DEVICE),
+            pytest.param(32, 32, 128, 128, True, True, False, marks=ON_DEVICE),
+            pytest.param(32, 4, 512, 512, True, False, True, marks=ON_DEVICE),
         ],
     )
     def test_rows_are_alone(
-        self, heads: int, kv: int, dim: int, normed: bool, together: bool, further: bool, dtype: torch.dtype
+        self, heads: int, kv: int, dim: int, width: int, normed: bool, together: bool, further: bool, dtype: torch.dtype
     ) -> None:
-        call = Rotation(dtype, heads, kv, dim, 2, normed, together, further)
+        call = Rotation(dtype, heads, kv, dim, 2, normed, together, further, width)
         alone = [call.run(r, [0], r) for r in range(CAPACITY)]
         for rows in COUNTS:
             query, keys, values = call.run(0, list(range(rows)))

@@ -11,10 +11,10 @@ from specchat.engine.device.weights import ModelWeights
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.products import multiply
-from specchat.engine.kernels.rope import rope_and_write
+from specchat.engine.kernels.rope import NormOf, rope_and_write
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Attention, Norm, Recipe
+from specchat.engine.recipe import Attention, Norm, Recipe, Rope
 
 
 class Placed(NamedTuple):
@@ -59,9 +59,9 @@ class Attentions:
         unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
         self.entries: list[tuple[Tensor, Tensor]] = [next(unused[shape]) for shape in alike]
         """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
-        turns = {(mixer.rope, mixer.head_dim) for mixer in mixers}
-        self._turns = {turn: [t.to(device) for t in tables(*turn, capacity)] for turn in turns}
-        """cos and sin of each rope, by head width."""
+        turns = set(map(_turn, mixers))
+        self._turns = {turn: [t.to(device) for t in tables(*turn, capacity, context)] for turn in turns}
+        """cos and sin of each rope, by the values of a head that it turns."""
         factors = {mixer.temper: tempers(mixer, capacity) for mixer in mixers}
         self._tempers = {temper: made.to(device) for temper, made in factors.items() if made is not None}
 
@@ -72,12 +72,11 @@ class Attentions:
         keys, values = self.entries[index]
         rows = at.rows
         multiply(buffers.x, *self._weights.products[mixer.qkv], own.qkv, rows, skip)
-        of_heads = mixer.query_norm, mixer.key_norm, mixer.value_norm
-        (query_norm, eps), (key_norm, _), (value_norm, of_values) = map(self._norm, of_heads)
-        cos, sin = self._turns[mixer.rope, mixer.head_dim]
+        query_norm, key_norm, value_norm = map(self._norm, (mixer.query_norm, mixer.key_norm, mixer.value_norm))
+        cos, sin = self._turns[_turn(mixer)]
         rope_and_write(
-            own.qkv, query_norm, key_norm, eps or of_values, cos, sin, at.start, at.offsets, own.query, keys, values,
-            rows, skip, value_norm, self._tempers.get(mixer.temper),
+            own.qkv, query_norm, key_norm, cos, sin, at.start, at.offsets, own.query, keys, values, rows, skip,
+            value_norm, self._tempers.get(mixer.temper),
         )  # fmt: skip
         window = mixer.window if mixer.window < self._context else 0
         attend(
@@ -85,9 +84,8 @@ class Attentions:
         )
         multiply(own.mixed, *self._weights.products[mixer.out], own.out, rows, skip)
 
-    def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
-        """Weight and eps of a norm."""
-        return (None, 0.0) if norm is None else (self._weights.norms[norm], norm.eps)
+    def _norm(self, norm: Norm | None) -> NormOf | None:
+        return None if norm is None else (self._weights.norms[norm], norm.eps)
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move the KV entries of the accepted nodes together (`kernels.keep`)."""
@@ -98,3 +96,8 @@ class Attentions:
         """Bytes of caches and tables."""
         turns = (table for pair in self._turns.values() for table in pair)
         return sum(t.nbytes for t in (*self.caches.values(), *turns, *self._tempers.values()))
+
+
+def _turn(mixer: Attention) -> tuple[Rope | None, int]:
+    """The rope of a mixer, and the values of a head that it turns."""
+    return mixer.rope, mixer.rope.width if mixer.rope else mixer.head_dim

@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.matrices import reordered
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
@@ -134,14 +135,20 @@ def _assemble(
         if not one.name:
             return torch.ones(one.size, device=device)
         weight = placed(f"{one.name}.weight", one.size)
-        return weight + 1 if one.plus_one else weight
+        weight = weight + 1 if one.plus_one else weight
+        return weight if one.factor == 1 else weight * one.factor
+
+    def bias(place: int, name: str, outputs: int, matrix: Matrix) -> Tensor:
+        found, order = vector(f"{name}.bias", outputs), matrix.order(place)
+        return found[order] if order else found
 
     def product(matrix: Matrix) -> Product:
-        parts = [read(name, outputs, matrix.inputs) for name, outputs in matrix.parts]
+        read_parts = (read(name, outputs, matrix.inputs) for name, outputs in matrix.parts)
+        parts = [reordered(part, matrix.order(place)) for place, part in enumerate(read_parts)]
         ready = [p.to(device, dtype) if isinstance(p, Tensor) else moved(p, device) for p in parts]
-        if quant is not None:
+        if quant is not None and not matrix.dense:
             ready = [quantise(p, quant) if isinstance(p, Tensor) else p for p in ready]
-        biases = [vector(f"{name}.bias", outputs) for name, outputs in matrix.parts] if matrix.bias else []
+        biases = [bias(place, *part, matrix) for place, part in enumerate(matrix.parts)] if matrix.bias else []
         return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
 
     embed = dense(recipe.embed)

@@ -26,8 +26,10 @@ from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.quantise import code_table, dequantised
+from specchat.engine.model.rope import tables
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, Quant
+from specchat.engine.recipe import Rope
 
 EPS = 1e-5
 ROUNDING = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
@@ -90,18 +92,18 @@ def rowwise(notes: Notes) -> None:
 def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
     heads, kv, dim, rows, start = 4, 2, 64, 3, 5
     partials = place.random(2, rows, (heads + 2 * kv) * dim, seed=3)
-    norms = (place.random(dim, seed=4, dtype=dtype), place.random(dim, seed=5, dtype=dtype))
-    angles = torch.outer(torch.arange(16.0), 1e4 ** -(torch.arange(0, dim, 2) / dim)).repeat(1, 2).to(device)
-    cos, sin = angles.cos(), torch.cat((-angles.sin()[:, : dim // 2], angles.sin()[:, dim // 2 :]), 1)
+    norms = (place.random(dim, seed=4, dtype=dtype), EPS), (place.random(dim, seed=5, dtype=dtype), EPS)
     query = torch.empty(rows, heads, dim, device=device, dtype=dtype)
     keys, values = torch.zeros(2, kv, 16, dim, device=device, dtype=dtype)
     first = torch.tensor([start], dtype=torch.int32, device=device)
     offsets = torch.arange(rows, dtype=torch.int32, device=device)
     plain, further = ("rotated queries", "rotated keys", "values"), ("queries that grow", "their keys", "normed values")
-    of_values, temper = place.random(dim, seed=6), 1 + torch.arange(16, device=device) / 7
-    for names, more in ((plain, ()), (further, (of_values, temper))):
-        rope_and_write(partials, *norms, EPS, cos, sin, first, offsets, query, keys, values, rows, None, *more)
-        truth = reference_rope(partials, *norms, EPS, cos, sin, start + offsets, heads, kv, *more)
+    partly = "queries rotated in part", "keys rotated in part", "values beside them"
+    of_values, temper = (place.random(dim, seed=6), EPS), 1 + torch.arange(16, device=device) / 7
+    for names, width, more in ((plain, dim, ()), (further, dim, (of_values, temper)), (partly, dim // 4, ())):
+        cos, sin = (table.to(device) for table in tables(Rope(1e4, "default", width, {}), width, 16))
+        rope_and_write(partials, *norms, cos, sin, first, offsets, query, keys, values, rows, None, *more)
+        truth = reference_rope(partials, *norms, cos, sin, start + offsets, heads, kv, *more)
         made = (query, *(entries[:, start : start + rows].transpose(0, 1) for entries in (keys, values)))
         for name, ours, theirs in zip(names, made, truth, strict=True):
             notes.within(name, _relative(ours, theirs), ROUNDING[dtype])

@@ -8,6 +8,9 @@ from torch import Tensor
 CHUNK = 16
 """Heads whose squares are added at a time if all heads share a norm."""
 
+NormOf = tuple[Tensor, float]
+"""Weight, of any float dtype, and eps of an RMS norm: [D] of each head, or [heads * D] of all heads together."""
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _rope_and_write(
@@ -28,11 +31,15 @@ def _rope_and_write(
     heads: tl.tensor,
     kv_heads: tl.tensor,
     capacity: tl.tensor,
-    eps: tl.tensor,
+    query_eps: tl.tensor,
+    key_eps: tl.tensor,
+    value_eps: tl.tensor,
     SPLITS: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
-    TOGETHER: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ALL_QUERIES: tl.constexpr,
+    ALL_KEYS: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> None:
     if skip is not None:  # noqa: SIM102
@@ -50,35 +57,32 @@ def _rope_and_write(
     written = inside & (slot < capacity)
     if head >= heads + kv_heads:
         if value_norm is not None:
-            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+            scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + value_eps)
             x = x * scale * tl.load(value_norm + d, mask=inside, other=0.0).to(tl.float32)
         place = values + ((head - heads - kv_heads).to(tl.int64) * capacity + slot) * DIM + d
         tl.store(place, x.to(values.dtype.element_ty), mask=written)
     else:
-        opposite = (d + DIM // 2) % DIM
+        turned = d < WIDTH
+        opposite = tl.where(turned, (d + WIDTH // 2) % WIDTH, d)
         swapped = _summed(first, opposite, inside, stride_split, SPLITS)
-        if query_norm is not None:
-            if TOGETHER:
-                own = tl.where(head < heads, head, head - heads)
-                count = tl.where(head < heads, heads, kv_heads)
-                squares = tl.zeros((PADDED,), tl.float32)
-                for chunk in range(0, count, CHUNK):
-                    other = chunk + tl.arange(0, CHUNK)
-                    theirs = first + ((other - own) * DIM)[:, None]
-                    there = (other < count)[:, None] & inside[None, :]
-                    y = _summed(theirs, d[None, :], there, stride_split, SPLITS)
-                    squares += tl.sum(y * y, 0)
-                scale = tl.rsqrt(tl.sum(squares, 0) / (count * DIM) + eps)
-                norm = (query_norm if head < heads else key_norm) + own * DIM
-            else:
-                scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
-                norm = query_norm if head < heads else key_norm
-            x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
-            swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
+        if head < heads:
+            if query_norm is not None:
+                scale = _scale(x, first, head, heads, query_eps, stride_split, SPLITS, DIM, PADDED, ALL_QUERIES, CHUNK)
+                norm = query_norm + (head * DIM if ALL_QUERIES else 0)
+                x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
+                swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
+        else:
+            if key_norm is not None:
+                own = head - heads
+                scale = _scale(x, first, own, kv_heads, key_eps, stride_split, SPLITS, DIM, PADDED, ALL_KEYS, CHUNK)
+                norm = key_norm + (own * DIM if ALL_KEYS else 0)
+                x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
+                swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
         angle = first_slot + tl.load(offsets + row)
-        known = inside & (angle < capacity)
-        y = x * tl.load(cos + angle * DIM + d, mask=known, other=0.0)
-        y += swapped * tl.load(sin + angle * DIM + d, mask=known, other=0.0)
+        known = turned & (angle < capacity)
+        # Values that are not turned are multiplied by 1, and 0 is added.
+        y = x * tl.load(cos + angle * WIDTH + d, mask=known, other=1.0)
+        y += swapped * tl.load(sin + angle * WIDTH + d, mask=known, other=0.0)
         if head < heads:
             if temper is not None:
                 y = y * tl.load(temper + angle, mask=angle < capacity, other=0.0)
@@ -98,11 +102,40 @@ def _summed(
     return x
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _scale(
+    x: tl.tensor,
+    first: tl.tensor,
+    own: tl.tensor,
+    count: tl.tensor,
+    eps: tl.tensor,
+    stride_split: tl.tensor,
+    SPLITS: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    CHUNK: tl.constexpr,
+) -> tl.tensor:
+    """The factor of a norm before its weight, of one head x or of all `count` heads, of which it is number `own`."""
+    if TOGETHER:
+        d = tl.arange(0, PADDED)
+        squares = tl.zeros((PADDED,), tl.float32)
+        for chunk in range(0, count, CHUNK):
+            other = chunk + tl.arange(0, CHUNK)
+            theirs = first + ((other - own) * DIM)[:, None]
+            there = (other < count)[:, None] & (d < DIM)[None, :]
+            y = _summed(theirs, d[None, :], there, stride_split, SPLITS)
+            squares += tl.sum(y * y, 0)
+        scale = tl.rsqrt(tl.sum(squares, 0) / (count * DIM) + eps)
+    else:
+        scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + eps)
+    return scale
+
+
 def rope_and_write(
     partials: Tensor,
-    query_norm: Tensor | None,
-    key_norm: Tensor | None,
-    eps: float,
+    query_norm: NormOf | None,
+    key_norm: NormOf | None,
     cos: Tensor,
     sin: Tensor,
     start: Tensor,
@@ -112,7 +145,7 @@ def rope_and_write(
     values: Tensor,
     rows: int,
     skip: Tensor | None,
-    value_norm: Tensor | None = None,
+    value_norm: NormOf | None = None,
     temper: Tensor | None = None,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
@@ -121,25 +154,24 @@ def rope_and_write(
 
     Args:
         partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
-        query_norm, key_norm: any float dtype, RMS norms before the rotation, both or none: [D] of each head, or
-            [heads * D] and [kv * D] of all heads together.
-        cos, sin: float32 [capacity, D] from `model.rope.tables`: out = x * cos + roll(x, D / 2) * sin.
+        query_norm, key_norm: before the rotation, of each head or of all together.
+        cos, sin: float32 [capacity, W] from `model.rope.tables`: out = x * cos + roll(x, W / 2) * sin for the first W
+            values of each head, W at most D; the others stay.
         start: int32 [1], KV entry of the first row.
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
         keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1.
         skip: int32 [1]; non-zero skips the kernel.
-        value_norm: any float dtype [D], RMS norm of each value head.
+        value_norm: of each value head.
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
     """
     kv_heads, capacity, dim = keys.shape
     heads = query.shape[1]
-    together = query_norm is not None and query_norm.shape[0] != dim
+    norms = query_norm, key_norm, value_norm
+    all_queries, all_keys = (norm is not None and norm[0].shape[0] != dim for norm in (query_norm, key_norm))
     _rope_and_write[(rows, heads + 2 * kv_heads)](
         partials,
-        query_norm,
-        key_norm,
-        value_norm,
+        *(norm and norm[0] for norm in norms),
         cos,
         sin,
         temper,
@@ -153,13 +185,15 @@ def rope_and_write(
         heads,
         kv_heads,
         capacity,
-        eps,
+        *(norm and norm[1] for norm in norms),
         SPLITS=partials.shape[0],
         DIM=dim,
         PADDED=triton.next_power_of_2(dim),
-        TOGETHER=together,
+        WIDTH=cos.shape[1],
+        ALL_QUERIES=all_queries,
+        ALL_KEYS=all_keys,
         CHUNK=CHUNK,
-        num_warps=warps(together),
+        num_warps=warps(all_queries or all_keys),
         enable_fp_fusion=True,
     )
 
@@ -171,32 +205,35 @@ def warps(together: bool) -> int:
 
 def reference_rope(
     partials: Tensor,
-    query_norm: Tensor | None,
-    key_norm: Tensor | None,
-    eps: float,
+    query_norm: NormOf | None,
+    key_norm: NormOf | None,
     cos: Tensor,
     sin: Tensor,
     positions: Tensor,
     heads: int,
     kv_heads: int,
-    value_norm: Tensor | None = None,
+    value_norm: NormOf | None = None,
     temper: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries [rows, heads, D] and keys [rows, kv, D], and values [rows, kv, D], in float64."""
-    dim = cos.shape[1]
-    x = partials.double().sum(0).unflatten(-1, (-1, dim))
-    query, key, value = x.split((heads, kv_heads, kv_heads), 1)
-    if query_norm is not None and key_norm is not None:
-        together = query_norm.shape[0] != dim
-        query, key = (
-            y * torch.rsqrt(y.square().mean((-2, -1) if together else -1, keepdim=True) + eps)
-            * weight.double().view(-1, dim)
-            for y, weight in ((query, query_norm), (key, key_norm))
-        )  # fmt: skip
-    if value_norm is not None:
-        value = value * torch.rsqrt(value.square().mean(-1, keepdim=True) + eps) * value_norm.double()
+    x = partials.double().sum(0).unflatten(-1, (heads + 2 * kv_heads, -1))
+    query, key, value = (
+        y if norm is None else _reference_norm(y, *norm)
+        for y, norm in zip(x.split((heads, kv_heads, kv_heads), 1), (query_norm, key_norm, value_norm), strict=True)
+    )
     c, s = cos[positions.long(), None].double(), sin[positions.long(), None].double()
-    rotated_query, rotated_key = (y * c + y.roll(dim // 2, -1) * s for y in (query, key))
+    width = cos.shape[1]
+    rotated_query, rotated_key = (
+        torch.cat((y[..., :width] * c + y[..., :width].roll(width // 2, -1) * s, y[..., width:]), -1)
+        for y in (query, key)
+    )
     if temper is not None:
         rotated_query = rotated_query * temper[positions.long(), None, None].double()
     return rotated_query, rotated_key, value
+
+
+def _reference_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """The norm of heads [rows, heads, D], of each or of all together."""
+    dim = x.shape[-1]
+    over = -1 if len(weight) == dim else (-2, -1)
+    return x * torch.rsqrt(x.square().mean(over, keepdim=True) + eps) * weight.double().view(-1, dim)

@@ -34,8 +34,8 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     for has, most, feature in sizes:
         if has > most:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
-    if not all(_normed_alike(mixer) for mixer in mixers if mixer.share is None):
-        yield "unlike norms of heads: not in the GPU kernels yet"
+    if not all(map(_normed, mixers)):
+        yield "norms of heads of another size: not in the GPU kernels yet"
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
         "recurrent layers": bool(recipe.recurrent),
@@ -46,26 +46,21 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
         "inputs of each layer": recipe.per_layer is not None,
         "layers that share KV entries": bool(recipe.shared),
-        "queries and keys rotated in pairs": any(mixer.qkv.paired[1] for mixer in mixers),
-        "LongRoPE": any(mixer.rope and mixer.rope.kind == "longrope" for mixer in mixers),
-        "rotary embeddings of a part of each head": any(m.rope and m.rope.width != m.head_dim for m in mixers),
         "attention sinks": any(mixer.sinks for mixer in mixers),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
 
 
-def _normed_alike(mixer: Attention) -> bool:
-    """True if queries and keys have no norms, norms of each head, or norms of all heads, with one eps.
-
-    Values may have a norm of each head with the same eps.
-    """
-    query, key, value, size = mixer.query_norm, mixer.key_norm, mixer.value_norm, mixer.head_dim
-    if len({norm.eps for norm in (query, key, value) if norm}) > 1 or (value and value.size != size):
-        return False
-    if query is None or key is None:
-        return query is key
-    return (query.size, key.size) in ((size, size), (mixer.heads * size, mixer.kv_heads * size))
+def _normed(mixer: Attention) -> bool:
+    """True if norms of queries and keys are over each head or all heads together, and those of values over each."""
+    one = mixer.head_dim
+    sizes = (
+        (mixer.query_norm, (one, mixer.heads * one)),
+        (mixer.key_norm, (one, mixer.kv_heads * one)),
+        (mixer.value_norm, (one,)),
+    )
+    return all(norm is None or norm.size in known for norm, known in sizes)
 
 
 def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:
@@ -97,7 +92,7 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
     logits = 4 * shapes.VERIFY_ROWS * partials(head)
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
-    turns = 8 * capacity * sum(width for _, width in {(m.rope, m.head_dim) for m in mixers})
+    turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rope.width if m.rope else m.head_dim) for m in mixers})
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
     return active + attention + logits + whole + turns + factors
 

@@ -18,8 +18,7 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
     """
 
     def stored(place: int, name: str, outputs: int) -> Weight:
-        weight, order = weights.linear(name, outputs, matrix.inputs), matrix.order(place)
-        weight = reordered(weight, order) if order else weight
+        weight = reordered(weights.linear(name, outputs, matrix.inputs), matrix.order(place))
         wanted = None if matrix.dense else quant
         return quantise(weight, wanted) if wanted is not None and isinstance(weight, Tensor) else weight
 
@@ -33,7 +32,9 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
 
 
 def reordered(weight: Weight, order: list[int]) -> Weight:
-    """The rows of a matrix in an order; nested scales are dequantised."""
+    """The rows of a matrix in an order, for which nested scales are dequantised; an empty one leaves them."""
+    if not order:
+        return weight
     match weight:
         case FourBit(packed, _, code, block, _):
             return FourBit(packed[order], block_scales(weight)[order], code, block)

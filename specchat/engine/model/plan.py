@@ -265,7 +265,8 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     packed, scales = outputs * inputs // 2, outputs * blocks
     # `quantise.fused` drops the nesting if a part does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[:-1])
-    if on_cpu or not model.nested or not aligned:
+    # Stored rows in another order are so, too (`matrices.reordered`).
+    if on_cpu or not model.nested or not aligned or (model.fixed and matrix.paired[1]):
         return packed + 4 * scales
     return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
 

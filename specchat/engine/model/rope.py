@@ -13,8 +13,10 @@ from specchat.engine.model.host_need import CACHE_BLOCK
 from specchat.engine.recipe import Attention, Recipe, Rope
 
 
-def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
+def tables(rope: Rope | None, width: int, length: int, context: int | None = None) -> tuple[Tensor, Tensor]:
     """Cosine and signed sine for every position; without a `rope` those of the identity.
+
+    Texts have `context` tokens at most, `length` if None.
 
     Returns:
         cos, sin: float32 [length, width]. The rotation of x is `x * cos + swap(x) * sin`, `swap` exchanging the
@@ -22,7 +24,7 @@ def tables(rope: Rope | None, width: int, length: int) -> tuple[Tensor, Tensor]:
     """
     if rope is None:
         return torch.ones(length, width), torch.zeros(length, width)
-    inverse, factor = _frequencies(rope, length)
+    inverse, factor = _frequencies(rope, length if context is None else context)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), inverse)
     cos, sin = angles.cos() * factor, angles.sin() * factor
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
