@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -119,7 +120,11 @@ def test_entries_before_the_windows_are_not_read(further: int, folder: Path, mon
     """With NaN in them nothing changes, but where attention reads one entry more."""
     found = opened(folder, lambda _, layer: gemmas(0, layer))
     attend = passes.attend
-    monkeypatch.setattr(passes, "attend", lambda *args: attend(*args[:-1], args[-1] + further))
+
+    def other(*args: Any, **named: Any) -> None:
+        attend(*args[:-1], args[-1] + further, **named)
+
+    monkeypatch.setattr(passes, "attend", other)
     before = last(decoder(found))
     with sanitised() as seen, poisoned():
         after = last(decoder(found))
@@ -130,7 +135,7 @@ def test_entries_before_the_windows_are_not_read(further: int, folder: Path, mon
 def test_a_window_as_long_as_the_context_is_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such models launch the kernels that models without windows launch."""
     found, windows = opened(folder), list[object]()
-    monkeypatch.setattr(passes, "attend", lambda *args: windows.append(args[-1]))
+    monkeypatch.setattr(passes, "attend", lambda *args, **_: windows.append(args[-1]))
     for context in (WINDOW, WINDOW + 1):
         run(decoder(found, context=context), ids(2), 0)
     assert windows == [0, 0, WINDOW, 0]

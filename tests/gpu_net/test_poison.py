@@ -54,8 +54,8 @@ def left_out(*_: object) -> None:
 def one_too_many(attend: Callable[..., None]) -> Callable[..., None]:
     """Attention that also sees the position after a row's own."""
 
-    def further(query: Tensor, keys: Tensor, values: Tensor, length: Tensor, *rest: Any) -> None:
-        attend(query, keys, values, length + 1, *rest)
+    def further(query: Tensor, keys: Tensor, values: Tensor, length: Tensor, *rest: Any, **named: Any) -> None:
+        attend(query, keys, values, length + 1, *rest, **named)
 
     return further
 

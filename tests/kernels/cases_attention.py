@@ -1,7 +1,7 @@
 """Attention as a step launches it: Qwen3-8B (32 heads, 8 kv, 128 a head), a head of 80, chains and trees."""
 
 from specchat.engine import gpu_shapes
-from specchat.engine.kernels import attention, workspace
+from specchat.engine.kernels import attention, combine, workspace
 from tests.kernels.compiled import Case
 
 
@@ -40,24 +40,28 @@ def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False
     )
 
 
-def _combine(name: str, dim: int, tree: bool, windowed: bool = False) -> Case:
+def _combine(name: str, dim: int, tree: bool, windowed: bool = False, further: bool = False) -> Case:
+    """The combination of partial sums; `further` with sinks and with gates, of 4 partial sums."""
     pointers = {"best_in": "*fp32", "total_in": "*fp32", "mixed_in": "*fp32", "length": "*i32"}
     pointers |= {"tree": "*i64"} if tree else {}
+    pointers |= {"sinks": "*fp32", "gates": "*fp32"} if further else {}
     pointers |= {"skip": "*i32", "out": "*bf16"}
+    strides = ("gates_split", "gates_row") if further else ()
     constants = {
         "DIM": dim,
         "PADDED": workspace.padded(dim),
         "SPLIT": gpu_shapes.SPLIT,
-        "CHUNK": attention.CHUNK,
+        "CHUNK": combine.CHUNK,
+        "GATE_SPLITS": 4 if further else 0,
     } | _absent(tree, windowed)
+    constants |= {} if further else dict.fromkeys(("sinks", "gates", "gates_split", "gates_row"))
+    integers = ("heads", "capacity", "stride_split", *strides, *(("window",) if windowed else ()))
     return Case(
         name=name,
-        kernel=attention._combine,
-        signature=pointers
-        | dict.fromkeys(("heads", "capacity", "stride_split", *(("window",) if windowed else ())), "i32")
-        | dict.fromkeys(constants, "constexpr"),
+        kernel=combine._combine,
+        signature=pointers | dict.fromkeys(integers, "i32") | dict.fromkeys(constants, "constexpr"),
         constants=constants,
-        aligned=(*pointers, "heads", "capacity", "stride_split"),
+        aligned=(*pointers, "heads", "capacity", "stride_split", *strides),
         num_warps=1,
     )
 
@@ -88,4 +92,6 @@ CASES = [
     _combine("combine a tree, 512 a head", 512, tree=True),
     _combine("combine a chain, 512 a head, window", 512, tree=False, windowed=True),
     _combine("combine a tree, 512 a head, window", 512, tree=True, windowed=True),
+    _combine("combine a chain, 256 a head, sinks and gates", 256, tree=False, further=True),
+    _combine("combine a tree, 256 a head, sinks and gates", 256, tree=True, further=True),
 ]

@@ -89,6 +89,7 @@ CASES = [
                 "values": "*bf16",
                 "skip": "*i32",
                 "stride_split": "i32",
+                "stride_row": "i32",
                 "heads": "i32",
                 "kv_heads": "i32",
                 "capacity": "i32",
@@ -99,6 +100,7 @@ CASES = [
                 "DIM": "constexpr",
                 "PADDED": "constexpr",
                 "WIDTH": "constexpr",
+                "STEP": "constexpr",
                 "ALL_QUERIES": "constexpr",
                 "ALL_KEYS": "constexpr",
                 "CHUNK": "constexpr",
@@ -108,6 +110,7 @@ CASES = [
                 "DIM": dim,
                 "PADDED": triton.next_power_of_2(dim),
                 "WIDTH": width,
+                "STEP": 2 if "gate" in name else 1,
                 "ALL_QUERIES": together,
                 "ALL_KEYS": together,
                 "CHUNK": rope.CHUNK,
@@ -116,7 +119,8 @@ CASES = [
             | ({} if of_values else {"value_norm": None, "value_eps": None})
             | ({} if tempered else {"temper": None}),
             aligned=(
-                *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip", "stride_split"),
+                *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip"),
+                *("stride_split", "stride_row"),
                 *(("query_norm", "key_norm") if normed else ()),
                 *(("value_norm",) if of_values else ()),
                 *(("temper",) if tempered else ()),
@@ -126,7 +130,7 @@ CASES = [
         for name, dim, width, normed, together, of_values, tempered in (
             ("rope, head norms", 128, 128, True, False, False, False),
             ("rope, 256 a head", 256, 256, True, False, False, False),
-            ("rope, 256 a head, of a part", 256, 64, True, False, False, False),
+            ("rope, 256 a head, of a part, gates", 256, 64, True, False, False, False),
             ("rope, 80 a head", 80, 80, False, False, False, False),
             ("rope, a norm of all heads", 128, 128, True, True, False, False),
             ("rope, norms of values", 256, 256, True, False, True, False),

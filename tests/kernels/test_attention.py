@@ -11,7 +11,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import SPLIT
-from specchat.engine.kernels.attention import CHUNK, attend, reference_attend
+from specchat.engine.kernels.attention import attend, reference_attend
+from specchat.engine.kernels.combine import CHUNK
 from specchat.engine.kernels.workspace import Workspace, workspace
 
 GPU = torch.cuda.is_available()
@@ -33,12 +34,24 @@ class Step:
     """Queries and a cache of one shape; every slot that a call may not see is NaN while it runs."""
 
     def __init__(
-        self, dtype: torch.dtype, group: int, dim: int, kv: int = 2, capacity: int = CAPACITY, window: int = 0
+        self,
+        dtype: torch.dtype,
+        group: int,
+        dim: int,
+        kv: int = 2,
+        capacity: int = CAPACITY,
+        window: int = 0,
+        sinks: bool = False,
+        gated: bool = False,
     ) -> None:
         generator, rows = torch.Generator().manual_seed(group * 1000 + dim), 64
         self.heads, self.kv, self.capacity, self.window = group * kv, kv, capacity, window
         self.query = torch.randn(rows, self.heads, dim, generator=generator).to(DEVICE, dtype)
         self.keys, self.values = torch.randn(2, kv, capacity, dim, generator=generator).to(DEVICE, dtype)
+        self.sinks = torch.randn(self.heads, generator=generator).to(DEVICE) if sinks else None
+        # Two parts of a product, with keys and values after the queries and gates.
+        columns = 2 * (self.heads + kv) * dim
+        self.gates = torch.randn(2, rows, columns, generator=generator).to(DEVICE) if gated else None
 
     def run(self, start: int, rows: int, tree: list[int] | None = None, first: int = 0) -> Tensor:
         """Rows `first`, ... of the queries as the rows at `start`, ...; [rows, heads * D]."""
@@ -48,7 +61,9 @@ class Step:
         unseen = slice(max(0, start + 1 - self.window) if self.window else 0)
         keys[:, unseen] = values[:, unseen] = torch.nan
         out = torch.full((rows, self.heads * query.shape[2]), torch.nan, device=DEVICE, dtype=query.dtype)
-        call(query, keys, values, start, tree, self.space(rows), out, window=self.window)
+        gates = None if self.gates is None else self.gates[:, first : first + rows].contiguous()
+        further = {"sinks": self.sinks, "gates": gates}
+        call(query, keys, values, start, tree, self.space(rows), out, window=self.window, **further)
         return out
 
     def space(self, rows: int) -> Workspace:
@@ -69,10 +84,13 @@ def call(
     skip: Tensor | None = None,
     scale: float | None = None,
     window: int = 0,
+    sinks: Tensor | None = None,
+    gates: Tensor | None = None,
 ) -> None:
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
-    attend(query, keys, values, length, masks, space, out, query.shape[0], skip, scale, window)
+    rows = query.shape[0]
+    attend(query, keys, values, length, masks, space, out, rows, skip, scale, window, sinks=sinks, gates=gates)
 
 
 def truth(step: Step, start: int, rows: int, tree: list[int] | None = None) -> Tensor:

@@ -26,6 +26,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     # A window takes no more, but for a tree's registers on sm_80.
     ceilings |= {f"{name}, window": ceilings[name] for name in ceilings if "80 a head" not in name}
     ceilings["tree, 128 a head, window"] = (200, 38_912, 3.6, 928, 10)
+    ceilings |= {f"combine a {kind}, 256 a head, sinks and gates": (120, 0, 0.0, 0, 0) for kind in ("chain", "tree")}
     found = compiled.reports(CASES, architectures)
     assert {r.name for r in found} == set(ceilings)
     for report in found:
@@ -47,6 +48,8 @@ PAIRS = [
     )
     for other in (tree, f"{chain}, window", f"{tree}, window")
 ]
+FURTHER = "256 a head, sinks and gates"
+PAIRS.append((f"combine a chain, {FURTHER}", f"combine a tree, {FURTHER}"))
 """Chains, and what has to round as they do."""
 
 

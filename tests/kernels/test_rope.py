@@ -32,9 +32,10 @@ class Rotation:
         together: bool = False,
         further: bool = False,
         width: int | None = None,
+        gated: bool = False,
     ) -> None:
-        self.dtype, self.heads, self.kv, self.dim = dtype, heads, kv, dim
-        self.partials = random(splits, CAPACITY, (heads + 2 * kv) * dim)
+        self.dtype, self.heads, self.kv, self.dim, self.gated = dtype, heads, kv, dim, gated
+        self.partials = random(splits, CAPACITY, ((1 + gated) * heads + 2 * kv) * dim)
         sizes = (heads * dim, kv * dim) if together else (dim, dim)
         of_query, of_key = (1 + random(size, seed=seed).to(dtype) / 4 for seed, size in enumerate(sizes))
         self.norms: tuple[NormOf | None, NormOf | None] = ((of_query, EPS), (of_key, EPS)) if normed else (None, None)
@@ -64,6 +65,7 @@ class Rotation:
             rows,
             skip,
             *self.further,
+            gated=self.gated,
         )
         return query, keys, values
 
@@ -164,6 +166,23 @@ class TestRope:
             torch.testing.assert_close(made, truth, rtol=slack, atol=3 * slack)
             torch.testing.assert_close(by_reference, truth, rtol=1e-5, atol=1e-5)
             assert torch.equal(made[..., width:], unturned[..., width:].to(dtype).double())
+
+    @pytest.mark.parametrize(("normed", "together"), [(False, False), (True, False), (True, True)])
+    def test_gates_between_queries_are_left_out(self, normed: bool, together: bool, dtype: torch.dtype) -> None:
+        heads, kv, dim, length, offsets = 18, 2, 16, 9, [0, 1, 1, 2, 2]
+        call = Rotation(dtype, heads, kv, dim, 3, normed, together, width=8, gated=True)
+        plain = Rotation(dtype, heads, kv, dim, 3, normed, together, width=8)
+        queries, rest = call.partials.split((2 * heads * dim, 2 * kv * dim), -1)
+        plain.partials = torch.cat((queries.unflatten(-1, (heads, 2, dim))[..., 0, :].flatten(-2), rest), -1)
+        (query, *caches), (plain_query, *plain_caches) = call.run(length, offsets), plain.run(length, offsets)
+        assert torch.equal(query, plain_query)
+        for ours, theirs in zip(caches, plain_caches, strict=True):
+            assert torch.equal(ours[:, length : length + 5], theirs[:, length : length + 5])
+        positions = torch.tensor(offsets, device=DEVICE) + length
+        given = *call.norms, call.cos, call.sin, positions, heads, kv
+        made = reference_rope(call.partials[:, :5], *given, gated=True)
+        for ours, theirs in zip(made, reference_rope(plain.partials[:, :5], *given), strict=True):
+            assert torch.equal(ours, theirs)
 
     @pytest.mark.parametrize("of_queries", [False, True])
     def test_norms_of_queries_and_keys_may_be_unlike(self, of_queries: bool, dtype: torch.dtype) -> None:

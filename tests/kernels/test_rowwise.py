@@ -180,7 +180,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "norm of what is added, and a factor at the end": (80, 8192),
         "rope, head norms": (56, 0),
         "rope, 256 a head": (88, 0),
-        "rope, 256 a head, of a part": (88, 0),
+        "rope, 256 a head, of a part, gates": (88, 0),
         "rope, 80 a head": (56, 0),
         "rope, a norm of all heads": (64, 2048),
         "rope, norms of values": (88, 0),

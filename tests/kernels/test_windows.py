@@ -1,6 +1,7 @@
 """Attention within a window against torch in float64, row by row, tree against chain, and heads of 256."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.gpu_shapes import SPLIT
 from specchat.engine.kernels import attention
-from specchat.engine.kernels.attention import CHUNK, reference_attend
+from specchat.engine.kernels.attention import reference_attend
+from specchat.engine.kernels.combine import CHUNK
 from tests.kernels.test_attention import DEVICE, DTYPES, GPU, TOLERANCE, Step, random_tree
 
 WINDOWS = (7, 16, 64, 200)
@@ -137,7 +139,11 @@ def test_a_window_off_by_one_shows(off: int, tree: bool, monkeypatch: pytest.Mon
     attend, dtype = attention.attend, DTYPES[0]
     step, masks = Step(dtype, 2, 16, window=16), random_tree(9, seed=2)[0] if tree else None
     theirs = truth(step, 250, 9, 16, masks)
-    monkeypatch.setattr("tests.kernels.test_attention.attend", lambda *args: attend(*args[:-1], args[-1] + off))
+
+    def other(*args: Any, **further: Any) -> None:
+        attend(*args[:-1], args[-1] + off, **further)
+
+    monkeypatch.setattr("tests.kernels.test_attention.attend", other)
     assert not torch.allclose(step.run(250, 9, masks).double(), theirs, rtol=0.01, atol=0.01)
 
 

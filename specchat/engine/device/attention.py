@@ -76,12 +76,14 @@ class Attentions:
         cos, sin = self._turns[_turn(mixer)]
         rope_and_write(
             own.qkv, query_norm, key_norm, cos, sin, at.start, at.offsets, own.query, keys, values, rows, skip,
-            value_norm, self._tempers.get(mixer.temper),
+            value_norm, self._tempers.get(mixer.temper), mixer.gated,
         )  # fmt: skip
         window = mixer.window if mixer.window < self._context else 0
+        sinks = self._weights.vectors[mixer.sinks] if mixer.sinks else None
         attend(
-            own.query, keys, values, at.length, at.path, buffers.attention, own.mixed, rows, skip, mixer.scale, window
-        )
+            own.query, keys, values, at.length, at.path, buffers.attention, own.mixed, rows, skip, mixer.scale, window,
+            sinks=sinks, gates=own.qkv if mixer.gated else None,
+        )  # fmt: skip
         multiply(own.mixed, *self._weights.products[mixer.out], own.out, rows, skip)
 
     def _norm(self, norm: Norm | None) -> NormOf | None:

@@ -59,6 +59,7 @@ def all_kernels(notes: Notes) -> None:
     attend(notes)
     attend(notes, dim=256, window=WINDOW)
     attend(notes, dim=512)
+    gated(notes)
     verdicts(notes)
     drafts.sampled(notes)
     drafts.grown(notes)
@@ -156,6 +157,23 @@ def attend(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 
 
+def gated(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
+    """Attention with sinks and gates of a chain, and of a tree, against float64."""
+    for kind, masks, rows in (("chain", None, 17), ("tree", MASKS, len(MASKS))):
+        query, keys, values = attended(rows, start, heads, kv, dim)
+        further = sinks_and_gates(rows, heads, dim)
+        out = run_attention(query, keys, values, start, masks, 0, *further)
+        used = query.double(), keys.double(), values.double()
+        truth = attention.reference_attend(*used, start, masks, None, 0, *further)
+        what = f"{kind} attention with sinks and gates"
+        notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
+
+
+def sinks_and_gates(rows: int, heads: int, dim: int) -> tuple[Tensor, Tensor]:
+    """Scores of sinks, float32 [heads], and a product of queries and gates in 3 partial sums."""
+    return place.random(heads, seed=14), place.random(3, rows, 2 * heads * dim, seed=15)
+
+
 def attended(rows: int, start: int, heads: int, kv: int, dim: int, window: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values, with NaN at positions that no row attends to."""
     dtype, capacity = place.dtype(), 64 * ((start + rows) // 64 + 2)
@@ -168,7 +186,14 @@ def attended(rows: int, start: int, heads: int, kv: int, dim: int, window: int =
 
 
 def run_attention(
-    query: Tensor, keys: Tensor, values: Tensor, start: int, masks: list[int] | None, window: int = 0
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    start: int,
+    masks: list[int] | None,
+    window: int = 0,
+    sinks: Tensor | None = None,
+    gates: Tensor | None = None,
 ) -> Tensor:
     """Attention by the kernels: [rows, heads * D]."""
     rows, heads, dim = query.shape
@@ -176,7 +201,7 @@ def run_attention(
     space = workspace(rows, heads, dim, keys.shape[1], query.device)
     length = torch.tensor([start], dtype=torch.int32, device=query.device)
     tree = None if masks is None else torch.tensor(masks, device=query.device)
-    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, window=window)
+    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, None, window, sinks, gates)
     return out
 
 

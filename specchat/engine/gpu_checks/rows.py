@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, weight_of
+from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates, weight_of
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
@@ -33,6 +33,7 @@ def alone(notes: Notes) -> None:
         products(notes, quant)
     chains(notes)
     chains(notes, window=WINDOW)
+    gated(notes)
     norms(notes)
 
 
@@ -64,6 +65,18 @@ def chains(notes: Notes, company: tuple[int, ...] = COMPANY, window: int = 0) ->
         return run_attention(query[first : first + rows], keys, values, 250 + first, None, window)
 
     compare(notes, "attention in a window" if window else "attention", run, company)
+
+
+def gated(notes: Notes, company: tuple[int, ...] = COMPANY) -> None:
+    """Rows of attention with sinks and gates."""
+    query, keys, values = attended(max(company), 250, 4, 2, 64)
+    sinks, gates = sinks_and_gates(max(company), 4, 64)
+
+    def run(first: int, rows: int) -> Tensor:
+        own = gates[:, first : first + rows].contiguous()
+        return run_attention(query[first : first + rows], keys, values, 250 + first, None, 0, sinks, own)
+
+    compare(notes, "attention with sinks and gates", run, company)
 
 
 def norms(notes: Notes) -> None:

@@ -14,13 +14,11 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import SHARING_HEADS
 from specchat.engine.kernels import paths
+from specchat.engine.kernels.combine import combine
 from specchat.engine.kernels.workspace import Workspace, keys_at_once, padded, registers
 
 TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
-
-CHUNK = 8
-"""Partial sums that the combination adds at a time."""
 
 
 @triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
@@ -132,61 +130,6 @@ def _partial(
     tl.store(mixed_out + place[:, None] * DIM + d[None, :], mixed, mask=used[:, None] & inside)
 
 
-@triton.jit(do_not_specialize=["window"])  # type: ignore[untyped-decorator]
-def _combine(
-    best_in: tl.tensor,
-    total_in: tl.tensor,
-    mixed_in: tl.tensor,
-    length: tl.tensor,
-    tree: tl.tensor,
-    skip: tl.tensor,
-    out: tl.tensor,
-    heads: tl.tensor,
-    capacity: tl.tensor,
-    stride_split: tl.tensor,
-    window: tl.tensor,
-    DIM: tl.constexpr,
-    PADDED: tl.constexpr,
-    SPLIT: tl.constexpr,
-    CHUNK: tl.constexpr,
-) -> None:
-    if skip is not None:  # noqa: SIM102
-        if tl.load(skip) != 0:
-            return
-    row = tl.program_id(0)
-    head = tl.program_id(1)
-    end = tl.load(length)
-    if tree is None:
-        end += row + 1
-    else:
-        depth, _ = paths.unpacked(tl.load(tree + row))
-        end += depth
-    splits = tl.cdiv(tl.minimum(end, capacity), SPLIT)
-    first = 0
-    if window is not None:
-        first = tl.maximum(end - window, 0) // SPLIT
-    d = tl.arange(0, PADDED)
-    best = tl.full((), float("-inf"), tl.float32)
-    total = tl.full((), 0.0, tl.float32)
-    mixed = tl.zeros((PADDED,), tl.float32)
-    for chunk in range(first, splits, CHUNK):
-        split = chunk + tl.arange(0, CHUNK)
-        mine = split < splits
-        place = split * stride_split + row * heads + head
-        bests = tl.load(best_in + place, mask=mine, other=float("-inf"))
-        new = tl.maximum(best, tl.max(bests, 0))
-        weight = tl.exp2(bests - new)
-        fade = tl.exp2(best - new)
-        totals = tl.load(total_in + place, mask=mine, other=0.0)
-        parts = tl.load(
-            mixed_in + place[:, None] * DIM + d[None, :], mask=mine[:, None] & (d[None, :] < DIM), other=0.0
-        )
-        total = total * fade + tl.sum(totals * weight, 0)
-        mixed = mixed * fade + tl.sum(parts * weight[:, None], 0)
-        best = new
-    tl.store(out + (row * heads + head) * DIM + d, (mixed / total).to(out.dtype.element_ty), mask=d < DIM)
-
-
 def attend(
     query: Tensor,
     keys: Tensor,
@@ -199,6 +142,8 @@ def attend(
     skip: Tensor | None,
     scale: float | None = None,
     window: int = 0,
+    sinks: Tensor | None = None,
+    gates: Tensor | None = None,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -216,6 +161,9 @@ def attend(
         skip: int32 [1]; non-zero skips the kernels.
         scale: factor on the scores, D ** -0.5 if None.
         window: KV entries that a row attends to at most, the last of its path; 0: all.
+        sinks: float32 [heads], the score of a value of zeros beside the others, scaled already (Xiao et al. 2023).
+        gates: float32 [splits, R, columns], added in index order; a row begins with a query and a gate of D values for
+            each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
@@ -258,25 +206,7 @@ def attend(
         maxnreg=registers(dim),
         enable_fp_fusion=True,
     )
-    _combine[(rows, heads)](
-        workspace.best,
-        workspace.total,
-        workspace.mixed,
-        length,
-        tree,
-        skip,
-        out,
-        heads,
-        capacity,
-        stride,
-        window or None,
-        DIM=dim,
-        PADDED=padded(dim),
-        SPLIT=workspace.split,
-        CHUNK=CHUNK,
-        num_warps=1,
-        enable_fp_fusion=True,
-    )
+    combine(workspace, length, tree, skip, out, rows, dim, capacity, window, sinks, gates)
 
 
 def reference_attend(
@@ -287,6 +217,8 @@ def reference_attend(
     tree: list[int] | None,
     scale: float | None = None,
     window: int = 0,
+    sinks: Tensor | None = None,
+    gates: Tensor | None = None,
 ) -> Tensor:
     """Output of `attend`, in the precision of its arguments: [rows, heads * D]."""
     (rows, heads, dim), kv_heads = query.shape, len(keys)
@@ -295,6 +227,12 @@ def reference_attend(
         mask = 2 ** (row + 1) - 1 if tree is None else tree[row]
         slots = [*range(start), *(start + j for j in range(64) if mask >> j & 1)][-window:]
         q = query[row].view(kv_heads, heads // kv_heads, dim)
-        weights = (q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)).softmax(-1)
+        scores = q @ keys[:, slots].transpose(1, 2) * (dim**-0.5 if scale is None else scale)
+        beside = scores.new_full((heads,), float("-inf")) if sinks is None else sinks.to(scores)
+        weights = torch.cat((scores, beside.view(kv_heads, -1, 1)), -1).softmax(-1)[..., :-1]
         outputs.append((weights @ values[:, slots]).reshape(heads * dim))
-    return torch.stack(outputs)
+    mixed = torch.stack(outputs)
+    if gates is not None:
+        queries_and_gates = gates.to(mixed).sum(0)[:, : 2 * heads * dim].unflatten(-1, (heads, 2, dim))
+        mixed *= queries_and_gates[:, :, 1].flatten(1).sigmoid()
+    return mixed

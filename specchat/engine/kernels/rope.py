@@ -28,6 +28,7 @@ def _rope_and_write(
     values: tl.tensor,
     skip: tl.tensor,
     stride_split: tl.tensor,
+    stride_row: tl.tensor,
     heads: tl.tensor,
     kv_heads: tl.tensor,
     capacity: tl.tensor,
@@ -38,6 +39,7 @@ def _rope_and_write(
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
     WIDTH: tl.constexpr,
+    STEP: tl.constexpr,
     ALL_QUERIES: tl.constexpr,
     ALL_KEYS: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -49,7 +51,9 @@ def _rope_and_write(
     head = tl.program_id(1)
     d = tl.arange(0, PADDED)
     inside = d < DIM
-    first = partials + (row * (heads + 2 * kv_heads) + head) * DIM
+    # Gates between the queries are left to attention.
+    place_in_row = tl.where(head < heads, head * STEP, head + heads * (STEP - 1))
+    first = partials + row * stride_row + place_in_row * DIM
     x = _summed(first, d, inside, stride_split, SPLITS)
     first_slot = tl.load(start)
     slot = first_slot + row
@@ -67,14 +71,16 @@ def _rope_and_write(
         swapped = _summed(first, opposite, inside, stride_split, SPLITS)
         if head < heads:
             if query_norm is not None:
-                scale = _scale(x, first, head, heads, query_eps, stride_split, SPLITS, DIM, PADDED, ALL_QUERIES, CHUNK)
+                scale = _scale(
+                    x, first, head, heads, query_eps, stride_split, SPLITS, DIM, PADDED, STEP, ALL_QUERIES, CHUNK
+                )
                 norm = query_norm + (head * DIM if ALL_QUERIES else 0)
                 x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
                 swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
         else:
             if key_norm is not None:
                 own = head - heads
-                scale = _scale(x, first, own, kv_heads, key_eps, stride_split, SPLITS, DIM, PADDED, ALL_KEYS, CHUNK)
+                scale = _scale(x, first, own, kv_heads, key_eps, stride_split, SPLITS, DIM, PADDED, 1, ALL_KEYS, CHUNK)
                 norm = key_norm + (own * DIM if ALL_KEYS else 0)
                 x = x * scale * tl.load(norm + d, mask=inside, other=0.0).to(tl.float32)
                 swapped = swapped * scale * tl.load(norm + opposite, mask=inside, other=0.0).to(tl.float32)
@@ -113,16 +119,20 @@ def _scale(
     SPLITS: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
+    STEP: tl.constexpr,
     TOGETHER: tl.constexpr,
     CHUNK: tl.constexpr,
 ) -> tl.tensor:
-    """The factor of a norm before its weight, of one head x or of all `count` heads, of which it is number `own`."""
+    """The factor of a norm before its weight, of one head x or of all `count` heads, of which it is number `own`.
+
+    The heads stand STEP times DIM apart.
+    """
     if TOGETHER:
         d = tl.arange(0, PADDED)
         squares = tl.zeros((PADDED,), tl.float32)
         for chunk in range(0, count, CHUNK):
             other = chunk + tl.arange(0, CHUNK)
-            theirs = first + ((other - own) * DIM)[:, None]
+            theirs = first + ((other - own) * (STEP * DIM))[:, None]
             there = (other < count)[:, None] & (d < DIM)[None, :]
             y = _summed(theirs, d[None, :], there, stride_split, SPLITS)
             squares += tl.sum(y * y, 0)
@@ -147,6 +157,7 @@ def rope_and_write(
     skip: Tensor | None,
     value_norm: NormOf | None = None,
     temper: Tensor | None = None,
+    gated: bool = False,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -164,6 +175,7 @@ def rope_and_write(
         skip: int32 [1]; non-zero skips the kernel.
         value_norm: of each value head.
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
+        gated: each query in `partials` is followed by a gate of D values, which is not read.
     """
     kv_heads, capacity, dim = keys.shape
     heads = query.shape[1]
@@ -182,6 +194,7 @@ def rope_and_write(
         values,
         skip,
         partials.stride(0),
+        partials.stride(1),
         heads,
         kv_heads,
         capacity,
@@ -190,6 +203,7 @@ def rope_and_write(
         DIM=dim,
         PADDED=triton.next_power_of_2(dim),
         WIDTH=cos.shape[1],
+        STEP=1 + gated,
         ALL_QUERIES=all_queries,
         ALL_KEYS=all_keys,
         CHUNK=CHUNK,
@@ -214,12 +228,15 @@ def reference_rope(
     kv_heads: int,
     value_norm: NormOf | None = None,
     temper: Tensor | None = None,
+    gated: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries [rows, heads, D] and keys [rows, kv, D], and values [rows, kv, D], in float64."""
-    x = partials.double().sum(0).unflatten(-1, (heads + 2 * kv_heads, -1))
+    queries = heads * (1 + gated)
+    x = partials.double().sum(0).unflatten(-1, (queries + 2 * kv_heads, -1))
+    query, key, value = x.split((queries, kv_heads, kv_heads), 1)
     query, key, value = (
         y if norm is None else _reference_norm(y, *norm)
-        for y, norm in zip(x.split((heads, kv_heads, kv_heads), 1), (query_norm, key_norm, value_norm), strict=True)
+        for y, norm in ((query[:, :: 1 + gated], query_norm), (key, key_norm), (value, value_norm))
     )
     c, s = cos[positions.long(), None].double(), sin[positions.long(), None].double()
     width = cos.shape[1]

@@ -39,14 +39,12 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
         "recurrent layers": bool(recipe.recurrent),
-        "a gate on attention": any(mixer.gated for mixer in mixers),
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "experts": bool(mixtures),
         "an MLP beside experts": any(mixture.shared for mixture in mixtures),
         "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
         "inputs of each layer": recipe.per_layer is not None,
         "layers that share KV entries": bool(recipe.shared),
-        "attention sinks": any(mixer.sinks for mixer in mixers),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
