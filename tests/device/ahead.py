@@ -16,7 +16,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
 from specchat.engine import kernels
-from specchat.engine.device.compile import Absent, compile_all, rehearsed
+from specchat.engine.device.compile import Absent, Kernel, compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
@@ -43,6 +43,11 @@ def launched() -> set[str]:
     return {name for name in names if f" {name}[" in source}
 
 
+def alone(target: DeviceDecoder) -> list[Kernel]:
+    """The kernels of a target without a draft."""
+    return rehearsed(lambda: rehearse(target, None, target.config.vocab))
+
+
 def main() -> None:
     target, draft = decoder(sys.argv[1]), decoder(sys.argv[2])
     driver.set_active(Absent(GPUTarget("cuda", 80, 32)))
@@ -51,6 +56,7 @@ def main() -> None:
         rehearse(target, draft, target.config.vocab)
 
     found = rehearsed(replies)
+    others = [kernel for folder in sys.argv[3:] for kernel in alone(decoder(folder))]
     with as_with(8):
         smaller = rehearsed(replies)
     on_host = rehearsed(
@@ -77,7 +83,7 @@ def main() -> None:
     print(
         json.dumps(
             {
-                "found": sorted(kernel.name for kernel in found),
+                "found": sorted(kernel.name for kernel in (*found, *others)),
                 "launched": sorted(launched()),
                 "no more": set() < {kernel.wanted for kernel in on_host} <= {kernel.wanted for kernel in found},
                 "heads": set() < {kernel.wanted for kernel in of_heads} <= {kernel.wanted for kernel in found},

@@ -12,21 +12,25 @@ import pytest
 from specchat.engine.runners import device
 from specchat.engine.runners.device import compile_ahead
 from tests.device.conftest import DEVICE, SHAPE, Folders, decoder
+from tests.device.test_families import changes
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 
 CUT = {"num_hidden_layers": 5, "hidden_size": 512, "head_dim": 16, "intermediate_size": 1024}
 """Products that a GPU of many multiprocessors splits, and one of few does not."""
+OTHERS = ("gemma4_e",)
+"""Families that launch what Llama does not."""
 
 
 @pytest.fixture(scope="module")
 def ahead(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What `tests.device.ahead` tells of a target with layers to skip and its draft."""
+    """What `tests.device.ahead` tells of a target with layers to skip, its draft, and other targets."""
     root = tmp_path_factory.mktemp("ahead")
     target = checkpoint(root / "target", **SHAPE | CUT)
     draft = perturbed(root / "draft", target, 0.05)
+    others = [checkpoint(root / family, **changes(family)) for family in OTHERS]
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(root / "cache")
-    command = [sys.executable, "-m", "tests.device.ahead", str(target), str(draft)]
+    command = [sys.executable, "-m", "tests.device.ahead", *map(str, (target, draft, *others))]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

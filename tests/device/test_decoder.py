@@ -131,7 +131,8 @@ def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> No
 
 def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
     skip = Skip(attention=frozenset({1}), mlp=frozenset({0}))
-    flags = SkipFlags(SHAPE["num_hidden_layers"], DEVICE)
+    recipe = Checkpoint.open(folders.target).config.recipe
+    flags = SkipFlags(recipe, DEVICE)
     flags.set(skip)
     model, host = decoder(folders.target), ReferenceDecoder(Checkpoint.open(folders.target))
     tokens = ids(6)
@@ -141,8 +142,8 @@ def test_skipping_is_the_hosts_skipping(folders: Folders) -> None:
     assert torch.equal(run(model, tokens, 0, flags), run(model, tokens, 0))
 
 
-def test_a_skip_set_is_copied_to_the_device_where_it_changes() -> None:
-    flags, skip = SkipFlags(2, DEVICE), Skip(mlp=frozenset({0}))
+def test_a_skip_set_is_copied_to_the_device_where_it_changes(folders: Folders) -> None:
+    flags, skip = SkipFlags(Checkpoint.open(folders.target).config.recipe, DEVICE), Skip(mlp=frozenset({0}))
     flags.set(skip)
     _, mlp = flags.of(0)
     assert int(mlp) != 0

@@ -49,6 +49,8 @@ class FakeTorch(TorchDispatchMode):
         self.launches: list[Launch] = []
         self.to_host: list[int] = []
         """Bytes of each copy from a GPU to the host."""
+        self.locked: dict[int, int] = {}
+        """Bytes of main memory that kernels read in place, by its address."""
         self._behind: dict[int, torch.UntypedStorage] = {}
         self._pinned: dict[int, StorageWeakRef] = {}
         self._written: dict[int, int] = {}
@@ -272,7 +274,8 @@ class FakeTorch(TorchDispatchMode):
             if not _is(value):
                 continue
             if not on_gpu(value):
-                self.runtime.problem(f"{one.name} is given {name} in main memory")
+                if value.data_ptr() not in self.locked:
+                    self.runtime.problem(f"{one.name} is given {name} in main memory")
             elif gpu_of(value) != self.runtime.current:
                 self.runtime.problem(f"{one.name} is launched on another GPU than {name} is on")
         if not self.computes:
@@ -334,6 +337,22 @@ def assign(self: Tensor, key: Any, value: Any) -> None:
         index(self, key).fill_(value)
 
 
+class Cudart:
+    """The calls of CUDA's runtime that lock main memory."""
+
+    def __init__(self, fake: FakeTorch) -> None:
+        self._fake = fake
+
+    def cudaHostRegister(self, address: int, size: int, flags: int) -> int:
+        assert flags == 3
+        self._fake.locked[address] = size
+        return 0
+
+    def cudaHostUnregister(self, address: int) -> int:
+        del self._fake.locked[address]
+        return 0
+
+
 class Properties:
     name, uuid, multi_processor_count = "a GPU that is not there", "none", PROCESSORS
 
@@ -368,6 +387,7 @@ def fake_torch(gpus: int = 1, computes: bool = False) -> Iterator[FakeTorch]:
         "stream": runtime.stream,
         "current_stream": runtime.current_stream,
         "synchronize": runtime.synchronize,
+        "cudart": lambda: Cudart(made),
         "empty_cache": lambda: None,
         "graph_pool_handle": object,
         "get_device_properties": lambda _: Properties,

@@ -12,6 +12,7 @@ from tests.kernels import (
     test_activation,
     test_attention,
     test_growth,
+    test_layer_inputs,
     test_rope,
     test_rowwise,
     test_sinks,
@@ -73,12 +74,19 @@ def rotated() -> None:
     test_rope.TestRope().test_nothing_is_written_beyond_the_cache(HALF)
 
 
+def given() -> None:
+    for size in (24, 256):
+        test_layer_inputs.test_inputs_are_a_norm_and_a_row_of_the_table(size, HALF)
+    test_layer_inputs.test_a_gate_is_torchs(300, "gelu_tanh", FLOAT)
+
+
 CASES: dict[str, Callable[[], None]] = {
     "embed": embedded,
     "norm": normed,
     "rope": rotated,
     "silu": lambda: test_activation.TestGate().test_is_torchs(172, "silu", HALF),
     "gelu": lambda: test_activation.TestGate().test_is_torchs(172, "gelu_tanh", HALF),
+    "inputs of layers": given,
     "chain": lambda: test_attention.test_a_chain_is_torchs(3, 80, 254, 7, FLOAT),
     "tree": lambda: test_attention.test_a_tree_is_torchs(7, 16, 250, 7, HALF),
     "chain in a window": lambda: test_windows.test_a_chain_is_torchs(3, 80, 254, 18, 7, FLOAT),

@@ -108,8 +108,8 @@ def positions(model: DeviceDecoder) -> Iterator[Tensor]:
 def outside_windows(model: DeviceDecoder, length: int) -> Iterator[None]:
     """NaN for a pass in what none of its rows sees, the first of which stands after `length` entries."""
     kept = []
-    for layer, entries in zip(model.config.recipe.layers, model.entries, strict=True):
-        if window := layer.mixer.window:
+    for index, entries in model.attention.entries.items():
+        if window := model.config.recipe.layers[index].attention.window:
             kept += [(part, part.clone()) for part in (one[:, : max(0, length + 1 - window)] for one in entries)]
     for part, _ in kept:
         part.fill_(torch.nan)
@@ -135,6 +135,7 @@ def poisoned() -> Iterator[Counter[str]]:
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
+        spoil_but(model.inputs, {})
         for kept in positions(model):
             kept[..., int(first) : int(first) + rows, :] = torch.nan
         with outside_windows(model, int(first if tree is None else tree.length)):

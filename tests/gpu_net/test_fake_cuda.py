@@ -16,6 +16,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
+from specchat.engine.errors import ModelError
 from specchat.engine.gpu_failure import is_gpu_failure
 from specchat.engine.heads import eagle3 as eagle3_module
 from specchat.engine.heads.families import FoundHeads
@@ -38,7 +39,7 @@ from tests.device.test_heads import shape, steps
 from tests.engine.published_blocks import dflash
 from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
-from tests.gpu_net.fake_torch import FakeTorch, fake_torch
+from tests.gpu_net.fake_torch import Cudart, FakeTorch, fake_torch
 from tests.gpu_net.runtime import Graph
 from tests.gpu_net.shapes import LAYERS, pair, prepared
 
@@ -253,6 +254,29 @@ def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path)
     with fake_torch(2, computes=True) as fake:
         assert text(SECOND) == at_once
         assert not fake.runtime.problems
+
+
+def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In captures too; its memory is unlocked when it is released, and a system that does not lock it says so."""
+    folder = checkpoint(tmp_path / "target", **changes("gemma4_e"))
+
+    def text(device: torch.device) -> list[int]:
+        runner = device_runner(tiny_decoder(folder, device), None, VOCAB, device)
+        return write(runner, "lookup", 3, SAMPLINGS["sampled"], tokens=3)
+
+    at_once = text(HOST)
+    with fake_torch(2, computes=True) as fake:
+        model = tiny_decoder(folder, SECOND)
+        table = model.weights.rows
+        assert table is not None
+        assert fake.locked == {table.data_ptr(): table.nbytes}
+        del model, table
+        assert not fake.locked
+        assert text(SECOND) == at_once
+        assert not fake.runtime.problems
+        monkeypatch.setattr(Cudart, "cudaHostRegister", lambda *_: 2)
+        with pytest.raises(ModelError, match=r'CUDA error 2.*device = "cpu"'):
+            tiny_decoder(folder, SECOND)
 
 
 def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from specchat.engine.kernels import (
     filters,
     growth,
     keep,
+    layer_inputs,
     norm,
     paths,
     products,
@@ -65,6 +66,8 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("rope", Mutation(rope._rope_and_write, "mask", "tl.load(value_norm"), {SANITISER}),
     ("silu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("gelu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("inputs of layers", Mutation(layer_inputs._make_inputs, "mask", "tl.load(table"), {SANITISER}),
+    ("inputs of layers", Mutation(layer_inputs._gate_input, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),
 ]
 """What is left out, the case that is run so, and what notices it."""

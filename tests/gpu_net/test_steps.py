@@ -16,6 +16,7 @@ from specchat.engine.runners.runner import Runner
 from tests.device import test_windows
 from tests.device.conftest import DEVICE, SHAPE, decoder
 from tests.device.test_draft_vocabulary import few_on_device
+from tests.device.test_families import changes
 from tests.engine.published_heads import HIDDEN, eagle3
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.poison import poisoned
@@ -42,6 +43,7 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "sampled": ("plain_pair", [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
     "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
     "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
+    "inputs of layers": ("sharing_pair", [("draft", 3), ("draft-tree", 3), ("swift", 2)], SAMPLED, "coupled"),
     "by ratio": ("small_pair", [("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
@@ -83,6 +85,14 @@ def windowed_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = checkpoint(root / "target", **SHAPE)
     target, draft = (test_windows.opened(one) for one in (folder, perturbed(root / "draft", folder, 0.05)))
     return device_runner(test_windows.decoder(target), test_windows.decoder(draft), VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def sharing_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """Layers with inputs by token, the last of which share KV entries."""
+    root = tmp_path_factory.mktemp("sharing")
+    target = checkpoint(root / "target", **changes("gemma4_e"))
+    return device_runner(decoder(target), decoder(perturbed(root / "draft", target, 0.05)), VOCAB, DEVICE)
 
 
 def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:

@@ -3,7 +3,7 @@
 import triton
 
 from specchat.engine.gpu_shapes import WIDEST
-from specchat.engine.kernels import activation, embed, norm, rope
+from specchat.engine.kernels import activation, embed, layer_inputs, norm, rope
 from tests.kernels.compiled import Case
 
 HIDDEN = 4096
@@ -156,5 +156,46 @@ CASES = [
             aligned=("partials", "out", "skip", "stride_split", "inner"),
         )
         for name, which in (("silu", "silu"), ("gelu", "gelu_tanh"))
+    ),
+    Case(
+        name="inputs of layers",
+        kernel=layer_inputs._make_inputs,
+        signature={
+            "tokens": "*i32",
+            "table": "*bf16",
+            "partials": "*fp32",
+            "weight": "*fp32",
+            "made": "*fp32",
+            "vocab": "i32",
+            "stride_split": "i32",
+            "width": "i32",
+            "eps": "fp32",
+            "scale": "fp32",
+            "SPLITS": "constexpr",
+            "SIZE": "constexpr",
+            "PADDED": "constexpr",
+        },
+        constants={"SPLITS": SPLITS, "SIZE": 256, "PADDED": 256},
+        aligned=("tokens", "table", "partials", "weight", "made", "vocab", "stride_split", "width"),
+        num_warps=1,
+    ),
+    Case(
+        name="gate on inputs of layers",
+        kernel=layer_inputs._gate_input,
+        signature={
+            "partials": "*fp32",
+            "inputs": "*fp32",
+            "out": "*bf16",
+            "skip": "*i32",
+            "stride_split": "i32",
+            "stride_row": "i32",
+            "size": "i32",
+            "SPLITS": "constexpr",
+            "COLUMNS": "constexpr",
+            "ACTIVATION": "constexpr",
+        },
+        constants={"SPLITS": SPLITS, "COLUMNS": layer_inputs.COLUMNS, "ACTIVATION": "gelu_tanh"},
+        aligned=("partials", "inputs", "out", "skip", "stride_split", "stride_row", "size"),
+        num_warps=2,
     ),
 ]

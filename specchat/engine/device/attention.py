@@ -50,15 +50,19 @@ class Attentions:
         """Allocate caches of `capacity` positions, of which `context` hold text."""
         self._weights, self._context = weights, context
         mixers = recipe.attentions
-        alike = [(mixer.kv_heads, mixer.head_dim) for mixer in mixers]
+        alike = [(mixer.kv_heads, mixer.head_dim) for mixer in mixers if mixer.share is None]
         self.caches = {
             (kv, dim): torch.zeros(2, count, kv, capacity, dim, device=device, dtype=dtype)
             for (kv, dim), count in Counter(alike).items()
         }
         """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, capacity, head_dim]."""
         unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
-        self.entries: list[tuple[Tensor, Tensor]] = [next(unused[shape]) for shape in alike]
-        """Keys and values of each layer: [kv_heads, capacity, head_dim]."""
+        self.entries: dict[int, tuple[Tensor, Tensor]] = {}
+        """Keys and values that a layer attends to, by its index: [kv_heads, capacity, head_dim]."""
+        for index, layer in enumerate(recipe.layers):
+            if isinstance(mixer := layer.mixer, Attention):
+                share, shape = mixer.share, (mixer.kv_heads, mixer.head_dim)
+                self.entries[index] = next(unused[shape]) if share is None else self.entries[share]
         turns = set(map(_turn, mixers))
         self._turns = {turn: [t.to(device) for t in tables(*turn, capacity, context)] for turn in turns}
         """cos and sin of each rope, by the values of a head that it turns."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
+from specchat.engine.device.layer_inputs import TokenInputs
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
@@ -23,7 +24,7 @@ from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.recipe import Matrix, Norm
+from specchat.engine.recipe import Matrix, Norm, Recipe
 
 ALIGNED = 4
 """int32 values between 16-byte boundaries: kernels are compiled once for aligned pointers."""
@@ -45,10 +46,15 @@ class Branches:
 
 
 class SkipFlags:
-    """Flags on the device for the sub-layers that a pass skips: int32 [layers, 2, ALIGNED], non-zero skips."""
+    """Flags on the device for what a pass skips: int32 [layers, 3, ALIGNED], non-zero skips.
 
-    def __init__(self, layers: int, device: torch.device) -> None:
-        self._flags = torch.zeros(layers, 2, ALIGNED, device=device, dtype=torch.int32)
+    The third of a layer is that of both halves.
+    """
+
+    def __init__(self, recipe: Recipe, device: torch.device) -> None:
+        self._flags = torch.zeros(len(recipe.layers), 3, ALIGNED, device=device, dtype=torch.int32)
+        self._never = recipe.shared
+        """Layers whose attention is not skipped, since others attend to their KV entries."""
         self._skip = NOTHING
 
     def set(self, skip: Skip) -> None:
@@ -56,14 +62,19 @@ class SkipFlags:
         if skip == self._skip:  # a copy waits for the device, and a strategy sets its skip set at every step
             return
         chosen = torch.zeros(self._flags.shape, dtype=torch.int32)
-        chosen[sorted(skip.attention), 0] = 1
-        chosen[sorted(skip.mlp), 1] = 1
+        attention = skip.attention - self._never
+        for half, layers in enumerate((attention, skip.mlp, attention & skip.mlp)):
+            chosen[sorted(layers), half] = 1
         self._flags.copy_(chosen)
         self._skip = skip
 
     def of(self, layer: int) -> tuple[Tensor, Tensor]:
         """Return the flags int32 [1] of a layer's attention and MLP."""
         return self._flags[layer, 0, :1], self._flags[layer, 1, :1]
+
+    def whole(self, layer: int) -> Tensor:
+        """Return the flag int32 [1] of all of a layer."""
+        return self._flags[layer, 2, :1]
 
 
 class PendingSum(NamedTuple):
@@ -103,6 +114,9 @@ class DeviceDecoder:
         # Only the head reads the output of the last norm.
         self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
         self.buffers = Buffers(config.recipe, weights, self.capacity, device, dtype)
+        own = config.recipe.per_layer
+        self.inputs = None if own is None else TokenInputs(config.recipe, own, weights, device, dtype)
+        """Inputs of each layer by token, if any."""
         self.states: States | None = None
         """Recorded hidden states, if any."""
 
@@ -124,6 +138,9 @@ class DeviceDecoder:
         b, states, recipe = self.buffers, self.states, self.config.recipe
         at = Placed(rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)))
         embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale)
+        if self.inputs and recipe.per_layer:
+            self._take(None, None, rows)
+            self.inputs.make(recipe.per_layer, self.weights, tokens, b.x, rows)
         added: PendingSum | None = None
         for index, layer in enumerate(recipe.layers):
             no_mixer, no_feed = skip.of(index) if skip else (None, None)
@@ -141,8 +158,15 @@ class DeviceDecoder:
             else:
                 self._multiply(b.x, layer.gated.gate_up, own.act, rows, no_feed, activation)
             self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
-            at_end = (self.weights.vectors[layer.scalar], no_mixer) if layer.scalar else (None, None)
-            added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed, *at_end)
+            added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed)
+            earlier = no_mixer
+            if self.inputs and layer.input:
+                self._take(added, None, rows)
+                earlier = whole = skip.whole(index) if skip else None
+                made = self.inputs.added(index, layer, self.weights, b.x, rows, whole)
+                added = PendingSum(made, layer.input.norm, 1.0, whole)
+            if layer.scalar:
+                added = added._replace(scalar=self.weights.vectors[layer.scalar], earlier=earlier)
         self._take(added, recipe.norm, rows)
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
@@ -176,8 +200,8 @@ class DeviceDecoder:
 
     @property
     def entries(self) -> list[tuple[Tensor, Tensor]]:
-        """As in `Attentions`."""
-        return self.attention.entries
+        """As in `Attentions`, of each layer with attention."""
+        return list(self.attention.entries.values())
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move what the caches hold of the accepted nodes together."""
@@ -204,6 +228,7 @@ class DeviceDecoder:
         return self.config.parameters()
 
     def memory(self) -> int:
-        """Bytes of weights, cache, recorded hidden states, tables and buffers on the device."""
+        """Bytes of weights, cache, recorded hidden states, tables and buffers on the device, not in main memory."""
         recorded = 0 if self.states is None else self.states.memory()
-        return held_bytes(self.weights) + self.buffers.memory() + self.attention.memory() + recorded
+        inputs = 0 if self.inputs is None else self.inputs.memory()
+        return held_bytes(self.weights) + self.buffers.memory() + self.attention.memory() + recorded + inputs

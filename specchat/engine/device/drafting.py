@@ -40,7 +40,7 @@ class CapturedDrafts:
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
         self._trees, self._graphs, device = trees, graphs, state.fed.device
         self._heads: dict[Role, HeadChain] = {}
-        self._flags = SkipFlags(models["target"].config.layers, device)
+        self._flags = SkipFlags(models["target"].config.recipe, device)
         self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
         """Input token of a pass, and its position in the cache."""
         on_gpu = device.type == "cuda"

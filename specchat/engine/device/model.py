@@ -29,7 +29,7 @@ class DeviceModel:
         self._recipe = recipe = decoder.config.recipe
         self._norm = RMSNorm(decoder.weights.norms[recipe.norm], recipe.norm.eps)
         self._graphs = graphs
-        self._flags = SkipFlags(decoder.config.layers, device)
+        self._flags = SkipFlags(recipe, device)
         self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)
         self._start = torch.zeros(1, device=device, dtype=torch.int32)
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)

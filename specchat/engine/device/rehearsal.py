@@ -10,7 +10,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.recipe import Layer
+from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategies import STRATEGIES
 
 HOST = torch.device("cpu")
@@ -33,7 +33,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     The system allocates memory at the first write, so this decoder needs hardly any.
     """
     weights, recipe = decoder.weights, decoder.config.recipe
-    kept = replace(recipe, layers=tuple(_distinct(recipe.layers, weights)))
+    kept = replace(recipe, layers=_sharing(list(_distinct(recipe.layers, weights))))
     head = _like(weights.head)
     made = ModelWeights.of(
         kept,
@@ -43,6 +43,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
         lambda name, _: empty(weights.vectors[name]),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
+        _or_none(weights.rows),
     )
     return DeviceDecoder(replace(decoder.config, recipe=kept), made, decoder.context, HOST, decoder.dtype)
 
@@ -77,13 +78,27 @@ def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]
         seen.add(form)
 
 
+def _sharing(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """The layers, each of which that shares KV entries shares those of the last owner of its shape before it."""
+    owners, made = dict[tuple[int, int], int](), list[Layer]()
+    for index, layer in enumerate(layers):
+        if isinstance(layer.mixer, Attention):
+            shape = layer.mixer.kv_heads, layer.mixer.head_dim
+            if layer.share is None:
+                owners[shape] = index
+            else:
+                layer = replace(layer, mixer=replace(layer.mixer, share=owners[shape]))
+        made.append(layer)
+    return tuple(made)
+
+
 def _unnamed(part: object) -> object:
     """Fields of a part of a recipe without names of tensors, and without options that fill tables of one shape."""
     if not is_dataclass(part):
         return part
-    of_one_shape, optional = ("name", "names", "options"), ("scalar", "sinks")
+    of_one_shape, optional = ("name", "names", "options"), {"scalar": "", "sinks": "", "share": None}
     named = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in of_one_shape}
-    return tuple(bool(value) if name in optional else _unnamed(value) for name, value in named.items())
+    return tuple(value != optional[name] if name in optional else _unnamed(value) for name, value in named.items())
 
 
 def _form(weight: Weight) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -41,6 +42,7 @@ class ModelWeights:
         vectors: the other tensors of the layers, by name, float32 (`recipe.Layer.vectors`).
         head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
         tokens: int64 [rows of the head], the token of each row; None if row i is token i.
+        rows: the table of `PerLayer`, in the compute dtype, in main memory that the device reads; None without one.
     """
 
     embed: Tensor
@@ -49,6 +51,7 @@ class ModelWeights:
     vectors: dict[str, Tensor]
     head: Weight
     tokens: Tensor | None = None
+    rows: Tensor | None = None
 
     @classmethod
     def of(
@@ -60,12 +63,14 @@ class ModelWeights:
         vector: ReadVector,
         head: Weight,
         tokens: Tensor | None = None,
+        rows: Tensor | None = None,
     ) -> "ModelWeights":
         """Build weights, whose products, norms and vectors are read one by one, in the order of the layers."""
-        norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm)
-        products = {matrix: product(matrix) for matrix in recipe.matrices}
+        own = recipe.per_layer
+        norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm, *([own.norm] if own else []))
+        products = {matrix: product(matrix) for matrix in (*recipe.matrices, *([own.project] if own else []))}
         vectors = {name: vector(name, prod(shape)) for layer in recipe.layers for name, shape in layer.vectors.items()}
-        return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens)
+        return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens, rows)
 
 
 def load(
@@ -151,6 +156,14 @@ def _assemble(
         biases = [bias(place, *part, matrix) for place, part in enumerate(matrix.parts)] if matrix.bias else []
         return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
 
+    def table(matrix: Matrix) -> Tensor:
+        ((name, outputs),) = matrix.parts
+        stored = read(name, outputs, matrix.inputs)
+        if not isinstance(stored, Tensor):
+            raise TypeError(f"{name} is quantised; tables of inputs are not")
+        # Of its own: the file's memory cannot be locked.
+        return page_locked(torch.empty(stored.shape, dtype=dtype).copy_(stored), device)
+
     embed = dense(recipe.embed)
     head = embed if recipe.tied and tokens is None else dense(recipe.head, tokens)
     return ModelWeights.of(
@@ -161,6 +174,7 @@ def _assemble(
         placed,
         head if of_head is None else quantise(head, of_head),
         None if tokens is None else tokens.to(device),
+        table(recipe.per_layer.table) if recipe.per_layer else None,
     )
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_checks import drafts, place
 from specchat.engine.gpu_checks.drafts import PROMPT
@@ -18,6 +19,7 @@ from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.embed import embed, reference_embed
 from specchat.engine.kernels.keep import keep
+from specchat.engine.kernels.layer_inputs import gate_input, make_inputs, reference_gate_input, reference_make_inputs
 from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.rope import reference_rope, rope_and_write
@@ -87,7 +89,23 @@ def rowwise(notes: Notes) -> None:
         gate_mul(partials, act, rows, None, activation)
         truth = reference_gate_mul(partials.double(), activation)
         notes.within(f"activation {activation}", _relative(act, truth), allowed)
+    _layer_inputs(notes, tokens)
     _rotation(notes, dtype, device)
+
+
+def _layer_inputs(notes: Notes, tokens: Tensor, layers: int = 3, size: int = 48) -> None:
+    """Inputs of layers, whose table lies in main memory, and the gate on them."""
+    rows, device, dtype = len(tokens), place.device(), place.dtype()
+    table = page_locked(place.random(50, layers * size, seed=16, dtype=dtype).cpu(), device)
+    partials, weight = place.random(2, rows, layers * size, seed=17), place.random(size, seed=18)
+    inputs, act = torch.empty(rows, layers, size, device=device), torch.empty(rows, size, device=device, dtype=dtype)
+    make_inputs(tokens, table, partials, weight, EPS, 0.7, inputs, rows)
+    truth = reference_make_inputs(tokens, table.to(device), partials, weight, EPS, 0.7)
+    notes.within("inputs of layers", _relative(inputs, truth), ROUNDING[torch.float32])
+    gate = partials[..., :size].contiguous()
+    gate_input(gate, inputs[:, 1], act, rows, None, "gelu_tanh")
+    truth = reference_gate_input(gate.double(), inputs[:, 1], "gelu_tanh")
+    notes.within("gate on inputs of layers", _relative(act, truth), ROUNDING[dtype])
 
 
 def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:

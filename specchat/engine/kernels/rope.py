@@ -164,7 +164,8 @@ def rope_and_write(
     Row r is at position start + offsets[r] and becomes KV entry start + r; entries beyond the cache are not written.
 
     Args:
-        partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values.
+        partials: float32 [splits, R, (heads + 2 * kv) * D], added in index order: queries, keys, values. With queries
+            alone no KV entries are written.
         query_norm, key_norm: before the rotation, of each head or of all together.
         cos, sin: float32 [capacity, W] from `model.rope.tables`: out = x * cos + roll(x, W / 2) * sin for the first W
             values of each head, W at most D; the others stay.
@@ -177,8 +178,9 @@ def rope_and_write(
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
         gated: each query in `partials` is followed by a gate of D values, which is not read.
     """
-    kv_heads, capacity, dim = keys.shape
+    _, capacity, dim = keys.shape
     heads = query.shape[1]
+    kv_heads = (partials.shape[2] // dim - heads * (1 + gated)) // 2
     norms = query_norm, key_norm, value_norm
     all_queries, all_keys = (norm is not None and norm[0].shape[0] != dim for norm in (query_norm, key_norm))
     _rope_and_write[(rows, heads + 2 * kv_heads)](

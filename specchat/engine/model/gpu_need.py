@@ -1,12 +1,12 @@
 """Memory on a GPU beside weights and cache, and reasons why a model does not run there; without torch or Triton."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 
 from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Experts, Layer, Matrix
+from specchat.engine.recipe import Attention, Experts, Layer, Matrix, PerLayer, Recipe
 
 SCORES = 4
 """Arrays of 4 bytes a row and token for verification: scores and candidates, of target and draft."""
@@ -43,8 +43,6 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         "experts": bool(mixtures),
         "an MLP beside experts": any(mixture.shared for mixture in mixtures),
         "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
-        "inputs of each layer": recipe.per_layer is not None,
-        "layers that share KV entries": bool(recipe.shared),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
@@ -92,7 +90,16 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
     turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rope.width if m.rope else m.head_dim) for m in mixers})
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
-    return active + attention + logits + whole + turns + factors
+    inputs = _inputs(recipe, recipe.per_layer, partials) if recipe.per_layer else 0
+    return active + attention + logits + whole + turns + factors + inputs
+
+
+def _inputs(recipe: Recipe, of: PerLayer, partials: Callable[[Matrix], int]) -> int:
+    """Bytes of the inputs of layers and of what adds them, as in `device.layer_inputs`."""
+    given = [layer.input for layer in recipe.layers if layer.input]
+    sums = partials(of.project) + max(partials(one.gate) for one in given)
+    sums += max(partials(one.down) for one in given)
+    return shapes.PASS_ROWS * (4 * (of.width + sums) + 2 * of.norm.size)
 
 
 def verifying(config: ModelConfig) -> int:

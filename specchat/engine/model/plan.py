@@ -110,6 +110,8 @@ class Plan:
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
+            # A GPU reads tables of inputs where they are.
+            weights += sum(_table(model) for model in self.models if model.place == "cuda")
             return Need(weights, cache, own + shared, shared)
         verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
@@ -240,9 +242,14 @@ def _weights(model: Model) -> int:
 
 
 def _inputs(model: Model, of: PerLayer) -> int:
-    """Weights that make the inputs of layers. Rows of tokens stay in main memory, as stored."""
-    rows = (2 if model.half else 4) * of.table.parameters if model.place == "cpu" else 0
-    return rows + _matrix(model, of.project) + 4 * of.norm.size
+    """Weights that make the inputs of layers, on the model's device."""
+    return (_table(model) if model.place == "cpu" else 0) + _matrix(model, of.project) + 4 * of.norm.size
+
+
+def _table(model: Model) -> int:
+    """Rows of tokens, which stay in main memory, as stored there or in 16 bits for a GPU."""
+    of = model.config.recipe.per_layer
+    return (2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
@@ -273,7 +280,9 @@ def _matrix(model: Model, matrix: Matrix) -> int:
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
-    kept = {matrix: bits[_kept(model.quant, matrix)] for matrix, _ in model.config.recipe.forms}
+    recipe = model.config.recipe
+    own = [recipe.per_layer.project] if recipe.per_layer else []
+    kept = {matrix: bits[_kept(model.quant, matrix)] for matrix in (*(form for form, _ in recipe.forms), *own)}
     head = model.head_matrix
     return gpu_need.workspace(model.config, head, kept | {head: bits[model.head]}, capacity, processors)
 

@@ -1,0 +1,141 @@
+"""Inputs of each layer by token (Gemma 3n, Gemma team 2025), and the gate on them at the end of a layer."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.kernels.activation import Activation, gated, reference_gate_mul
+
+COLUMNS = 256
+"""Columns of one program of the gate."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _make_inputs(
+    tokens: tl.tensor,
+    table: tl.tensor,
+    partials: tl.tensor,
+    weight: tl.tensor,
+    made: tl.tensor,
+    vocab: tl.tensor,
+    stride_split: tl.tensor,
+    width: tl.tensor,
+    eps: tl.tensor,
+    scale: tl.tensor,
+    SPLITS: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+) -> None:
+    row = tl.program_id(0)
+    d = tl.arange(0, PADDED)
+    inside = d < SIZE
+    column = tl.program_id(1) * SIZE + d
+    token = tl.minimum(tl.maximum(tl.load(tokens + row), 0), vocab - 1).to(tl.int64)
+    # The table may lie in main memory: it is asked for first.
+    own = tl.load(table + token * width + column, mask=inside, other=0.0).to(tl.float32)
+    x = tl.load(partials + row * width + column, mask=inside, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        x += tl.load(partials + split * stride_split + row * width + column, mask=inside, other=0.0)
+    x = x * tl.rsqrt(tl.sum(x * x, 0) / SIZE + eps) * tl.load(weight + d, mask=inside, other=0.0)
+    tl.store(made + row * width + column, x + scale * own, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gate_input(
+    partials: tl.tensor,
+    inputs: tl.tensor,
+    out: tl.tensor,
+    skip: tl.tensor,
+    stride_split: tl.tensor,
+    stride_row: tl.tensor,
+    size: tl.tensor,
+    SPLITS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    row = tl.program_id(0)
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < size
+    gate = tl.load(partials + row * size + column, mask=inside, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        gate += tl.load(partials + split * stride_split + row * size + column, mask=inside, other=0.0)
+    y = gated(gate, tl.load(inputs + row * stride_row + column, mask=inside, other=0.0), ACTIVATION)
+    tl.store(out + row * size + column, y.to(out.dtype.element_ty), mask=inside)
+
+
+def make_inputs(
+    tokens: Tensor, table: Tensor, partials: Tensor, weight: Tensor, eps: float, scale: float, made: Tensor, rows: int
+) -> None:
+    """Write the inputs of all layers: the norm of a product, and the token's own row times `scale`.
+
+    Args:
+        tokens: int32 [R]; those beyond the table have its last row.
+        table: any float dtype [vocab, layers * size], on the device or in main memory that it reads.
+        partials: float32 [splits, R, layers * size], added in index order.
+        weight: float32 [size], RMS norm of each layer's product.
+        made: float32 [R, layers, size], written.
+    """
+    _, layers, size = made.shape
+    _make_inputs[(rows, layers)](
+        tokens,
+        table,
+        partials,
+        weight,
+        made,
+        table.shape[0],
+        partials.stride(0),
+        layers * size,
+        eps,
+        scale,
+        SPLITS=partials.shape[0],
+        SIZE=size,
+        PADDED=triton.next_power_of_2(size),
+        num_warps=1,
+        enable_fp_fusion=True,
+    )
+
+
+def gate_input(
+    partials: Tensor, inputs: Tensor, out: Tensor, rows: int, skip: Tensor | None, activation: Activation
+) -> None:
+    """Compute out = activation(gate) * inputs.
+
+    Args:
+        partials: float32 [splits, R, size], the gate, added in index order.
+        inputs: float32 [R, size] of one layer, a view of `made` above.
+        out: compute dtype [R, size], written.
+        skip: int32 [1]; non-zero skips the kernel.
+    """
+    splits, _, size = partials.shape
+    _gate_input[(rows, triton.cdiv(size, COLUMNS))](
+        partials,
+        inputs,
+        out,
+        skip,
+        partials.stride(0),
+        inputs.stride(0),
+        size,
+        SPLITS=splits,
+        COLUMNS=COLUMNS,
+        ACTIVATION=activation,
+        num_warps=2,
+        enable_fp_fusion=True,
+    )
+
+
+def reference_make_inputs(
+    tokens: Tensor, table: Tensor, partials: Tensor, weight: Tensor, eps: float, scale: float
+) -> Tensor:
+    """Output of `make_inputs`, in float64: [rows, layers, size]."""
+    x: Tensor = partials.double().sum(0).unflatten(-1, (-1, len(weight)))
+    x *= torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight.double()
+    return x.add_(table[tokens.long().clamp(0, len(table) - 1)].view_as(x), alpha=scale)
+
+
+def reference_gate_input(partials: Tensor, inputs: Tensor, activation: Activation) -> Tensor:
+    """Output of `gate_input`, in the precision of `partials`: [rows, size]."""
+    return reference_gate_mul(torch.cat((partials.sum(0), inputs.to(partials)), -1)[None], activation)
