@@ -50,7 +50,7 @@ def test_an_activation_may_be_apart_from_its_product(folders: Folders, monkeypat
     within = decoder(folders.target)
     monkeypatch.setattr(gpu_shapes, "ACTIVATED", 0)
     apart = decoder(folders.target)
-    sums = [model.buffers.layers[0].gate_up.numel() for model in (within, apart)]
+    sums = [model.feeds.layers[0].gate_up.numel() for model in (within, apart)]
     assert sums[0] == 0 < sums[1]
     torch.testing.assert_close(run(within, tokens, 0), run(apart, tokens, 0), atol=SLACK, rtol=SLACK)
 

@@ -135,6 +135,7 @@ def poisoned() -> Iterator[Counter[str]]:
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
+        spoil_but(model.feeds, {})
         spoil_but(model.inputs, {})
         for kept in positions(model):
             kept[..., int(first) : int(first) + rows, :] = torch.nan

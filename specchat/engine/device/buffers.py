@@ -1,5 +1,6 @@
-"""All outputs of a forward pass, allocated once: captured graphs read and write fixed addresses."""
+"""All outputs of a forward pass but those of MLPs, allocated once: captured graphs use fixed addresses."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Generic, NamedTuple, TypeVar
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.kernels.products import activates, splits
+from specchat.engine.kernels.products import splits
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.recipe import Layer, Matrix, Recipe
 
@@ -16,20 +17,32 @@ T = TypeVar("T")
 
 
 class Between(NamedTuple, Generic[T]):
-    """Values between the kernels of a layer, as shapes or tensors T.
+    """Values between the kernels of attention, as shapes or tensors T.
 
-    Products write partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim], `mixed`
-    [PASS_ROWS, heads * head_dim] and `act` [PASS_ROWS, width] are in the compute dtype. `gate_up` is empty if the
-    product applies the activation itself.
+    Products write partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim] and `mixed`
+    [PASS_ROWS, heads * head_dim] are in the compute dtype.
     """
 
     qkv: T
     query: T
     mixed: T
     out: T
-    gate_up: T
-    act: T
-    down: T
+
+
+def views(
+    shapes: Sequence[tuple[tuple[int, ...], ...]], dtypes: Sequence[torch.dtype], device: torch.device
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """Allocate zeros for the largest of `shapes` in each place, and views of them in each layer's own shapes.
+
+    Args:
+        shapes: by layer, then by place.
+        dtypes: by place.
+    """
+    whole = [
+        torch.zeros(max(map(prod, alike)), device=device, dtype=dtype)
+        for dtype, *alike in zip(dtypes, *shapes, strict=True)
+    ]
+    return whole, [[one[: prod(shape)].view(shape) for one, shape in zip(whole, own, strict=True)] for own in shapes]
 
 
 class Buffers:
@@ -42,29 +55,17 @@ class Buffers:
             return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
 
         def shapes(layer: Layer) -> Between[tuple[int, ...]]:
-            mixer, feed = layer.attention, layer.gated
+            mixer = layer.attention
             return Between(
                 qkv=partials(mixer.qkv),
                 query=(PASS_ROWS, mixer.heads, mixer.head_dim),
                 mixed=(PASS_ROWS, mixer.heads * mixer.head_dim),
                 out=partials(mixer.out),
-                gate_up=(0,) if activates(weights.products[feed.gate_up].weight) else partials(feed.gate_up),
-                act=(PASS_ROWS, feed.width),
-                down=partials(feed.down),
             )
 
-        dtypes = Between(torch.float32, dtype, dtype, torch.float32, torch.float32, dtype, torch.float32)
-        wanted = [shapes(layer) for layer in recipe.layers]
-        self._shared = Between(
-            *(
-                torch.zeros(max(prod(shape) for shape in alike), device=device, dtype=kind)
-                for kind, *alike in zip(dtypes, *wanted, strict=True)
-            )
-        )
-        self.layers: list[Between[Tensor]] = [
-            Between(*(whole[: prod(shape)].view(shape) for whole, shape in zip(self._shared, own, strict=True)))
-            for own in wanted
-        ]
+        dtypes = torch.float32, dtype, dtype, torch.float32
+        self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
+        self.layers: list[Between[Tensor]] = [Between(*own) for own in made]
         self.residual = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=torch.float32)
         self.x = torch.zeros(PASS_ROWS, recipe.hidden, device=device, dtype=dtype)
         head = weights.head

@@ -13,18 +13,18 @@ from torch import Tensor
 
 from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
+from specchat.engine.device.feeds import Feeds
 from specchat.engine.device.layer_inputs import TokenInputs
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
-from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.recipe import Matrix, Norm, Recipe
+from specchat.engine.recipe import Norm, Recipe
 
 ALIGNED = 4
 """int32 values between 16-byte boundaries: kernels are compiled once for aligned pointers."""
@@ -114,6 +114,7 @@ class DeviceDecoder:
         # Only the head reads the output of the last norm.
         self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
         self.buffers = Buffers(config.recipe, weights, self.capacity, device, dtype)
+        self.feeds = Feeds(config.recipe, weights, device, dtype)
         own = config.recipe.per_layer
         self.inputs = None if own is None else TokenInputs(config.recipe, own, weights, device, dtype)
         """Inputs of each layer by token, if any."""
@@ -150,15 +151,8 @@ class DeviceDecoder:
                 states.put(index, b.residual, start, rows)
             self.attention.mix(index, layer.attention, b, own, at, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
-            activation = layer.gated.activation
-            assert activation != "clamped_swiglu"  # refused by `gpu_need`
-            if own.gate_up.numel():
-                self._multiply(b.x, layer.gated.gate_up, own.gate_up, rows, no_feed)
-                gate_mul(own.gate_up, own.act, rows, no_feed, activation)
-            else:
-                self._multiply(b.x, layer.gated.gate_up, own.act, rows, no_feed, activation)
-            self._multiply(own.act, layer.gated.down, own.down, rows, no_feed)
-            added = PendingSum(own.down, layer.post_feed, layer.residual, no_feed)
+            fed = self.feeds.run(index, layer, self.weights, b.x, rows, no_feed)
+            added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
             if self.inputs and layer.input:
                 self._take(added, None, rows)
@@ -181,17 +175,6 @@ class DeviceDecoder:
     def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
         """Weight and eps of a norm."""
         return (None, 0.0) if norm is None else (self._norms[norm], norm.eps)
-
-    def _multiply(
-        self,
-        x: Tensor,
-        matrix: Matrix,
-        out: Tensor,
-        rows: int,
-        skip: Tensor | None,
-        activation: Activation | None = None,
-    ) -> None:
-        multiply(x, *self.weights.products[matrix], out, rows, skip, activation)
 
     @property
     def caches(self) -> dict[tuple[int, int], Tensor]:
@@ -231,4 +214,5 @@ class DeviceDecoder:
         """Bytes of weights, cache, recorded hidden states, tables and buffers on the device, not in main memory."""
         recorded = 0 if self.states is None else self.states.memory()
         inputs = 0 if self.inputs is None else self.inputs.memory()
-        return held_bytes(self.weights) + self.buffers.memory() + self.attention.memory() + recorded + inputs
+        buffers = self.buffers.memory() + self.feeds.memory() + inputs
+        return held_bytes(self.weights) + buffers + self.attention.memory() + recorded
