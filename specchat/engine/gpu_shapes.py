@@ -75,9 +75,10 @@ def stages(tiles: int, chained: bool = False) -> int:
     return 1 + ahead * (2 if chained else 1)
 
 
-def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -> Tiling:
+def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS, alike: int = 1) -> Tiling:
     """The cut for a weight of this shape with `bits` a value, on a GPU with so many multiprocessors.
 
+    `alike` is how many weights of this shape are multiplied at a time: the experts of one row.
     Of 1, 2, 4 and MOST_SPLITS splits it takes those with which the multiprocessor that has the most programs,
     ceil(programs / processors), is done first, and fewer where that gains next to nothing. RESIDENT programs run at a
     time, what is left comes after them; fewer than TOGETHER take as long as TOGETHER.
@@ -86,20 +87,21 @@ def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -
     splits = 1
     for more in (2, 4, MOST_SPLITS):
         none_empty = (more - 1) * -(-blocks // more) < blocks
-        if none_empty and _slowest(outputs, inputs, bits, processors, more) < WORTH * _slowest(
-            outputs, inputs, bits, processors, splits
+        if none_empty and _slowest(outputs, inputs, bits, processors, more, alike) < WORTH * _slowest(
+            outputs, inputs, bits, processors, splits, alike
         ):
             splits = more
     return Tiling(bn, bk, splits, warps=4)
 
 
-def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS) -> bool:
+def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS, alike: int = 1) -> bool:
     """Return true if the product of gates and values applies the activation, which takes whole sums: one split.
 
-    This saves a launch and the sums' way through memory, at ACTIVATED times the best cut's time at most.
+    This saves a launch and the sums' way through memory, at ACTIVATED times the best cut's time at most. `alike` as in
+    `tiling`.
     """
-    best = tiling(outputs, inputs, bits, processors).splits
-    whole, cut = (_slowest(outputs, inputs, bits, processors, splits) for splits in (1, best))
+    best = tiling(outputs, inputs, bits, processors, alike).splits
+    whole, cut = (_slowest(outputs, inputs, bits, processors, splits, alike) for splits in (1, best))
     return outputs >= 64 and whole <= ACTIVATED * cut
 
 
@@ -110,9 +112,26 @@ def _block(outputs: int, inputs: int, bits: int) -> tuple[int, int, int]:
     return 64 if outputs >= 64 else 32, bk, -(-inputs // bk)
 
 
-def _slowest(outputs: int, inputs: int, bits: int, processors: int, splits: int) -> int:
+def expert_tiles(rows: int, count: int, top: int) -> tuple[int, int]:
+    """Rows of a tile of one expert's, and the most tiles of a pass over `rows` rows that have `top` of `count` experts.
+
+    A tile has room for the rows of an average expert, so that most are read once. No bit depends on it.
+    """
+    pairs, tile = rows * top, TILE_ROWS
+    while tile < min(rows, -(-pairs // count)):
+        tile *= 2
+    used = min(pairs, count)
+    return tile, used + (pairs - used) // tile
+
+
+def most_tiles(count: int, top: int) -> int:
+    """Tiles of any pass, at most: those of `expert_tiles` that are full are no more than experts."""
+    return min(PASS_ROWS * top, 2 * count)
+
+
+def _slowest(outputs: int, inputs: int, bits: int, processors: int, splits: int, alike: int) -> int:
     """Blocks that the busiest multiprocessor takes the time of."""
     bn, _, blocks = _block(outputs, inputs, bits)
-    waves, rest = divmod(-(-(-(-outputs // bn) * splits) // processors), RESIDENT[bits])
+    waves, rest = divmod(-(-(-(-outputs // bn) * splits * alike) // processors), RESIDENT[bits])
     programs = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
     return programs * (-(-blocks // splits) + OVERHEAD[bits])

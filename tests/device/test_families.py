@@ -22,6 +22,7 @@ from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
 from specchat.engine.options import Sampling
+from specchat.engine.recipe import Experts, Layer
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategies import STRATEGIES
@@ -103,10 +104,19 @@ def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None
     torch.testing.assert_close(ours.next_logits(tokens[5], 5), logits[5, :VOCAB], atol=2 * SLACK, rtol=SLACK)
 
 
+def launched(layer: Layer, apart: int) -> int:
+    """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two."""
+    feed, of_gated = layer.feed, 2 + apart
+    if not isinstance(feed, Experts):
+        return 7 + of_gated
+    beside = of_gated * bool(feed.shared) + bool(feed.shared_gate) + 2 * bool(feed.apart)
+    return 10 + of_gated + beside
+
+
 @pytest.mark.skipif(ON_GPU, reason="launches are counted where they are interpreted")
 @pytest.mark.parametrize("apart", [0, 1], ids=["activations within", "activations apart"])
 def test_a_pass_launches_no_more_than_llamas(folder: Path, apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An activation is part of the product of its gates where whole sums cost little.
+    """But for those of mixtures. An activation is part of the product of its gates where whole sums cost little.
 
     Inputs of layers take three launches to make, and four in each layer.
     """
@@ -115,8 +125,9 @@ def test_a_pass_launches_no_more_than_llamas(folder: Path, apart: int, monkeypat
     model = decoder(folder)
     with sanitised() as found:
         run(model, ids(3), 0)
-    own = model.inputs is not None
-    assert sum(found.launches.values()) == (9 + apart + 4 * own) * model.config.layers + 3 + 3 * own
+    layers, own = model.config.recipe.layers, model.inputs is not None
+    expected = sum(launched(layer, apart) for layer in layers) + 4 * own * len(layers)
+    assert sum(found.launches.values()) == expected + 3 + 3 * own
     assert not found.faults
 
 
@@ -224,7 +235,13 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
     assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]
 
 
-@pytest.mark.parametrize(("family", "forms"), [("gemma4", 2), ("gemma4_e", 3), ("ministral3", 1)])
+@pytest.mark.parametrize(
+    ("family", "forms"),
+    [
+        *(("gemma4", 2), ("gemma4_e", 3), ("gemma4_moe", 2), ("ministral3", 1), ("qwen3_moe", 1), ("qwen2_moe", 1)),
+        ("glm4_moe", 2),
+    ],
+)
 def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: Path) -> None:
     """To the byte, but for the numbers of rows and ones that layers share; a rehearsal has a layer of each form."""
     needed = max(one.layers for one in STRATEGIES.values())

@@ -44,10 +44,10 @@ def quantised(outputs: int, inputs: int, quant: Quant | None, device: torch.devi
 def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None) -> ModelWeights:
     """Those of a whole model."""
 
-    def product(matrix: Matrix) -> Product:
-        outputs = sum(matrix.outputs)
+    def product(matrix: Matrix, count: int) -> Product:
+        outputs = count * sum(matrix.outputs)
         return Product(
-            quantised(outputs, matrix.inputs, quant, device),
+            quantised(outputs, matrix.inputs, None if matrix.dense else quant, device),
             torch.empty(outputs, device=device) if matrix.bias else None,
         )
 

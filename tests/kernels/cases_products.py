@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from specchat.engine.gpu_shapes import TILE_ROWS, stages, tiling
+from specchat.engine.gpu_shapes import TILE_ROWS, Tiling, stages, tiling
 from specchat.engine.kernels.products import _multiply
 from tests.kernels.compiled import Case
 
@@ -17,8 +17,9 @@ def case(
     nested: bool = False,
     block: int = 64,
     activation: str | None = None,
+    cut: Tiling | None = None,
 ) -> Case:
-    cut = tiling(outputs, inputs, bits)
+    cut = cut or tiling(outputs, inputs, bits)
     values = {4: "*u8", 8: "*i8", 16: "*bf16"}[bits]
     signature = {
         "x": "*bf16",
@@ -30,11 +31,14 @@ def case(
         "code": "*fp32" if bits == 4 else "constexpr",
         "bias": "constexpr",
         "skip": "*i32",
+        **dict.fromkeys(("used", "experts", "begins", "ends", "source"), "constexpr"),
         "out": "*bf16" if activation else "*fp32",
         "rows": "i32",
         "outputs": "i32",
         "inputs": "i32",
         "stride_split": "i32",
+        "stride_weight": "i32",
+        "stride_scales": "i32",
         **dict.fromkeys(
             ("BITS", "BLOCK", "ROWS", "TILES", "BN", "BK", "SPLIT", "WHOLE", "TYPE", "ACTIVATION"), "constexpr"
         ),
@@ -56,7 +60,8 @@ def case(
         **{n: None for n, kind in signature.items() if kind == "constexpr" and n.islower()},
     }
     aligned = [n for n, kind in signature.items() if kind.startswith("*")]
-    aligned += [n for n, size in (("outputs", outputs), ("inputs", inputs)) if size % 16 == 0] + ["stride_split"]
+    aligned += [n for n, size in (("outputs", outputs), ("inputs", inputs)) if size % 16 == 0]
+    aligned += ["stride_split", "stride_weight", "stride_scales"]
     return Case(
         name,
         _multiply,

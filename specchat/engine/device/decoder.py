@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
-from specchat.engine.device.feeds import Feeds
+from specchat.engine.device.feeds import Feeds, first_norm
 from specchat.engine.device.layer_inputs import TokenInputs
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
@@ -150,8 +150,8 @@ class DeviceDecoder:
             if states is not None:
                 states.put(index, b.residual, start, rows)
             self.attention.mix(index, layer.attention, b, own, at, no_mixer)
-            self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), layer.pre_feed, rows)
-            fed = self.feeds.run(index, layer, self.weights, b.x, rows, no_feed)
+            self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), first_norm(layer), rows)
+            fed = self.feeds.run(index, layer, self.weights, b.x, b.residual, rows, no_feed)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
             if self.inputs and layer.input:

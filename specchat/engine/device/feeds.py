@@ -1,4 +1,4 @@
-"""The second halves of layers on a GPU: gated MLPs, and the launches between two norms."""
+"""The second halves of layers on a GPU: gated MLPs and mixtures of them, the launches between two norms."""
 
 from typing import Generic, NamedTuple, TypeVar
 
@@ -6,17 +6,18 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.buffers import views
+from specchat.engine.device.mixtures import Mixtures
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.products import activates, multiply, splits
-from specchat.engine.recipe import Gated, Layer, Matrix, Recipe
+from specchat.engine.recipe import Experts, Gated, Layer, Matrix, Norm, Recipe
 
 T = TypeVar("T")
 
 
 class Sums(NamedTuple, Generic[T]):
-    """Values between the kernels of an MLP, as shapes or tensors T.
+    """Values between the kernels of an MLP, as shapes or tensors T; empty in layers without one.
 
     Products write partial sums, float32 [splits, PASS_ROWS, outputs]; `act` [PASS_ROWS, width] is in the compute dtype.
     `gate_up` is empty if the product applies the activation itself.
@@ -28,13 +29,15 @@ class Sums(NamedTuple, Generic[T]):
 
 
 class Feeds:
-    """The MLPs of all layers. Layers share memory through views in their own shapes."""
+    """The MLPs and mixtures of all layers. Layers share memory through views in their own shapes."""
 
     def __init__(self, recipe: Recipe, weights: ModelWeights, device: torch.device, dtype: torch.dtype) -> None:
         def partials(matrix: Matrix) -> tuple[int, ...]:
             return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
 
-        def shapes(feed: Gated) -> Sums[tuple[int, ...]]:
+        def shapes(feed: Gated | None) -> Sums[tuple[int, ...]]:
+            if feed is None:
+                return Sums((0,), (0,), (0,))
             return Sums(
                 gate_up=(0,) if activates(weights.products[feed.gate_up].weight) else partials(feed.gate_up),
                 act=(PASS_ROWS, feed.width),
@@ -42,18 +45,40 @@ class Feeds:
             )
 
         dtypes = torch.float32, dtype, torch.float32
-        self._shared, made = views([shapes(layer.gated) for layer in recipe.layers], dtypes, device)
+        self._shared, made = views([shapes(_for_all(layer)) for layer in recipe.layers], dtypes, device)
         self.layers: list[Sums[Tensor]] = [Sums(*own) for own in made]
+        self.mixtures = Mixtures(recipe, weights, device, dtype)
 
-    def run(self, index: int, layer: Layer, weights: ModelWeights, x: Tensor, rows: int, skip: Tensor | None) -> Tensor:
-        """Return the MLP's output of layer `index` as partial sums float32 [splits, PASS_ROWS, hidden].
+    def run(
+        self,
+        index: int,
+        layer: Layer,
+        weights: ModelWeights,
+        x: Tensor,
+        residual: Tensor,
+        rows: int,
+        skip: Tensor | None,
+    ) -> Tensor:
+        """Return the output of the second half of layer `index` as partial sums float32 [splits, PASS_ROWS, hidden].
 
         Args:
-            x: compute dtype [PASS_ROWS, hidden].
+            x: compute dtype [PASS_ROWS, hidden], the residual stream after `first_norm`.
+            residual: float32 [PASS_ROWS, hidden], the residual stream.
             skip: int32 [1]; non-zero leaves stale sums.
         """
-        own, feed = self.layers[index], layer.gated
-        activation = feed.activation
+        feed = layer.feed
+        if isinstance(feed, Gated):
+            return self._gated(index, feed, weights, x, rows, skip)
+
+        def gated(one: Gated, inputs: Tensor) -> Tensor:
+            return self._gated(index, one, weights, inputs, rows, skip)
+
+        return self.mixtures.run(index, feed, weights, x, residual, rows, skip, gated)
+
+    def _gated(
+        self, index: int, feed: Gated, weights: ModelWeights, x: Tensor, rows: int, skip: Tensor | None
+    ) -> Tensor:
+        own, activation = self.layers[index], feed.activation
         assert activation != "clamped_swiglu"  # refused by `gpu_need`
         if own.gate_up.numel():
             multiply(x, *weights.products[feed.gate_up], own.gate_up, rows, skip)
@@ -65,4 +90,15 @@ class Feeds:
 
     def memory(self) -> int:
         """Bytes held."""
-        return sum(t.nbytes for t in self._shared)
+        return sum(t.nbytes for t in self._shared) + self.mixtures.memory()
+
+
+def first_norm(layer: Layer) -> Norm | None:
+    """The norm before a second half: that of the router, where its parts have norms of their own."""
+    apart = layer.feed.apart if isinstance(layer.feed, Experts) else None
+    return apart.router if apart else layer.pre_feed
+
+
+def _for_all(layer: Layer) -> Gated | None:
+    """The MLP that all rows go through, if any."""
+    return layer.feed.shared if isinstance(layer.feed, Experts) else layer.feed

@@ -38,7 +38,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     made = ModelWeights.of(
         kept,
         head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
-        lambda matrix: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
+        lambda matrix, _: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
         lambda norm: empty(weights.norms[norm]),
         lambda name, _: empty(weights.vectors[name]),
         head,
@@ -72,7 +72,7 @@ def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]
     """Yield the layers that any strategy needs, and one of each further form: some are dense, or differ in shape."""
     seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
-        form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix in layer.products)
+        form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix, _ in layer.forms)
         if index < needed or form not in seen:
             yield layer
         seen.add(form)
@@ -96,7 +96,8 @@ def _unnamed(part: object) -> object:
     """Fields of a part of a recipe without names of tensors, and without options that fill tables of one shape."""
     if not is_dataclass(part):
         return part
-    of_one_shape, optional = ("name", "names", "options"), {"scalar": "", "sinks": "", "share": None}
+    of_one_shape = ("name", "names", "options")
+    optional = {"scalar": "", "sinks": "", "factors": "", "correction": "", "share": None}
     named = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in of_one_shape}
     return tuple(value != optional[name] if name in optional else _unnamed(value) for name, value in named.items())
 

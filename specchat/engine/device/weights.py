@@ -25,7 +25,7 @@ ReadVector = Callable[[str, int], Tensor]
 
 
 class Product(NamedTuple):
-    """A matrix and its bias, float32 [outputs]."""
+    """A matrix and its bias, float32 [outputs]; of experts those of all, one after the other."""
 
     weight: Weight
     bias: Tensor | None
@@ -37,7 +37,7 @@ class ModelWeights:
 
     Attributes:
         embed: embeddings, in the compute dtype.
-        products: matrices of the layers.
+        products: matrices of the layers, those of experts by their form (`recipe.Layer.forms`).
         norms: all norms including the last one, float32; ones where a norm has no weight.
         vectors: the other tensors of the layers, by name, float32 (`recipe.Layer.vectors`).
         head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
@@ -58,17 +58,21 @@ class ModelWeights:
         cls,
         recipe: Recipe,
         embed: Tensor,
-        product: Callable[[Matrix], Product],
+        product: Callable[[Matrix, int], Product],
         norm: Callable[[Norm], Tensor],
         vector: ReadVector,
         head: Weight,
         tokens: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> "ModelWeights":
-        """Build weights, whose products, norms and vectors are read one by one, in the order of the layers."""
+        """Build weights, whose products, norms and vectors are read one by one, in the order of the layers.
+
+        `product` is given a form and how many matrices it stands for.
+        """
         own = recipe.per_layer
         norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm, *([own.norm] if own else []))
-        products = {matrix: product(matrix) for matrix in (*recipe.matrices, *([own.project] if own else []))}
+        forms = (*recipe.forms, *([(own.project, 1)] if own else []))
+        products = {matrix: product(matrix, count) for matrix, count in forms}
         vectors = {name: vector(name, prod(shape)) for layer in recipe.layers for name, shape in layer.vectors.items()}
         return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens, rows)
 
@@ -143,18 +147,23 @@ def _assemble(
         weight = weight + 1 if one.plus_one else weight
         return weight if one.factor == 1 else weight * one.factor
 
-    def bias(place: int, name: str, outputs: int, matrix: Matrix) -> Tensor:
+    def bias(matrix: Matrix, place: int, name: str, outputs: int) -> Tensor:
         found, order = vector(f"{name}.bias", outputs), matrix.order(place)
         return found[order] if order else found
 
-    def product(matrix: Matrix) -> Product:
-        read_parts = (read(name, outputs, matrix.inputs) for name, outputs in matrix.parts)
-        parts = [reordered(part, matrix.order(place)) for place, part in enumerate(read_parts)]
-        ready = [p.to(device, dtype) if isinstance(p, Tensor) else moved(p, device) for p in parts]
-        if quant is not None and not matrix.dense:
-            ready = [quantise(p, quant) if isinstance(p, Tensor) else p for p in ready]
-        biases = [bias(place, *part, matrix) for place, part in enumerate(matrix.parts)] if matrix.bias else []
-        return Product(fused(ready), torch.cat(biases).to(device, torch.float32) if biases else None)
+    def part(matrix: Matrix, place: int, name: str, outputs: int) -> Weight:
+        weight = reordered(read(name, outputs, matrix.inputs), matrix.order(place))
+        if not isinstance(weight, Tensor):
+            return moved(weight, device)
+        dense = weight.to(device, dtype)
+        return dense if quant is None or matrix.dense else quantise(dense, quant)
+
+    def product(form: Matrix, count: int) -> Product:
+        matrices = [form.of(number) for number in range(count)]
+        parts = [(matrix, place, *each) for matrix in matrices for place, each in enumerate(matrix.parts)]
+        biases = [bias(*each) for each in parts] if form.bias else []
+        weight = fused([part(*each) for each in parts])
+        return Product(weight, torch.cat(biases).to(device, torch.float32) if biases else None)
 
     def table(matrix: Matrix) -> Tensor:
         ((name, outputs),) = matrix.parts

@@ -46,7 +46,7 @@ def _add_rms_norm(
                     part = part * factor
                 added += part
             if after is not None:
-                added = _normed(added, after + column, inside, hidden, after_eps)
+                added = normed(added, after + column, inside, hidden, after_eps)
                 if factor is not None:
                     added = added * factor
                 added += x
@@ -59,12 +59,13 @@ def _add_rms_norm(
                 x = x * tl.load(scalar)
                 tl.store(residual + row * hidden + column, x, mask=inside)
     if weight is not None:
-        x = _normed(x, weight + column, inside, hidden, eps)
+        x = normed(x, weight + column, inside, hidden, eps)
     tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _normed(x: tl.tensor, weight: tl.tensor, inside: tl.tensor, hidden: tl.tensor, eps: tl.tensor) -> tl.tensor:
+def normed(x: tl.tensor, weight: tl.tensor, inside: tl.tensor, hidden: tl.tensor, eps: tl.tensor) -> tl.tensor:
+    """Return x * rsqrt(mean(x^2) + eps) * weight, with the pointers `weight` of the row's `hidden` columns."""
     scale = tl.rsqrt(tl.sum(x * x, 0) / hidden + eps)
     w = tl.load(weight, mask=inside, other=0.0).to(tl.float32)
     return x * scale * w
@@ -146,12 +147,14 @@ def reference_add_rms_norm(
 ) -> tuple[Tensor, Tensor]:
     """Residual stream after the sum, and its norm, in the precision of `residual`: both [rows, H]."""
 
-    def normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
-
     if partials is not None:
         added = partials.to(residual).sum(0)
-        residual = residual + factor * (added if after is None else normed(added, *after))
+        residual = residual + factor * (added if after is None else reference_norm(added, *after))
     if scalar is not None:
         residual = residual * scalar.to(residual)
-    return residual, residual if weight is None else normed(residual, weight, eps)
+    return residual, residual if weight is None else reference_norm(residual, weight, eps)
+
+
+def reference_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Norm of each row, in the precision of `x`."""
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight

@@ -36,11 +36,18 @@ def _multiply(
     code: tl.tensor,
     bias: tl.tensor,
     skip: tl.tensor,
+    used: tl.tensor,
+    experts: tl.tensor,
+    begins: tl.tensor,
+    ends: tl.tensor,
+    source: tl.tensor,
     out: tl.tensor,
     rows: tl.tensor,
     outputs: tl.tensor,
     inputs: tl.tensor,
     stride_split: tl.tensor,
+    stride_weight: tl.tensor,
+    stride_scales: tl.tensor,
     BITS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -55,6 +62,26 @@ def _multiply(
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
             return
+    if experts is not None:
+        place = tl.program_id(2)
+        if place >= tl.load(used):
+            return
+        expert = tl.load(experts + place).to(tl.int64)
+        begin = tl.load(begins + place)
+        rows = tl.load(ends + place) - begin
+        weight += expert * stride_weight
+        if BITS <= 8:
+            scales += expert * stride_scales
+        if nested_code is not None:
+            nested_absmax += expert * (stride_scales >> 8)
+            nested_offset += expert * outputs
+        if bias is not None:
+            bias += expert * outputs
+        out += begin * (outputs if ACTIVATION is None else outputs // 2)
+        if source is None:
+            x += begin * inputs
+        else:
+            source += begin
     i = tl.arange(0, BN)
     n = tl.program_id(0) * BN + i
     if ACTIVATION is not None:
@@ -69,6 +96,9 @@ def _multiply(
     sums = (tl.zeros((BN, ROWS), tl.float32),) * TILES
     if BITS == 4:
         table = unpack.numbers(code)
+    origins = ()
+    for tile in tl.static_range(TILES):
+        origins += (_origin(source, tile * ROWS, rows, ROWS, BITS),)  # type: ignore[assignment]
     for k in range(first, last, BK):
         if BITS == 4:
             w = unpack.four_bit(
@@ -82,9 +112,9 @@ def _multiply(
         sums = ()
         for tile in tl.static_range(TILES):
             if BITS == 4:
-                some = _chunks(x, tile * ROWS, rows, k, inputs, ROWS, BK, WHOLE)
+                some = _chunks(x, origins[tile], tile * ROWS, rows, k, inputs, ROWS, BK, WHOLE)
             else:
-                some = _rows(x, row + tile * ROWS, rows, k, inputs, BK, WHOLE)
+                some = _rows(x, origins[tile], row + tile * ROWS, rows, k, inputs, BK, WHOLE)
             sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
     out += split * stride_split
     factor = tl.full((BN,), 1.0, tl.float32)
@@ -102,8 +132,19 @@ def _multiply(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _origin(source: tl.tensor, first: tl.tensor, rows: tl.tensor, ROWS: tl.constexpr, BITS: tl.constexpr) -> tl.tensor:
+    """Rows of x for the rows of a tile from `first` on, once for each chunk of a row if weights have 4 bits."""
+    row = first + (tl.arange(0, 32 * ROWS) // 32 if BITS == 4 else tl.arange(0, ROWS))
+    if source is not None:
+        # Loaded before the loop, in which they would delay what they lead to.
+        row = tl.load(source + row, mask=row < rows, other=0)
+    return row
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _rows(
     x: tl.tensor,
+    origin: tl.tensor,
     row: tl.tensor,
     rows: tl.tensor,
     k: tl.tensor,
@@ -115,12 +156,13 @@ def _rows(
     there = (row < rows)[:, None]
     if not WHOLE:
         there = there & (column < inputs)[None, :]
-    return tl.load(x + row[:, None] * inputs + column[None, :], mask=there, other=0.0)
+    return tl.load(x + origin[:, None] * inputs + column[None, :], mask=there, other=0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _chunks(
     x: tl.tensor,
+    origin: tl.tensor,
     first: tl.tensor,
     rows: tl.tensor,
     k: tl.tensor,
@@ -131,6 +173,7 @@ def _chunks(
 ) -> tl.tensor:
     """Inputs k .. k + BK - 1 of the ROWS rows from `first` on: TYPE [ROWS, BK], in the order of `unpack.by_threads`.
 
+    `origin` are the rows of x, as `_origin` has them.
     They come 16 bytes at a time, to shared memory in the order that threads read them in: no two meet in a bank.
     """
     place = tl.arange(0, 32 * ROWS)
@@ -140,7 +183,7 @@ def _chunks(
     if not WHOLE:
         there = there & (column < inputs)
     # The compiler does not see through the division that 8 values are neighbours.
-    where = tl.max_contiguous(tl.multiple_of((row * inputs)[None, :] + column, (1, 8)), (1, 8))
+    where = tl.max_contiguous(tl.multiple_of((origin * inputs)[None, :] + column, (1, 8)), (1, 8))
     values = tl.load(x + where, mask=there, other=0.0)
     values = tl.permute(tl.reshape(values, (BK // 32, ROWS, 4, 2, 4)), (1, 0, 3, 2, 4))
     return tl.reshape(values, (ROWS, BK))
@@ -190,7 +233,7 @@ def splits(weight: Weight) -> int:
 def activates(weight: Weight) -> bool:
     """Return true if `multiply` applies the activation of gates itself, by shape, format and GPU."""
     outputs, inputs = weight.shape
-    return gpu_shapes.activates(outputs, inputs, _bits(weight), processors(_place(weight)))
+    return gpu_shapes.activates(outputs, inputs, bits_of(weight), processors(place_of(weight)))
 
 
 def multiply(
@@ -227,19 +270,44 @@ def multiply(
         cut = replace(cut, splits=1)
     if not 1 <= rows <= PASS_ROWS:
         raise ValueError(f"{rows} rows; a pass takes 1 to {PASS_ROWS}")
-    expected = (cut.splits, outputs) if activation is None else (outputs // 2,)
-    if x.shape[1] != inputs or (*out.shape[:-2], out.shape[-1]) != expected:
-        raise ValueError(f"{list(x.shape)} by {outputs}x{inputs} does not fit {cut.splits} splits in {list(out.shape)}")
     if outputs * inputs > MATRIX:
         raise ModelError(
             f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
         )
+    launch(x, weight, bias, out, rows, skip, activation, cut, outputs, rows)
+
+
+def launch(
+    x: Tensor,
+    weight: Weight,
+    bias: Tensor | None,
+    out: Tensor,
+    rows: int,
+    skip: Tensor | None,
+    activation: Activation | None,
+    cut: Tiling,
+    outputs: int,
+    tile: int,
+    tiles: tuple[Tensor | None, ...] = (None,) * 5,
+    most: int = 1,
+) -> None:
+    """Launch the kernel: `multiply`, or with `most` `tiles` of rows, for each a part of `outputs` rows of the weight.
+
+    Args:
+        tile: rows of a program.
+        tiles: used, experts, begins and ends of `route.Pairs`, and the row of x of each row, None: the same.
+    """
+    inputs = weight.shape[1]
+    expected = (cut.splits, outputs) if activation is None else (outputs // 2,)
+    if x.shape[1] != inputs or (*out.shape[:-2], out.shape[-1]) != expected:
+        raise ValueError(f"{list(x.shape)} by {outputs}x{inputs} does not fit {cut.splits} splits in {list(out.shape)}")
     span = triton.cdiv(triton.cdiv(inputs, cut.inputs), cut.splits) * cut.inputs
     values, scales, nested, code, block, bits = _parts(weight)
     # A program with an activation takes half a block of gates, and as many values.
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
-    tiles = triton.next_power_of_2(triton.cdiv(rows, TILE_ROWS))
-    _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits)](
+    count = triton.next_power_of_2(triton.cdiv(tile, TILE_ROWS))
+    of_each = outputs / weight.shape[0]
+    _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits, most)](
         x,
         values,
         scales,
@@ -249,16 +317,19 @@ def multiply(
         code,
         bias,
         skip,
+        *tiles,
         out,
         rows,
         outputs,
         inputs,
         # Of one split there is no next.
         out.stride(0) if activation is None else 0,
+        int(of_each * values.numel()),
+        0 if scales is None else int(of_each * scales.numel()),
         BITS=bits,
         BLOCK=block,
         ROWS=TILE_ROWS,
-        TILES=tiles,
+        TILES=count,
         BN=cut.outputs,
         BK=cut.inputs,
         SPLIT=span,
@@ -266,7 +337,7 @@ def multiply(
         TYPE=TYPES[x.dtype],
         ACTIVATION=activation,
         num_warps=cut.warps,
-        num_stages=stages(tiles, chained=nested is not None and whole),
+        num_stages=stages(count, chained=nested is not None and whole),
         enable_fp_fusion=False,
     )
 
@@ -287,18 +358,20 @@ def _parts(weight: Weight) -> tuple[Tensor, Tensor | None, Nested | None, Tensor
             return weight, None, None, None, 0, 8 * weight.element_size()
 
 
-def _bits(weight: Weight) -> int:
+def bits_of(weight: Weight) -> int:
+    """Bits a value."""
     return 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
 
 
-def _place(weight: Weight) -> torch.device:
+def place_of(weight: Weight) -> torch.device:
+    """The device of a weight."""
     of = weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
     return of.device
 
 
 def _tiling(weight: Weight) -> Tiling:
     outputs, inputs = weight.shape
-    return tiling(outputs, inputs, _bits(weight), processors(_place(weight)))
+    return tiling(outputs, inputs, bits_of(weight), processors(place_of(weight)))
 
 
 _OF_HOST = ContextVar("processors", default=PROCESSORS)

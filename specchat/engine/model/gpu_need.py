@@ -6,6 +6,7 @@ from math import prod
 from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
+from specchat.engine.model.feed_need import feed_workspace
 from specchat.engine.recipe import Attention, Experts, Layer, Matrix, PerLayer, Recipe
 
 SCORES = 4
@@ -40,9 +41,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     lacking = {
         "recurrent layers": bool(recipe.recurrent),
         "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
-        "experts": bool(mixtures),
-        "an MLP beside experts": any(mixture.shared for mixture in mixtures),
-        "a router of another kind": not all(mixture.plainly_routed for mixture in mixtures),
+        "a weighed MLP beside experts with norms of their own": any(one.apart and one.shared_gate for one in mixtures),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
@@ -72,18 +71,14 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
         outputs = sum(matrix.outputs)
         return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors).splits
 
-    def gates(matrix: Matrix) -> int:
-        outputs = sum(matrix.outputs)
-        return 0 if shapes.activates(outputs, matrix.inputs, bits[matrix], processors) else partials(matrix)
-
     def sums(layer: Layer) -> tuple[int, ...]:
-        return *map(partials, (*layer.mixer.products, layer.gated.down)), gates(layer.gated.gate_up)
+        return tuple(map(partials, layer.mixer.products))
 
     # Layers share buffers as large as the largest of them needs.
     summed: list[int] = [max(alike) for alike in zip(*map(sums, recipe.layers), strict=True)]
-    act = max(layer.gated.width for layer in recipe.layers)
     mixed = max((m.heads * m.head_dim for m in mixers), default=0)
-    active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed + act))
+    active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed))
+    active += feed_workspace(recipe, bits, processors)
     heads = max((m.heads for m in mixers), default=0)
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
     logits = 4 * shapes.VERIFY_ROWS * partials(head)

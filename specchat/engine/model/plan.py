@@ -261,8 +261,7 @@ def _outputs(model: Model, matrix: Matrix) -> int:
 def _matrix(model: Model, matrix: Matrix) -> int:
     outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
     quant = _kept(model.quant, matrix)
-    # The matrix of one expert stands for those of all.
-    if model.packed_experts and "{}" in matrix.names[0]:
+    if _packed(model, matrix):
         return outputs * inputs // 2 + 4 * outputs * inputs // MXFP4_BLOCK
     if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
@@ -270,19 +269,29 @@ def _matrix(model: Model, matrix: Matrix) -> int:
         return outputs * inputs + 4 * outputs
     blocks = inputs // BLOCK
     packed, scales = outputs * inputs // 2, outputs * blocks
-    # `quantise.fused` drops the nesting if a part does not fill its last block of scales.
-    aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[:-1])
+    # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
+    aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])
     # Stored rows in another order are so, too (`matrices.reordered`).
     if on_cpu or not model.nested or not aligned or (model.fixed and matrix.paired[1]):
         return packed + 4 * scales
     return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
 
 
+def _of_expert(matrix: Matrix) -> bool:
+    """True for a matrix of one expert that stands for those of all."""
+    return "{}" in matrix.names[0]
+
+
+def _packed(model: Model, matrix: Matrix) -> bool:
+    """True for experts that are stored in MXFP4 and stay so."""
+    return model.packed_experts and _of_expert(matrix)
+
+
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
     recipe = model.config.recipe
-    own = [recipe.per_layer.project] if recipe.per_layer else []
-    kept = {matrix: bits[_kept(model.quant, matrix)] for matrix in (*(form for form, _ in recipe.forms), *own)}
+    forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
+    kept = {matrix: 4 if _packed(model, matrix) else bits[_kept(model.quant, matrix)] for matrix in forms}
     head = model.head_matrix
     return gpu_need.workspace(model.config, head, kept | {head: bits[model.head]}, capacity, processors)
 

@@ -1,0 +1,125 @@
+"""Mixtures of experts on a GPU: from the rows of a pass to what is added to them."""
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from specchat.engine.device.buffers import views
+from specchat.engine.device.weights import ModelWeights
+from specchat.engine.gpu_shapes import PASS_ROWS
+from specchat.engine.kernels import expert_products
+from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.mix import mix
+from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.route import Rule, allocated, route
+from specchat.engine.recipe import Experts, Gated, Layer, Recipe
+
+T = TypeVar("T")
+
+
+class Between(NamedTuple, Generic[T]):
+    """Values between the kernels of a mixture, as shapes or tensors T; empty in layers without one.
+
+    A pair is a row with one of its experts, PAIRS = PASS_ROWS * top. `act` [PAIRS, width], `inputs` and `beside`
+    [PASS_ROWS, hidden] are in the compute dtype, the others float32 sums. `gate_up` is empty if the product applies the
+    activation itself, `inputs` and `beside`, those of experts and shared MLP, without norms of their own.
+    """
+
+    scores: T
+    inputs: T
+    gate_up: T
+    act: T
+    down: T
+    beside: T
+    gate: T
+    out: T
+
+
+NOTHING = (0,)
+
+
+class Mixtures:
+    """The mixtures of all layers. Layers share memory through views in their own shapes."""
+
+    def __init__(self, recipe: Recipe, weights: ModelWeights, device: torch.device, dtype: torch.dtype) -> None:
+        def shapes(layer: Layer) -> Between[tuple[int, ...]]:
+            of = layer.feed
+            if not isinstance(of, Experts):
+                return Between(*(NOTHING,) * len(Between._fields))
+            gate_up, down = (weights.products[one].weight for one in (of.each.gate_up, of.each.down))
+            wide = (PASS_ROWS, recipe.hidden)
+            within, many = expert_products.activates(gate_up, of.count, of.top), PASS_ROWS * of.top
+            parts = expert_products.splits(gate_up, of.count, of.top), expert_products.splits(down, of.count, of.top)
+            return Between(
+                scores=(splits(weights.products[of.router].weight), PASS_ROWS, of.count),
+                inputs=wide if of.apart else NOTHING,
+                gate_up=NOTHING if within else (parts[0], many, 2 * of.each.width),
+                act=(many, of.each.width),
+                down=(parts[1], many, recipe.hidden),
+                beside=wide if of.apart else NOTHING,
+                gate=(splits(weights.products[of.shared_gate].weight), PASS_ROWS, 1) if of.shared_gate else NOTHING,
+                out=(1, *wide),
+            )
+
+        single = torch.float32
+        dtypes = single, dtype, single, dtype, single, dtype, single, single
+        self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
+        self.layers: list[Between[Tensor]] = [Between(*own) for own in made]
+        mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
+        self._pairs = {form: allocated(*form, device) for form in {(of.count, of.top) for of in mixtures}}
+
+    def run(
+        self,
+        index: int,
+        of: Experts,
+        weights: ModelWeights,
+        x: Tensor,
+        residual: Tensor,
+        rows: int,
+        skip: Tensor | None,
+        gated: Callable[[Gated, Tensor], Tensor],
+    ) -> Tensor:
+        """Return the mixture's output of layer `index`: float32 [1, PASS_ROWS, hidden].
+
+        Args:
+            x: compute dtype [PASS_ROWS, hidden], the router's inputs.
+            residual: float32 [PASS_ROWS, hidden], which norms apart are of.
+            gated: runs an MLP over all rows and returns its partial sums.
+        """
+        own, pairs = self.layers[index], self._pairs[of.count, of.top]
+        inputs, beside = x, x
+        after: list[tuple[Tensor, float]] = []
+        if of.apart:
+            inputs, beside = own.inputs, own.beside
+            for norm, out in ((of.apart.pre_experts, inputs), (of.apart.pre_shared, beside)):
+                add_rms_norm(residual, None, weights.norms[norm], norm.eps, out, rows, None)
+            after = [(weights.norms[norm], norm.eps) for norm in (of.apart.post_experts, of.apart.post_shared)]
+        multiply(x, *weights.products[of.router], own.scores, rows, skip)
+        route(own.scores, _rule(of, weights), pairs, rows, skip)
+        of_gates, of_down = weights.products[of.each.gate_up], weights.products[of.each.down]
+        activation = of.each.activation
+        assert activation != "clamped_swiglu"  # refused by `gpu_need`
+        if own.gate_up.numel():
+            expert_products.multiply(inputs, *of_gates, own.gate_up, pairs, rows, True, skip)
+            gate_mul(own.gate_up, own.act, rows * of.top, skip, activation)
+        else:
+            expert_products.multiply(inputs, *of_gates, own.act, pairs, rows, True, skip, activation)
+        expert_products.multiply(own.act, *of_down, own.down, pairs, rows, False, skip)
+        if of.shared_gate:
+            multiply(x, *weights.products[of.shared_gate], own.gate, rows, skip)
+        shared = gated(of.shared, beside) if of.shared else None
+        mix(own.down, pairs, shared, own.gate if of.shared_gate else None, own.out, rows, skip, *after)
+        return own.out
+
+    def memory(self) -> int:
+        """Bytes held."""
+        of_pairs = (t for one in self._pairs.values() for t in vars(one).values() if isinstance(t, Tensor))
+        return sum(t.nbytes for t in (*self._shared, *of_pairs))
+
+
+def _rule(of: Experts, weights: ModelWeights) -> Rule:
+    correction, factors = (weights.vectors[name] if name else None for name in (of.correction, of.factors))
+    return Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors)

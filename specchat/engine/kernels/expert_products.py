@@ -1,0 +1,61 @@
+"""Products of pairs with the weights of their experts, which stand in one matrix, expert after expert.
+
+A tile is some rows of one expert, which meet its weights as the rows of a pass meet any matrix (`products.py`).
+"""
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from specchat.engine import gpu_shapes
+from specchat.engine.formats import Weight
+from specchat.engine.gpu_shapes import Tiling, expert_tiles, tiling
+from specchat.engine.kernels.activation import Activation
+from specchat.engine.kernels.products import bits_of, launch, place_of, processors
+from specchat.engine.kernels.route import Pairs
+
+
+def splits(weight: Weight, count: int, top: int) -> int:
+    """Number of partial sums of `multiply` for the `count` matrices in `weight`, of which a row takes `top`."""
+    return _tiling(weight, count, top).splits
+
+
+def activates(weight: Weight, count: int, top: int) -> bool:
+    """Return true if `multiply` applies the activation of gates itself, as for other products."""
+    outputs, inputs = weight.shape
+    return gpu_shapes.activates(outputs // count, inputs, bits_of(weight), processors(place_of(weight)), top)
+
+
+def multiply(
+    x: Tensor,
+    weight: Weight,
+    bias: Tensor | None,
+    out: Tensor,
+    pairs: Pairs,
+    rows: int,
+    gathered: bool,
+    skip: Tensor | None = None,
+    activation: Activation | None = None,
+) -> None:
+    """Write out[s, p], the s-th partial sum of the product of pair p, as `products.multiply` does for a row.
+
+    Args:
+        x: compute dtype [>= rows, inputs], the rows of a pass, if `gathered`; else [>= rows * top, inputs], of pairs.
+        weight: [count * outputs, inputs].
+        bias: float [count * outputs].
+        out: float32 [splits, >= rows * top, outputs], or with `activation` compute dtype [>= rows * top, outputs / 2].
+        pairs: written by `route` for `rows` rows.
+        skip: int32 [1]; non-zero skips the kernel.
+    """
+    count, top = pairs.count, pairs.top
+    cut = _tiling(weight, count, top)
+    if activation is not None:
+        cut = replace(cut, splits=1)
+    tile, most = expert_tiles(rows, count, top)
+    tiles = pairs.used, pairs.experts, pairs.begins, pairs.ends, pairs.rows if gathered else None
+    launch(x, weight, bias, out, rows, skip, activation, cut, weight.shape[0] // count, tile, tiles, most)
+
+
+def _tiling(weight: Weight, count: int, top: int) -> Tiling:
+    outputs, inputs = weight.shape
+    return tiling(outputs // count, inputs, bits_of(weight), processors(place_of(weight)), top)

@@ -1,0 +1,245 @@
+"""The experts of the rows of a pass, and the rows of each expert, in tiles for the products.
+
+A row with one of its experts is a pair. Pairs are sorted by expert, each expert's by row, so that an expert is read
+once for all rows of a tile. One program does both: a row's choice is elementwise but for sums in a fixed order.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of a pass of R rows with `top` of `count` experts each, written by `route`.
+
+    Attributes:
+        shares: float32 [R * top], of the k-th expert of row r at r * top + k.
+        places: int32 [R * top], the place of this pair among the sorted ones.
+        rows: int32 [R * top], the row of each sorted pair.
+        used: int32 [1], number of tiles.
+        experts, begins, ends: int32 [tiles], the expert, the first sorted pair and the end of those of each tile.
+    """
+
+    count: int
+    top: int
+    shares: Tensor
+    places: Tensor
+    rows: Tensor
+    used: Tensor
+    experts: Tensor
+    begins: Tensor
+    ends: Tensor
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How experts are chosen, as in `recipe.Experts`.
+
+    `correction` and `factors` are float32 [count].
+    """
+
+    renormalised: bool
+    sigmoid: bool
+    groups: tuple[int, int]
+    factor: float
+    correction: Tensor | None = None
+    factors: Tensor | None = None
+
+
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def _route(
+    scores: tl.tensor,
+    correction: tl.tensor,
+    factors: tl.tensor,
+    skip: tl.tensor,
+    shares: tl.tensor,
+    places: tl.tensor,
+    of_row: tl.tensor,
+    used: tl.tensor,
+    experts: tl.tensor,
+    begins: tl.tensor,
+    ends: tl.tensor,
+    rows: tl.tensor,
+    count: tl.tensor,
+    stride_split: tl.tensor,
+    factor: tl.tensor,
+    SPLITS: tl.constexpr,
+    TOP: tl.constexpr,
+    SIGMOID: tl.constexpr,
+    RENORMALISED: tl.constexpr,
+    GROUPS: tl.constexpr,
+    KEPT: tl.constexpr,
+    ROWS: tl.constexpr,
+    EXPERTS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    TILE: tl.constexpr,
+    MOST: tl.constexpr,
+) -> None:
+    if skip is not None:  # noqa: SIM102
+        if tl.load(skip) != 0:
+            return
+    row, e = tl.arange(0, ROWS)[:, None], tl.arange(0, EXPERTS)[None, :]
+    there = (row < rows) & (e < count)
+    score = tl.load(scores + row * count + e, mask=there, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        score += tl.load(scores + split * stride_split + row * count + e, mask=there, other=0.0)
+    share = tl.where(there, score, float("-inf"))
+    share = tl.sigmoid(share) if SIGMOID else tl.exp(share - tl.max(share, 1)[:, None])
+    # A score that is no number counts as the least: every pair has a place in any case.
+    share = tl.where(there & (share == share), share, 0.0)
+    rank = share
+    if correction is not None:
+        rank += tl.load(correction + e, mask=e < count, other=0.0)
+    if KEPT < GROUPS:
+        rank = _in_groups(rank, e, count, there, GROUPS, KEPT)
+    if not SIGMOID:
+        # By halves, for a reduction's order would depend on the number of rows.
+        total = share
+        for level in tl.static_range(LEVELS):
+            left, right = tl.split(tl.reshape(total, (ROWS, EXPERTS >> (level + 1), 2)))
+            total = left + right
+        share = share / tl.where(row < rows, tl.reshape(total, (ROWS, 1)), 1.0)
+    order = tl.full((ROWS, EXPERTS), TOP, tl.int32)
+    summed = tl.zeros((ROWS, 1), tl.float32)
+    for k in range(TOP):
+        free = there & (order == TOP)
+        best = tl.max(tl.where(free, rank, float("-inf")), 1)[:, None]
+        chosen = e == tl.min(tl.where(free & (rank == best), e, EXPERTS), 1)[:, None]
+        summed += tl.sum(tl.where(chosen, share, 0.0), 1)[:, None]
+        order = tl.where(chosen, k, order)
+    if RENORMALISED:
+        share = share / tl.where(row < rows, summed, 1.0)
+    if factors is not None:
+        share = share * tl.load(factors + e, mask=e < count, other=0.0)
+    if factor is not None:
+        share = share * factor
+
+    taken = order < TOP
+    ones = taken.to(tl.int32)
+    many = tl.sum(ones, 0)
+    begin = tl.cumsum(many, 0) - many
+    place = begin[None, :] + tl.cumsum(ones, 0) - ones
+    pair = row * TOP + order
+    tl.store(shares + pair, share, mask=taken)
+    tl.store(places + pair, place, mask=taken)
+    tl.store(of_row + place, tl.broadcast_to(row, (ROWS, EXPERTS)), mask=taken)
+    tiles = (many + TILE - 1) // TILE
+    tl.store(used, tl.sum(tiles, 0))
+    slot, number = (tl.cumsum(tiles, 0) - tiles)[:, None], tl.arange(0, MOST)[None, :]
+    needed = number < tiles[:, None]
+    first = begin[:, None] + number * TILE
+    tl.store(experts + slot + number, tl.broadcast_to(tl.trans(e), (EXPERTS, MOST)), mask=needed)
+    tl.store(begins + slot + number, first, mask=needed)
+    tl.store(ends + slot + number, tl.minimum(first + TILE, (begin + many)[:, None]), mask=needed)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _in_groups(
+    rank: tl.tensor,
+    e: tl.tensor,
+    count: tl.tensor,
+    there: tl.tensor,
+    GROUPS: tl.constexpr,
+    KEPT: tl.constexpr,
+) -> tl.tensor:
+    """Leave the ranks of KEPT of GROUPS groups, those with the largest sums of their two largest; the rest is -inf."""
+    group = e // (count // GROUPS)
+    of_group = tl.zeros_like(rank)
+    sums = ()
+    for g in tl.static_range(GROUPS):
+        own = tl.where(there & (group == g), rank, float("-inf"))
+        best = tl.max(own, 1)[:, None]
+        at = tl.min(tl.where(own == best, e, count), 1)[:, None]
+        both = best + tl.max(tl.where(e == at, float("-inf"), own), 1)[:, None]
+        of_group = tl.where(group == g, both, of_group)
+        sums += (both,)  # type: ignore[assignment]
+    before = tl.zeros_like(group)
+    for g in tl.static_range(GROUPS):
+        before += ((sums[g] > of_group) | ((sums[g] == of_group) & (g < group))).to(tl.int32)
+    return tl.where(before < KEPT, rank, float("-inf"))
+
+
+def allocated(count: int, top: int, device: torch.device) -> Pairs:
+    """Allocate the pairs of passes of any number of rows."""
+
+    def integers(size: int) -> Tensor:
+        return torch.zeros(size, dtype=torch.int32, device=device)
+
+    many, tiles = PASS_ROWS * top, most_tiles(count, top)
+    shares = torch.zeros(many, device=device)
+    of_tiles = (integers(tiles) for _ in range(3))
+    return Pairs(count, top, shares, integers(many), integers(many), integers(1), *of_tiles)
+
+
+def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None) -> None:
+    """Choose the experts of each row, and sort the pairs.
+
+    Of p = softmax(scores), or their sigmoids, the `top` largest are chosen, of equal ones those of lower experts.
+
+    Args:
+        scores: float32 [splits, >= rows, count], the router's partial sums.
+        skip: int32 [1]; non-zero skips the kernel.
+    """
+    experts, padded = triton.next_power_of_2(out.count), triton.next_power_of_2(rows)
+    tile, _ = expert_tiles(rows, out.count, out.top)
+    _route[(1,)](
+        scores,
+        rule.correction,
+        rule.factors,
+        skip,
+        out.shares,
+        out.places,
+        out.rows,
+        out.used,
+        out.experts,
+        out.begins,
+        out.ends,
+        rows,
+        out.count,
+        scores.stride(0),
+        # A factor of 1 compiles without the multiplication.
+        None if rule.factor == 1 else rule.factor,
+        SPLITS=scores.shape[0],
+        TOP=out.top,
+        SIGMOID=rule.sigmoid,
+        RENORMALISED=rule.renormalised,
+        GROUPS=rule.groups[0],
+        KEPT=rule.groups[1],
+        ROWS=padded,
+        EXPERTS=experts,
+        LEVELS=experts.bit_length() - 1,
+        TILE=tile,
+        MOST=max(1, padded // tile),
+        num_warps=warps(padded, experts),
+        enable_fp_fusion=False,
+    )
+
+
+def warps(rows: int, experts: int) -> int:
+    """Warps of the program: one or more rows each, so that no sum along a row crosses warps."""
+    return min(16, rows, max(1, rows * experts // 256))
+
+
+def reference_route(scores: Tensor, rule: Rule, top: int) -> tuple[Tensor, Tensor]:
+    """Shares [rows, top] of the chosen experts, and these, int64, of the summed scores [rows, count]."""
+    share = scores.sigmoid() if rule.sigmoid else scores.softmax(-1)
+    rank = share if rule.correction is None else share + rule.correction
+    groups, kept = rule.groups
+    if kept < groups:
+        grouped = rank.unflatten(-1, (groups, -1))
+        sums = grouped.topk(2).values.sum(-1)
+        left = sums.sort(dim=-1, descending=True, stable=True).indices[:, kept:]
+        rank = grouped.scatter(1, left[..., None].expand(-1, -1, grouped.shape[-1]), float("-inf")).flatten(1)
+    chosen = rank.sort(dim=-1, descending=True, stable=True).indices[:, :top]
+    share = share.gather(1, chosen)
+    if rule.renormalised:
+        share = share / share.sum(-1, keepdim=True)
+    if rule.factors is not None:
+        share = share * rule.factors[chosen]
+    return rule.factor * share, chosen

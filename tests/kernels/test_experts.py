@@ -1,0 +1,333 @@
+"""Mixtures of experts: choice, pairs and tiles, products by expert, and their sum, each against float64 and alone."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from specchat.engine import gpu_shapes
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
+from specchat.engine.kernels import expert_products
+from specchat.engine.kernels.activation import Activation, reference_gate_mul
+from specchat.engine.kernels.mix import mix, reference_mix
+from specchat.engine.kernels.route import Pairs, Rule, allocated, reference_route, route
+from specchat.engine.model.quantise import code_table, dequantised
+from tests.kernels import compiled
+from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, SET, random
+
+pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")
+COUNTS = (1, 2, 3, 8, 16, 17, 33, 64)
+SOFTMAX = Rule(True, False, (1, 1), 1.0)
+RULES = {
+    "softmax": (128, 8, SOFTMAX),
+    "shares of all": (60, 4, Rule(False, False, (1, 1), 1.0)),
+    "factors": (5, 2, Rule(True, False, (1, 1), 1.0, factors=random(5))),
+    "sigmoids of groups": (24, 3, Rule(True, True, (6, 2), 1.5, correction=random(24))),
+    "groups of a softmax": (16, 4, Rule(False, False, (4, 3), 1.0)),
+    "one of two": (2, 1, SOFTMAX),
+    "all": (3, 3, SOFTMAX),
+}
+
+
+def routed(scores: Tensor, rule: Rule, rows: int, top: int, skip: Tensor | None = None) -> Pairs:
+    """The pairs of the first rows of scores [splits, rows, count]; what is not written stays 77."""
+    out = allocated(scores.shape[-1], top, DEVICE)
+    for tensor in (out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends):
+        tensor.fill_(77)
+    route(scores, rule, out, rows, skip)
+    return out
+
+
+def chosen(pairs: Pairs, rows: int) -> tuple[Tensor, Tensor]:
+    """Shares and experts of each row, by the tiles that its pairs are in: [rows, top] each."""
+    many, used = rows * pairs.top, int(pairs.used)
+    expert = torch.full((many,), -1)
+    for tile in range(used):
+        first, end = int(pairs.begins[tile]), int(pairs.ends[tile])
+        assert (expert[first:end] == -1).all(), "a pair is in two tiles"
+        expert[first:end] = int(pairs.experts[tile])
+    places = pairs.places[:many].cpu().long()
+    return pairs.shares[:many].view(rows, -1).cpu(), expert[places].view(rows, -1)
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("rows", [1, 2, 5, 16, 64])
+def test_the_choice_is_the_references(name: str, rows: int) -> None:
+    count, top, rule = RULES[name]
+    scores = 2 * random(3, 64, count, seed=rows)
+    found = routed(scores, rule, rows, top)
+    shares, experts = chosen(found, rows)
+    expected, theirs = reference_route(scores.sum(0)[:rows].double(), rule, top)
+    assert torch.equal(experts, theirs.cpu())
+    torch.testing.assert_close(shares.double(), expected.cpu().double(), rtol=1e-5, atol=1e-7)
+    assert (found.shares[rows * top :] == 77).all(), "a row beyond the count was written"
+
+
+@pytest.mark.parametrize("rows", COUNTS)
+def test_pairs_are_sorted_by_expert_then_row_and_tiles_hold_them_all(rows: int) -> None:
+    count, top, rule = RULES["softmax"]
+    pairs = routed(random(1, 64, count, seed=3), rule, rows, top)
+    many, used, (tile, most) = rows * top, int(pairs.used), expert_tiles(rows, count, top)
+    assert used <= most <= most_tiles(count, top) <= len(pairs.experts)
+    begins, ends, experts = (one[:used].tolist() for one in (pairs.begins, pairs.ends, pairs.experts))
+    assert begins == [0, *ends[:-1]]
+    assert ends[-1] == many
+    assert all(0 < end - begin <= tile for begin, end in zip(begins, ends, strict=True))
+    of_pair = [expert for expert, begin, end in zip(experts, begins, ends, strict=True) for _ in range(begin, end)]
+    order = list(zip(of_pair, pairs.rows[:many].tolist(), strict=True))
+    assert order == sorted(set(order))
+    of_row = pairs.rows[pairs.places[:many].long()].view(rows, top)
+    assert (of_row == torch.arange(rows, device=DEVICE)[:, None]).all()
+    assert (pairs.experts[used:] == 77).all()
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_shares_are_those_of_the_row_alone(name: str) -> None:
+    count, top, rule = RULES[name]
+    scores = random(2, 64, count, seed=9)
+    alone = [chosen(routed(scores[:, r:].contiguous(), rule, 1, top), 1) for r in range(64)]
+    for rows in COUNTS:
+        shares, experts = chosen(routed(scores, rule, rows, top), rows)
+        assert torch.equal(shares, torch.cat([one for one, _ in alone[:rows]])), rows
+        assert torch.equal(experts, torch.cat([one for _, one in alone[:rows]])), rows
+
+
+def test_of_equal_scores_the_lower_expert_comes_first_and_none_is_chosen_twice() -> None:
+    """Also where scores are no numbers, which count as the least, or infinite."""
+    nan, inf = torch.nan, torch.inf
+    scores = torch.tensor(
+        [[1.0, 2, 2, 0, 2], [0, 0, 0, 0, 0], [nan, 1, nan, nan, nan], [nan] * 5, [-inf, 1, -inf, -inf, -inf], [inf] * 5]
+    )
+    pairs = routed(scores.to(DEVICE)[None], SOFTMAX, 6, 3)
+    _, experts = chosen(pairs, 6)
+    assert experts.tolist() == [[1, 2, 4], [0, 1, 2], [1, 0, 2], [0, 1, 2], [1, 0, 2], [0, 1, 2]]
+    assert sorted(pairs.places[:18].tolist()) == list(range(18))
+
+
+def test_a_skipped_choice_leaves_everything_as_it_was() -> None:
+    count, top, rule = RULES["softmax"]
+    pairs = routed(random(1, 64, count), rule, 4, top, SET)
+    assert (pairs.used == 77).all()
+    assert (pairs.shares == 77).all()
+    assert int(routed(random(1, 64, count), rule, 4, top, CLEAR).used) <= 32
+
+
+def test_most_tiles_is_enough_for_any_number_of_rows() -> None:
+    for count in (1, 2, 5, 8, 32, 60, 128, 256):
+        for top in {1, min(2, count), min(8, count), count}:
+            assert max(expert_tiles(rows, count, top)[1] for rows in range(1, PASS_ROWS + 1)) <= most_tiles(count, top)
+
+
+# Products
+
+
+def dense(count: int, outputs: int, inputs: int, dtype: torch.dtype) -> Weight:
+    return (random(count * outputs, inputs, seed=4) / inputs**0.5).to(dtype)
+
+
+def eight(count: int, outputs: int, inputs: int, dtype: torch.dtype) -> Weight:
+    del dtype
+    values = torch.randint(-127, 128, (count * outputs, inputs), generator=torch.Generator().manual_seed(2))
+    return EightBit(values.to(DEVICE, torch.int8), (0.5 + random(count * outputs).abs()) / 127 / inputs**0.5)
+
+
+def four(nested: bool, block: int, count: int, outputs: int, inputs: int) -> Weight:
+    drawn, rows = torch.Generator().manual_seed(3), count * outputs
+    packed = torch.randint(0, 256, (rows, inputs // 2), generator=drawn, dtype=torch.uint8).to(DEVICE)
+    code, scale = code_table("nf4").to(DEVICE), (0.5 + random(rows).abs()) / inputs**0.5
+    if not nested:
+        return FourBit(packed, scale[:, None] * (1 + random(rows, inputs // block).abs()), code, block)
+    scales = torch.randint(0, 256, (rows, inputs // block), generator=drawn, dtype=torch.uint8).to(DEVICE)
+    absmax = (0.5 + random(-(-scales.numel() // 256), seed=8).abs()) / inputs**0.5
+    return FourBit(packed, scales, code, block, Nested(torch.linspace(-1, 1, 256, device=DEVICE), absmax, 2 * scale))
+
+
+FORMATS = {
+    "nf4 nested": lambda count, outputs, inputs, _: four(True, 64, count, outputs, inputs),
+    "nf4, blocks of 32": lambda count, outputs, inputs, _: four(False, 32, count, outputs, inputs),
+    "int8": eight,
+    "dense": dense,
+}
+SHAPES = [(64, 256), (96, 192), (130, 320)]
+"""Outputs and inputs of an expert: whole blocks, outputs that are none, neither. Nested scales fill blocks of 256."""
+
+
+def pairs_of(rows: int, count: int, top: int) -> Pairs:
+    return routed(random(1, 64, count, seed=7), SOFTMAX, rows, top)
+
+
+def product(
+    x: Tensor,
+    weight: Weight,
+    pairs: Pairs,
+    rows: int,
+    gathered: bool,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    skip: Tensor | None = None,
+) -> Tensor:
+    """The results of each pair, in the order of rows and their choice: [splits, rows, top, outputs]."""
+    outputs, many = weight.shape[0] // pairs.count, PASS_ROWS * pairs.top
+    parts = expert_products.splits(weight, pairs.count, pairs.top)
+    shape = (parts, many, outputs) if activation is None else (1, many, outputs // 2)
+    out = torch.full(shape, 7.0, device=DEVICE, dtype=torch.float32 if activation is None else x.dtype)
+    to = out if activation is None else out[0]
+    expert_products.multiply(x, weight, bias, to, pairs, rows, gathered, skip, activation)
+    assert (out[:, rows * pairs.top :] == 7).all(), "a pair beyond the count was written"
+    return out[:, pairs.places[: rows * pairs.top].long()].unflatten(1, (rows, pairs.top))
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
+def test_is_the_product_with_the_weights_of_the_pairs_expert(
+    name: str, dtype: torch.dtype, outputs: int, inputs: int
+) -> None:
+    count, top, rows = 5, 2, 5
+    if name == "nf4 nested" and outputs * inputs // 64 % 256:
+        outputs, inputs = 256, 256
+    weight, pairs = FORMATS[name](count, outputs, inputs, dtype), pairs_of(rows, count, top)
+    bias = random(count * outputs, seed=5)
+    # A 4-bit weight is rounded before the product, an 8-bit one gets its scale after it.
+    truth = dequantised(weight, torch.float32 if name == "int8" else dtype).double().view(count, outputs, inputs)
+    _, experts = chosen(pairs, rows)
+    x = random(PASS_ROWS, inputs, seed=1).to(dtype)
+    own = truth[experts.to(DEVICE)]
+    expected = torch.einsum("ri,rkoi->rko", x[:rows].double(), own) + bias.double().view(count, -1)[experts.to(DEVICE)]
+    made = product(x, weight, pairs, rows, True, bias)
+    torch.testing.assert_close(made.sum(0).double(), expected, rtol=1e-5, atol=1e-5)
+    by_pair = random(PASS_ROWS * top, inputs, seed=2).to(dtype)
+    sorted_x = by_pair[pairs.places[: rows * top].long()].view(rows, top, inputs)
+    made = product(by_pair, weight, pairs, rows, False)
+    torch.testing.assert_close(
+        made.sum(0).double(), torch.einsum("rki,rkoi->rko", sorted_x.double(), own), rtol=1e-5, atol=1e-5
+    )
+    made = product(x, weight, pairs, rows, True, bias, "silu")
+    loose = {torch.float32: 1e-4}.get(dtype, 1e-2)
+    torch.testing.assert_close(made[0].double(), reference_gate_mul(expected[None], "silu"), rtol=loose, atol=1e-3)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("count", "top"), [(16, 4), (4, 2)], ids=["few rows an expert", "tiles of 32 rows"])
+def test_a_pair_is_what_it_is_alone(name: str, count: int, top: int) -> None:
+    """Whatever other rows have its expert, and however large tiles are."""
+    dtype, outputs, inputs = DTYPES[-1], 256, 256
+    weight, x = FORMATS[name](count, outputs, inputs, dtype), random(64, inputs, seed=3).to(dtype)
+    scores = random(1, 64, count, seed=7)
+
+    def run(first: int, rows: int, activation: Activation | None) -> Tensor:
+        pairs = routed(scores[:, first:].contiguous(), SOFTMAX, rows, top)
+        return product(x[first:].contiguous(), weight, pairs, rows, True, activation=activation)
+
+    for activation in (None, "silu"):
+        alone = torch.cat([run(r, 1, activation) for r in range(64)], 1)
+        for rows in COUNTS:
+            assert torch.equal(run(0, rows, activation), alone[:, :rows]), rows
+
+
+def test_a_skipped_product_leaves_everything_as_it_was() -> None:
+    weight = dense(5, 64, 64, torch.float32)
+    assert (product(random(64, 64), weight, pairs_of(3, 5, 2), 3, True, skip=SET) == 7).all()
+
+
+def test_experts_of_a_row_fill_a_gpu_together() -> None:
+    """Those of Qwen3-30B-A3B: eight matrices of 24 programs each, so more splits would bring nothing."""
+    assert gpu_shapes.tiling(1536, 2048, 4, 128).splits == 8
+    assert gpu_shapes.tiling(1536, 2048, 4, 128, alike=8).splits == 2
+    assert gpu_shapes.activates(1536, 2048, 4, 128, alike=8)
+    assert not gpu_shapes.activates(1536, 2048, 4, 128)
+
+
+# The sum
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("hidden", [70, 1100])
+def test_what_is_added_is_the_references(hidden: int, norms: bool, beside: bool) -> None:
+    rows, count, top = 5, 16, 4
+    pairs = pairs_of(rows, count, top)
+    made, shared, gate = random(2, 64 * top, hidden), random(3, 64, hidden, seed=1), random(2, 64, 1, seed=2)
+    of_norms = ((random(hidden, seed=3), 1e-5), (random(hidden, seed=4), 1e-3)) if norms else (None, None)
+    out = torch.full((1, 64, hidden), 7.0, device=DEVICE)
+    others = (shared, gate) if beside else (None, None)
+    mix(made, pairs, *others, out, rows, CLEAR, *of_norms)
+    places = pairs.places[: rows * top].view(rows, top)
+    doubles = [None if one is None else (one[0].double(), one[1]) for one in of_norms]
+    truth = reference_mix(made.double(), pairs.shares[: rows * top].view(rows, top), places, *others, *doubles)
+    torch.testing.assert_close(out[0, :rows].double(), truth, rtol=2e-5, atol=2e-5)
+    assert (out[0, rows:] == 7).all()
+    mix(made, pairs, *others, out, 8, SET, *of_norms)
+    assert (out[0, rows:] == 7).all()
+
+
+def test_an_mlp_beside_without_a_share() -> None:
+    pairs, out = pairs_of(2, 16, 4), torch.zeros(1, 64, 70, device=DEVICE)
+    made, shared = random(1, 256, 70), random(1, 64, 70, seed=1)
+    mix(made, pairs, None, None, out, 2, None)
+    without = out[0, :2].clone()
+    mix(made, pairs, shared, None, out, 2, None)
+    torch.testing.assert_close(out[0, :2], without + shared[0, :2])
+
+
+def test_sums_are_those_of_the_row_alone() -> None:
+    hidden, count, top = 600, 16, 4
+    scores, made = random(1, 64, count, seed=7), random(64, count, hidden)
+
+    def run(first: int, rows: int) -> Tensor:
+        """Of experts whose results depend on row and expert alone."""
+        pairs, out = (
+            routed(scores[:, first:].contiguous(), SOFTMAX, rows, top),
+            torch.zeros(1, 64, hidden, device=DEVICE),
+        )
+        _, experts = chosen(pairs, rows)
+        of_pairs = torch.zeros(1, 64 * top, hidden, device=DEVICE)
+        row = torch.arange(first, first + rows)[:, None].expand(rows, top)
+        of_pairs[0, pairs.places[: rows * top].long()] = made[row, experts].flatten(0, 1)
+        mix(of_pairs, pairs, None, None, out, rows, None)
+        return out[0, :rows]
+
+    alone = torch.cat([run(r, 1) for r in range(64)])
+    for rows in COUNTS:
+        assert torch.equal(run(0, rows), alone[:rows]), rows
+
+
+CASES = "tests.kernels.cases_experts"
+
+
+@compiled.ARCHITECTURES
+def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
+    """Products of experts are as those of any matrix: their loops have the same ceilings, and nothing that waits."""
+    products = {
+        "nf4 nested gates, 8 rows": (96, 29_184, 4.5, 396, 4),
+        "nf4 nested gates, 16 rows": (112, 37_376, 5.0, 556, 4),
+        "nf4 nested, 8 rows": (96, 29_184, 4.5, 396, 4),
+        "int8 gates, 8 rows": (56, 20_480, 3.8, 208, 2),
+        "bf16 gates, 8 rows": (48, 18_432, 2.2, 168, 2),
+        "bf16, 8 rows": (48, 18_432, 2.2, 168, 2),
+    }
+    others = {
+        "route of 1 rows": (64, 1024, 0),
+        "route of 2 rows": (104, 2048, 0),
+        "route of 4 rows": (104, 4096, 0),
+        "route of 8 rows": (120, 8192, 0),
+        "route of 16 rows": (104, 16_384, 0),
+        "route of 64 rows": (128, 32_768, 64),
+        "route of 16 rows, 256 experts": (128, 32_768, 0),
+        "route by sigmoids of groups, 16 rows": (128, 32_768, 0),
+        "mix": (40, 0, 0),
+        "mix with an MLP beside": (48, 0, 0),
+        "mix of norms": (168, 64, 0),
+    }
+    found = compiled.reports(CASES, architectures)
+    assert {one.name for one in found} == {*products, *others}
+    for report in found:
+        if report.name in products:
+            registers, shared, *of_the_loop = products[report.name]
+            compiled.check_limits(report, registers, shared)
+            compiled.check_loop(report, *of_the_loop)
+            assert report.loads == 0, f"{report.name}: something is not copied ahead"
+            assert report.tensor_cores == compiled.BFLOAT16_MMA, report
+        else:
+            compiled.check_limits(report, *others[report.name])
