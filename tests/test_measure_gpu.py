@@ -10,10 +10,11 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import faults, kernels, sessions, steps
+from measure.gpu import experts, faults, kernels, sessions, steps
 from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
+from specchat.bench import published
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu
@@ -126,7 +127,8 @@ def test_the_summary_holds_parts_and_their_tables(tmp_path: Path) -> None:
 def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
-    checks = {"steps": steps.CHECKS, "sessions": sessions.CHECKS, "faults": faults.CHECKS, "kernels": kernels.CHECKS}
+    modules = {"steps": steps, "sessions": sessions, "faults": faults, "kernels": kernels, "experts": experts}
+    checks = {name: module.CHECKS for name, module in modules.items()}
     for part in PARTS:
         words = list(part.command)
         for path in (word for word in words if word.startswith("tests/")):
@@ -242,6 +244,19 @@ class TestTimedKernelsUnderTheInterpreter:
         nf4 = next(row for row in rows if row["product"] == "down 64x64 nf4")
         # Half a byte a weight, a scale of 4 bytes for 64 of them, and the table of 16, in 4 microseconds.
         assert nf4["GB/s"] == pytest.approx((64 * 64 // 2 + 64 * 4 + 64) / 4e3)
+
+    def test_experts_are_timed_by_kernel_and_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the bytes of the experts that the rows have."""
+        monkeypatch.setattr(experts, "ROWS", (1, 3))
+        sizes = published.experts(4, 2, 64)
+        config = shaped("qwen3_moe", 64, 64, 1, 4, 2, 16, 96, 256, 1e6, False, **sizes)
+        rows = experts.experts(config, torch.device("cpu"), torch.float32, four, 1)
+        kinds = [(row["weights"], row["rows"], row["kernel"]) for row in rows]
+        kernels_of = ("choice", "gates", "down", "sum", "all")
+        assert kinds == [(f, r, k) for f in ("16 bits", *kernels.FORMATS) for r in (1, 3) for k in kernels_of]
+        down = next(row for row in rows if row["kernel"] == "down")
+        assert down["experts"] == 2
+        assert down["GB/s"] == pytest.approx(2 * 64 * 64 * 4 / 4e3)
 
     def test_attention_is_timed_in_each_split(self) -> None:
         rows = kernels.attention(tiny().shapes.target, torch.device("cpu"), torch.float32, four, 1, (40,))

@@ -39,7 +39,7 @@ PARTS = (
     _shapes("shapes-warm", "the same again, all compiled", "", "--layers", "2"),
     *(
         _tests(f"tests-{name}", f"{name} on the GPU, at Qwen3's shapes", "-m", "gpu", f"tests/kernels/test_{name}.py")
-        for name in ("products", "attention", "verify")
+        for name in ("products", "experts", "attention", "verify")
     ),
     _tests("tests-kernels", "other tests of kernels, not interpreted", "-m", "not slow and not gpu", "tests/kernels"),
     *(_sanitized(tool) for tool in ("memcheck", "racecheck", "initcheck", "synccheck")),
@@ -55,6 +55,7 @@ PARTS = (
     _ours("ratio", "judged by ratio or block, captured graphs write what eager launches write", "steps", "ratio"),
     _ours("fuzz", "cancels, stops, changes and limits against plain replies", "sessions", "fuzz"),
     _ours("products", "products timed beside bitsandbytes and cuBLAS", "kernels", "products"),
+    _ours("experts", "a layer's experts timed by rows, Qwen3-30B-A3B's", "experts", "experts"),
     _ours("attention", "attention timed in splits of three lengths", "kernels", "attention"),
     _shapes("shapes", "steps of all of Qwen3-8B"),
     _ours("trace", "where the time of a step goes, kernel by kernel", "steps", "trace"),

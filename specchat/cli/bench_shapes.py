@@ -12,7 +12,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import Named, Number
 from specchat.cli.output import Output, ProgressLine
 
-SHAPES = ("qwen3-8b", "llama-3.1-8b", "qwen2.5-14b")
+SHAPES = ("qwen3-8b", "llama-3.1-8b", "qwen2.5-14b", "qwen3-30b-a3b")
 QUANTS = ("nf4", "fp4", "int8", "none")
 ACCEPTANCE = 0.7
 PACKAGES = ("specchat", "torch")

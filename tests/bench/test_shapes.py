@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from specchat.bench import published as published_module
 from specchat.bench import shapes as shapes_module
 from specchat.bench import synthetic as synthetic_module
-from specchat.bench.published import PUBLISHED, Shapes, shaped
+from specchat.bench.published import PUBLISHED, Shapes, experts, shaped
 from specchat.bench.shapes import (
     CONTEXT,
     LENGTHS,
@@ -36,6 +36,7 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.options import Acceptance
+from specchat.engine.recipe import Experts
 from specchat.engine.runners.runner import Runner
 
 BILLIONS = {
@@ -46,11 +47,13 @@ BILLIONS = {
     "Llama-3.2-1B": 1.236,
     "Qwen2.5-14B": 14.77,
     "Qwen2.5-0.5B": 0.494,
+    "Qwen3-30B-A3B": 30.53,
 }
 
 
 def tiny(config: ModelConfig, layers: int = 2) -> ModelConfig:
-    return shaped(config.family, 32, 64, layers, 2, 1, 16, 64, 1024, 1e6, config.tied)
+    sparse = experts(4, 2, 32) if isinstance(config.recipe.layers[0].feed, Experts) else {}
+    return shaped(config.family, 32, 64, layers, 2, 1, 16, 64, 1024, 1e6, config.tied, **sparse)
 
 
 TINY = Shapes("tiny", "Tiny-8B", "Tiny-0.6B", tiny(published_module.QWEN3_8B), tiny(published_module.QWEN3_06B, 1))

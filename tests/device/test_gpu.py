@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from specchat.bench.published import PUBLISHED
 from specchat.config.paths import demo_model
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.device.weights import load
+from specchat.engine.device.weights import load, random
 from specchat.engine.gpu_checks.demo import write as reply
 from specchat.engine.gpu_counters import Counters
 from specchat.engine.heads.families import FoundHeads
@@ -59,6 +60,22 @@ def test_any_draft_any_length_graphs_or_not_the_text_is_plain(quant: Quant | Non
         assert write(captured, "plain", 0, sampling) == plain
         for strategy in captured.drafters.keys() - {"plain"}:
             for length in LENGTHS:
+                assert write(captured, strategy, length, sampling) == plain, (sampling, strategy, length)
+        assert write(eager, "draft", 5, sampling) == plain
+
+
+@pytest.mark.parametrize("quant", [None, "nf4", "int8"])
+def test_experts_change_no_text(quant: Quant | None) -> None:
+    """Layers of Qwen3-30B-A3B with random weights draft for themselves: all is accepted; what copies is not."""
+    config, device = PUBLISHED["qwen3-30b-a3b"].cut(5).target, torch.device("cuda")
+    weights = random(config, quant, device, torch.bfloat16)
+    target, twin = (DeviceDecoder(config, weights, CONTEXT, device, torch.bfloat16) for _ in range(2))
+    eager, captured = (device_runner(target, twin, config.vocab, device, how) for how in (False, True))
+    for sampling in SAMPLINGS:
+        plain = write(eager, "plain", 0, sampling)
+        assert write(captured, "plain", 0, sampling) == plain
+        for strategy in ("draft", "draft-tree", "lookup", "swift"):
+            for length in (1, 3, 15):
                 assert write(captured, strategy, length, sampling) == plain, (sampling, strategy, length)
         assert write(eager, "draft", 5, sampling) == plain
 

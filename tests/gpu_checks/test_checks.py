@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import card, drafts, environment, kernels, quick, rows
+from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model.gpu import Gpu
 
@@ -37,6 +37,29 @@ def test_all_is_right_in_the_precision_of_a_gpu(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(kernels.place, "dtype", lambda: torch.bfloat16)
     assert run(kernels.all_kernels).wrong == []
     assert run(quick.quick).wrong == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_experts_are_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experts.place, "dtype", lambda: dtype)
+    notes = run(experts.values, "nf4")
+    experts.alone(notes, None, (2, 17))
+    assert notes.wrong == []
+    assert [row["what"] for row in notes.rows] == ["experts nf4", "experts dense", "experts dense"]
+
+
+def test_a_row_with_anothers_expert_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is company: the first tile is that of the next expert."""
+    multiply = experts.expert_products.multiply
+
+    def off(x: Tensor, weight: Any, bias: Any, out: Tensor, pairs: Any, count: int, *more: Any, **options: Any) -> None:
+        if count > 1:
+            pairs.experts[0] += 1
+        multiply(x, weight, bias, out, pairs, count, *more, **options)
+
+    monkeypatch.setattr(experts.expert_products, "multiply", off)
+    assert "experts nf4: off by" in run(experts.values, "nf4").wrong[0]
+    assert "experts dense: rows [" in run(experts.alone, None, (2, 17)).wrong[0]
 
 
 def test_a_product_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

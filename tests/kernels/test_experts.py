@@ -13,7 +13,7 @@ from specchat.engine.kernels.mix import mix, reference_mix
 from specchat.engine.kernels.route import Pairs, Rule, allocated, reference_route, route
 from specchat.engine.model.quantise import code_table, dequantised
 from tests.kernels import compiled
-from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, SET, random
+from tests.kernels.test_rowwise import CLEAR, DEVICE, DTYPES, ON_DEVICE, SET, random
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")
 COUNTS = (1, 2, 3, 8, 16, 17, 33, 64)
@@ -224,6 +224,29 @@ def test_a_pair_is_what_it_is_alone(name: str, count: int, top: int) -> None:
         alone = torch.cat([run(r, 1, activation) for r in range(64)], 1)
         for rows in COUNTS:
             assert torch.equal(run(0, rows, activation), alone[:, :rows]), rows
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=ON_DEVICE) for name in FORMATS])
+@pytest.mark.parametrize("gates", [True, False])
+def test_qwen3_30b_on_the_device(name: str, gates: bool) -> None:
+    """The choice, and either product, of 128 experts for 64 rows."""
+    count, top, (outputs, inputs) = 128, 8, (1536, 2048) if gates else (2048, 768)
+    scores = random(1, 64, count, seed=7)
+    for dtype in DTYPES[1:]:
+        weight, x = FORMATS[name](count, outputs, inputs, dtype), random(64, inputs, seed=3).to(dtype)
+        truth = dequantised(weight, torch.float32 if name == "int8" else dtype).view(count, outputs, inputs)
+
+        def run(first: int, rows: int, weight: Weight = weight, x: Tensor = x) -> Tensor:
+            pairs = routed(scores[:, first:].contiguous(), SOFTMAX, rows, top)
+            return product(x[first:].contiguous(), weight, pairs, rows, True).sum(0)
+
+        alone = torch.cat([run(r, 1) for r in range(64)])
+        for rows in COUNTS:
+            assert torch.equal(run(0, rows), alone[:rows]), rows
+        _, experts = chosen(routed(scores, SOFTMAX, 64, top), 64)
+        for row in (0, 63):
+            own = truth[experts[row].to(DEVICE)].double()
+            torch.testing.assert_close(alone[row].double(), own @ x[row].double(), rtol=1e-4, atol=1e-4)
 
 
 def test_a_skipped_product_leaves_everything_as_it_was() -> None:

@@ -90,7 +90,10 @@ def _route(
     for split in tl.static_range(1, SPLITS):
         score += tl.load(scores + split * stride_split + row * count + e, mask=there, other=0.0)
     share = tl.where(there, score, float("-inf"))
-    share = tl.sigmoid(share) if SIGMOID else tl.exp(share - tl.max(share, 1)[:, None])
+    if not SIGMOID:
+        peak = tl.max(share, 1)[:, None]
+        share -= tl.where(peak == float("-inf"), 0.0, peak)
+    share = tl.sigmoid(share) if SIGMOID else tl.exp(share)
     # A score that is no number counts as the least: every pair has a place in any case.
     share = tl.where(there & (share == share), share, 0.0)
     rank = share
