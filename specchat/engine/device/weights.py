@@ -170,8 +170,7 @@ def _assemble(
         stored = read(name, outputs, matrix.inputs)
         if not isinstance(stored, Tensor):
             raise TypeError(f"{name} is quantised; tables of inputs are not")
-        # Of its own: the file's memory cannot be locked.
-        return page_locked(torch.empty(stored.shape, dtype=dtype).copy_(stored), device)
+        return page_locked(stored, dtype, device)
 
     embed = dense(recipe.embed)
     head = embed if recipe.tied and tokens is None else dense(recipe.head, tokens)

@@ -96,7 +96,7 @@ def rowwise(notes: Notes) -> None:
 def _layer_inputs(notes: Notes, tokens: Tensor, layers: int = 3, size: int = 48) -> None:
     """Inputs of layers, whose table lies in main memory, and the gate on them."""
     rows, device, dtype = len(tokens), place.device(), place.dtype()
-    table = page_locked(place.random(50, layers * size, seed=16, dtype=dtype).cpu(), device)
+    table = page_locked(place.random(50, layers * size, seed=16), dtype, device)
     partials, weight = place.random(2, rows, layers * size, seed=17), place.random(size, seed=18)
     inputs, act = torch.empty(rows, layers, size, device=device), torch.empty(rows, size, device=device, dtype=dtype)
     make_inputs(tokens, table, partials, weight, EPS, 0.7, inputs, rows)
