@@ -9,6 +9,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
+from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
@@ -60,7 +61,16 @@ def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Qua
     embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None
     of_head = quantised(c.vocab, c.hidden, head, device) if own_head else embed
-    return ModelWeights.of(c.recipe, embed, product, norm, vector, of_head)
+    return ModelWeights.of(c.recipe, embed, product, norm, vector, of_head, rows=of_inputs(c))
+
+
+def of_inputs(c: ModelConfig) -> torch.Tensor | None:
+    """The table of inputs of layers, if any; the system gives no memory to what nobody writes to."""
+    if c.recipe.per_layer is None:
+        return None
+    made = torch.empty(*c.recipe.per_layer.table.outputs, c.recipe.per_layer.width, dtype=DTYPE)
+    torch.cuda.cudart().cudaHostRegister(made.data_ptr(), made.nbytes, PORTABLE_AND_MAPPED)
+    return made
 
 
 def pair(shapes: Shapes, context: int, device: torch.device, quant: Quant | None = "nf4") -> Runner:

@@ -41,11 +41,35 @@ GEMMA = Shapes(
     windowed(shaped("qwen3", 3840, 15360, 48, 16, 8, 256, 262208, 131072, 1e6, tied=True)),
     windowed(shaped("qwen3", 1152, 6912, 26, 4, 1, 256, 262208, 32768, 1e6, tied=True)),
 )
+SMALL_GEMMA = windowed(shaped("qwen3", 1152, 6912, 26, 4, 1, 256, 262144, 32768, 1e6, tied=True))
+
+
+def with_inputs() -> ModelConfig:
+    """Gemma 4 E4B, of whose layers those stay that differ: a window or none, entries of their own or of others."""
+    more = {"num_kv_shared_layers": 18, "sliding_window": 512}
+    whole = shaped("gemma4_text", 2560, 10240, 42, 8, 2, 256, 262144, 131072, 1e6, tied=True, **more)
+    layers = whole.recipe.layers
+    sharing = [replace(layers[i], mixer=replace(layers[i].attention, share=share)) for i, share in ((-2, 4), (-1, 5))]
+    return replace(whole, recipe=replace(whole.recipe, layers=(*layers[:6], *sharing)))
+
+
 LARGE = {
     "8B at 8,192 tokens": (PUBLISHED["llama-3.1-8b"], 8192),
     "windows and heads of 256 at 32,768 tokens": (GEMMA, 32768),
     "70B at 131,072 tokens": (Shapes("70b", "70B", "1B", SEVENTY, PUBLISHED["llama-3.1-8b"].draft), 131072),
 }
+
+
+def test_inputs_of_layers_stay_in_bounds() -> None:
+    """Whose table has more values than 32 bits count."""
+    shapes = Shapes("e4b", "Gemma 4 E4B", "Gemma 3 1B", with_inputs(), SMALL_GEMMA.cut(1))
+    with fake_torch() as fake:
+        prepared(pair(shapes, 8192, THERE))
+        assert not fake.runtime.problems
+    assert {"_make_inputs", "_gate_input"} <= {launch.name for launch in fake.launches}
+    found = look(fake.launches, worst)
+    assert not found.faults
+    assert found.looked_at > 300
 
 
 @pytest.mark.parametrize("name", LARGE)
