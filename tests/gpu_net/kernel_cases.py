@@ -11,6 +11,7 @@ from specchat.engine.options import Acceptance, Sampling
 from tests.kernels import (
     test_activation,
     test_attention,
+    test_experts,
     test_growth,
     test_layer_inputs,
     test_rope,
@@ -52,6 +53,22 @@ def activated(name: str, inner: int, inputs: int) -> None:
     products = pytest.importorskip("tests.kernels.test_products")
     for dtype in (FLOAT, HALF):
         products.check_activation(name, "silu", inner, inputs, dtype)
+
+
+def of_experts(name: str, outputs: int, inputs: int) -> None:
+    """Gathered and not, with an activation and without, in tiles that are not full."""
+    test_experts.test_is_the_product_with_the_weights_of_the_pairs_expert(name, HALF, outputs, inputs)
+
+
+def routed() -> None:
+    for name in ("shares of all", "sigmoids of groups"):
+        test_experts.test_the_choice_is_the_references(name, 5)
+    test_experts.test_of_equal_scores_the_lower_expert_comes_first_and_none_is_chosen_twice()
+
+
+def mixed() -> None:
+    for norms in (False, True):
+        test_experts.test_what_is_added_is_the_references(70, norms, True)
 
 
 def embedded() -> None:
@@ -99,6 +116,11 @@ CASES: dict[str, Callable[[], None]] = {
     "nf4 with silu": lambda: activated("nf4 64", 100, 192),
     "int8": lambda: product("int8", 96, 200),
     "dense": lambda: product("dense", 130, 200),
+    "route": routed,
+    "experts, nf4": lambda: of_experts("nf4, blocks of 32", 96, 192),
+    "experts, int8": lambda: of_experts("int8", 96, 192),
+    "experts, dense": lambda: of_experts("dense", 130, 200),
+    "mix": mixed,
     "scores": lambda: test_verify.test_scores_are_the_samplers(EVERYTHING, 300),
     "filters": filtered,
     "ratio": lambda: judged("ratio", TOP_P, sampled=True),

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.bench.published import PUBLISHED, Shapes, shaped
+from specchat.bench.published import PUBLISHED, Shapes, experts, shaped
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import current
 from specchat.engine.kernels.keep import keep
@@ -26,6 +26,10 @@ pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is 
 THERE = torch.device("cuda", 0)
 SEVENTY = shaped("llama", 8192, 28672, 80, 64, 8, 128, 128256, 131072, 5e5, tied=False)
 """Llama-3.1-70B."""
+
+
+MANY = shaped("qwen3_moe", 5120, 12288, 92, 96, 8, 128, 151552, 131072, 1e6, False, **experts(160, 8, 1536))
+"""Experts as those of GLM-4.5, of which a layer has 2.5e9 values of gates."""
 
 
 def windowed(c: ModelConfig) -> ModelConfig:
@@ -56,6 +60,11 @@ def with_inputs() -> ModelConfig:
 LARGE = {
     "8B at 8,192 tokens": (PUBLISHED["llama-3.1-8b"], 8192),
     "windows and heads of 256 at 32,768 tokens": (GEMMA, 32768),
+    "experts": (PUBLISHED["qwen3-30b-a3b"], 8192),
+    "experts of more values than 32 bits count": (
+        Shapes("many", "355B", "0.6B", MANY, PUBLISHED["qwen3-8b"].draft),
+        4096,
+    ),
     "70B at 131,072 tokens": (Shapes("70b", "70B", "1B", SEVENTY, PUBLISHED["llama-3.1-8b"].draft), 131072),
 }
 

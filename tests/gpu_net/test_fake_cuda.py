@@ -282,6 +282,20 @@ def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path, monkeypatch: p
             tiny_decoder(folder, SECOND)
 
 
+def test_experts_are_captured_as_they_are_launched(tmp_path: Path) -> None:
+    """With norms apart, beside an MLP; how many tiles there are changes from replay to replay."""
+    folder = checkpoint(tmp_path / "target", **changes("gemma4_moe"))
+    folders = folder, perturbed(tmp_path / "draft", folder, 0.05)
+
+    def text(device: torch.device) -> list[int]:
+        return write(tiny_runner(folders, device), "draft-tree", 3, SAMPLINGS["sampled"], tokens=3)
+
+    at_once = text(HOST)
+    with fake_torch(2, computes=True) as fake:
+        assert text(SECOND) == at_once
+        assert not fake.runtime.problems
+
+
 def test_a_pair_is_loaded_to_the_gpu_that_was_chosen(tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CHOSEN, "index", 1)
     target, pair = Checkpoint.open(tiny[0]), PairSpec("p", "P", ModelSource(path=str(tiny[0])))

@@ -44,6 +44,7 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
     "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "inputs of layers": ("sharing_pair", [("draft", 3), ("draft-tree", 3), ("swift", 2)], SAMPLED, "coupled"),
+    "experts": ("sparse_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "by ratio": ("small_pair", [("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
@@ -93,6 +94,15 @@ def sharing_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     root = tmp_path_factory.mktemp("sharing")
     target = checkpoint(root / "target", **changes("gemma4_e"))
     return device_runner(decoder(target), decoder(perturbed(root / "draft", target, 0.05)), VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def sparse_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """Experts beside an MLP, quantised, and a layer without any after them."""
+    root = tmp_path_factory.mktemp("experts")
+    folder = checkpoint(root / "target", **changes("qwen2_moe") | {"mlp_only_layers": [1]})
+    target = decoder(folder, torch.bfloat16, "int8")
+    return device_runner(target, decoder(perturbed(root / "draft", folder, 0.05), torch.bfloat16), VOCAB, DEVICE)
 
 
 def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:

@@ -1,7 +1,9 @@
 """The largest values that may stand where kernels find out where to read and write."""
 
+from collections.abc import Callable
+
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.gpu_shapes import PASS_ROWS, TILE_ROWS, VERIFY_ROWS
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.gpu_net.runtime import Launch
 
@@ -27,9 +29,23 @@ FIXED = {
 }
 
 
+OF_PAIRS: dict[str, Callable[[Launch], int]] = {
+    "used": lambda launch: launch.grid[2],
+    "experts": lambda launch: launch.arguments["weight"].shape[0] // launch.arguments["outputs"] - 1,
+    "begins": lambda launch: launch.arguments["out"].shape[-2] - TILE_ROWS,
+    "ends": lambda launch: launch.arguments["out"].shape[-2],
+    "source": lambda launch: launch.arguments["x"].shape[0] - 1,
+}
+"""Of the tiles of products of experts: the last pairs, of the last expert and the last row."""
+
+
 def worst(launch: Launch, name: str) -> float:
     """What stands in each element of an argument."""
     given = launch.arguments
+    if name in OF_PAIRS:
+        return OF_PAIRS[name](launch)
+    if name == "places" and launch.name == "_mix":
+        return given["made"].shape[1] - 1
     if name in LENGTHS:
         # Of a pass of PASS_ROWS rows, the first of which is the last token of the context.
         return int(given.get("capacity", PASS_ROWS + 2)) - PASS_ROWS - 1
