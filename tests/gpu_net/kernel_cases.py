@@ -104,6 +104,7 @@ CASES: dict[str, Callable[[], None]] = {
     "silu": lambda: test_activation.TestGate().test_is_torchs(172, "silu", HALF),
     "gelu": lambda: test_activation.TestGate().test_is_torchs(172, "gelu_tanh", HALF),
     "inputs of layers": given,
+    "clamped gate": lambda: test_activation.TestGate().test_is_torchs(172, "clamped_swiglu", HALF),
     "chain": lambda: test_attention.test_a_chain_is_torchs(3, 80, 254, 7, FLOAT),
     "tree": lambda: test_attention.test_a_tree_is_torchs(7, 16, 250, 7, HALF),
     "chain in a window": lambda: test_windows.test_a_chain_is_torchs(3, 80, 254, 18, 7, FLOAT),

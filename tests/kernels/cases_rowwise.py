@@ -155,7 +155,7 @@ CASES = [
             constants={"SPLITS": SPLITS, "COLUMNS": activation.COLUMNS, "ACTIVATION": which},
             aligned=("partials", "out", "skip", "stride_split", "inner"),
         )
-        for name, which in (("silu", "silu"), ("gelu", "gelu_tanh"))
+        for name, which in (("silu", "silu"), ("gelu", "gelu_tanh"), ("clamped gate", "clamped_swiglu"))
     ),
     Case(
         name="inputs of layers",

@@ -1,11 +1,12 @@
 """The gate's activation against torch, and row by row."""
 
 from collections.abc import Callable
-from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
+from transformers.models.gpt_oss.modeling_gpt_oss import GptOssExperts
 
 from specchat.engine.kernels.activation import Activation, gate_mul, reference_gate_mul
 from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, ON_DEVICE, SET, TOLERANCE, random
@@ -16,10 +17,13 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
 
 
-TRUTH: dict[Activation, Callable[[Tensor], Tensor]] = {
-    "silu": torch.nn.functional.silu,
-    "gelu_tanh": partial(torch.nn.functional.gelu, approximate="tanh"),
+TRUTH: dict[Activation, Callable[[Tensor, Tensor], Tensor]] = {
+    "silu": lambda gate, up: torch.nn.functional.silu(gate) * up,
+    "gelu_tanh": lambda gate, up: torch.nn.functional.gelu(gate, approximate="tanh") * up,
+    "clamped_swiglu": lambda *parts: GptOssExperts._apply_gate(OF_GPT_OSS, torch.stack(parts, -1).flatten(-2)),
 }
+OF_GPT_OSS = SimpleNamespace(alpha=1.702, limit=7.0)
+"""What transformers' gate asks of its layer; it takes gates and values by turns."""
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -30,7 +34,7 @@ class TestGate:
         partials, out = 3 * random(3, 4, 2 * inner), torch.full((4, inner), 7.0, device=DEVICE, dtype=dtype)
         gate_mul(partials, out, 3, CLEAR, activation)
         gate, up = partials.double().sum(0)[:3].chunk(2, -1)
-        truth = TRUTH[activation](gate) * up
+        truth = TRUTH[activation](gate, up)
         # The sums of three float32 partials are what rounds most.
         torch.testing.assert_close(out[:3].double(), truth, rtol=2 * TOLERANCE[dtype], atol=1e-5)
         torch.testing.assert_close(reference_gate_mul(partials.double(), activation)[:3], truth)
@@ -41,7 +45,9 @@ class TestGate:
         gate = torch.tensor([-1e30, -1e4, -20.0, 0.0, 20.0, 1e4, 1e30], device=DEVICE)
         out = torch.empty(1, len(gate), device=DEVICE)
         gate_mul(torch.cat((gate, torch.ones_like(gate)))[None, None], out, 1, None, activation)
-        torch.testing.assert_close(out[0].double(), TRUTH[activation](gate.double()), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(
+            out[0].double(), TRUTH[activation](gate.double(), torch.ones_like(gate).double()), rtol=1e-5, atol=1e-7
+        )
 
     def test_skip(self, activation: Activation, dtype: torch.dtype) -> None:
         out = torch.full((2, 32), 7.0, device=DEVICE, dtype=dtype)

@@ -79,7 +79,6 @@ class Feeds:
         self, index: int, feed: Gated, weights: ModelWeights, x: Tensor, rows: int, skip: Tensor | None
     ) -> Tensor:
         own, activation = self.layers[index], feed.activation
-        assert activation != "clamped_swiglu"  # refused by `gpu_need`
         if own.gate_up.numel():
             multiply(x, *weights.products[feed.gate_up], own.gate_up, rows, skip)
             gate_mul(own.gate_up, own.act, rows, skip, activation)

@@ -47,7 +47,6 @@ class TokenInputs:
         """
         own, activation = layer.input, layer.gated.activation
         assert own is not None
-        assert activation != "clamped_swiglu"  # refused by `gpu_need`
         gate, down = (weights.products[matrix] for matrix in (own.gate, own.down))
         of_gate, of_down = self._gate[: splits(gate.weight)], self._down[: splits(down.weight)]
         multiply(x, *gate, of_gate, rows, skip)

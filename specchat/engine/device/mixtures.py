@@ -101,7 +101,6 @@ class Mixtures:
         route(own.scores, _rule(of, weights), pairs, rows, skip)
         of_gates, of_down = weights.products[of.each.gate_up], weights.products[of.each.down]
         activation = of.each.activation
-        assert activation != "clamped_swiglu"  # refused by `gpu_need`
         if own.gate_up.numel():
             expert_products.multiply(inputs, *of_gates, own.gate_up, pairs, rows, True, skip)
             gate_mul(own.gate_up, own.act, rows * of.top, skip, activation)

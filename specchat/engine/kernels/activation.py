@@ -2,13 +2,14 @@
 
 from typing import Literal
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-Activation = Literal["silu", "gelu_tanh"]
-"""The activations that have kernels. `recipe` lists every activation."""
+Activation = Literal["silu", "gelu_tanh", "clamped_swiglu"]
+"""As in `recipe`, which kernels know nothing of."""
 
 COLUMNS = 512
 """Columns of one program."""
@@ -43,8 +44,13 @@ def _gate_mul(
 
 @triton.jit  # type: ignore[untyped-decorator]
 def gated(gate: tl.tensor, up: tl.tensor, ACTIVATION: tl.constexpr) -> tl.tensor:
-    """Return activation(gate) * up, float32."""
-    if ACTIVATION == "gelu_tanh":
+    """Return activation(gate) * up, float32; of gpt-oss's gate both are clamped, and up is one more."""
+    if ACTIVATION == "clamped_swiglu":
+        # Comparisons leave what is no number as it is.
+        gate, up = tl.where(gate > 7.0, 7.0, gate), tl.where(up > 7.0, 7.0, up)
+        up = tl.where(up < -7.0, -7.0, up)
+        y = gate * tl.sigmoid(1.702 * gate) * (up + 1.0)
+    elif ACTIVATION == "gelu_tanh":
         # (1 + tanh(u)) / 2 is 1 / (1 + exp(-2 u)).
         u = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
         y = gate / (1 + tl.exp(-2 * u)) * up
@@ -82,4 +88,7 @@ def gate_mul(partials: Tensor, out: Tensor, rows: int, skip: Tensor | None, acti
 def reference_gate_mul(partials: Tensor, activation: Activation = "silu") -> Tensor:
     """Output of `gate_mul`, in the precision of `partials`: [rows, I]."""
     gate, up = partials.sum(0).chunk(2, -1)
+    if activation == "clamped_swiglu":
+        gate = gate.clamp(max=7.0)
+        return gate * torch.sigmoid(1.702 * gate) * (up.clamp(-7.0, 7.0) + 1)
     return (silu(gate) if activation == "silu" else gelu(gate, approximate="tanh")) * up

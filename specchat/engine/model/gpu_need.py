@@ -40,7 +40,6 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
         "recurrent layers": bool(recipe.recurrent),
-        "a clamped gate": any(layer.gated.activation == "clamped_swiglu" for layer in recipe.layers),
         "a weighed MLP beside experts with norms of their own": any(one.apart and one.shared_gate for one in mixtures),
     }
     features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))

@@ -1,0 +1,50 @@
+"""gpt-oss on the device: clamped gates, sinks, biases of experts, and experts in MXFP4 as they are published."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.weights import held_bytes, load
+from specchat.engine.formats import FourBit
+from specchat.engine.kernels.products import processors
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.gpu_need import unsupported, verifying
+from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from tests.device.conftest import CONTEXT, DEVICE, decoder
+from tests.device.test_decoder import SLACK, ids, run
+from tests.families.test_gpt_oss import by_transformers, published, saved
+
+__all__ = ["saved"]
+
+
+def test_its_logits_are_those_of_transformers(saved: Path) -> None:
+    tokens = ids(16)
+    assert not unsupported(Checkpoint.open(saved).config)
+    torch.testing.assert_close(run(decoder(saved), tokens, 0), by_transformers(saved, tokens), atol=SLACK, rtol=SLACK)
+
+
+def test_mxfp4_is_what_transformers_makes_of_it_and_a_row_is_alone(saved: Path, tmp_path: Path) -> None:
+    tokens, model = ids(16), decoder(published(saved, tmp_path))
+    made = run(model, tokens, 0)
+    torch.testing.assert_close(made, by_transformers(tmp_path / "dense", tokens), atol=SLACK, rtol=SLACK)
+    assert torch.equal(made, torch.cat([run(model, [token], place) for place, token in enumerate(tokens)]))
+
+
+def test_experts_stay_in_mxfp4_and_are_planned_so(saved: Path, tmp_path: Path) -> None:
+    """Also in a pair that asks for another format, which is for what is dense."""
+    opened = Checkpoint.open(published(saved, tmp_path))
+    weights = load(opened, "int8", DEVICE, torch.float16)
+    experts = [product.weight for matrix, product in weights.products.items() if "{}" in matrix.names[0]]
+    assert {(weight.block, weight.nested) for weight in experts if isinstance(weight, FourBit)} == {(32, None)}
+    assert len(experts) == 2 * opened.config.layers
+    model = DeviceDecoder(opened.config, weights, CONTEXT, DEVICE, torch.float16)
+    planned = plan(
+        replace(Model(opened.config, "cuda", "int8"), packed_experts=True), None, CONTEXT, processors(DEVICE)
+    )
+    needed = planned.need("cuda")
+    assert needed.weights == pytest.approx(held_bytes(weights), rel=0.002)
+    taken = model.memory() + GPU_RUNTIME + verifying(opened.config)
+    assert needed.total - taken == pytest.approx(needed.weights - held_bytes(weights), abs=1024)
