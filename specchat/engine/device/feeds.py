@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.buffers import views
-from specchat.engine.device.mixtures import Mixtures
+from specchat.engine.device.mixtures import MixtureFeeds
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.activation import gate_mul
@@ -47,7 +47,7 @@ class Feeds:
         dtypes = torch.float32, dtype, torch.float32
         self._shared, made = views([shapes(_for_all(layer)) for layer in recipe.layers], dtypes, device)
         self.layers: list[Sums[Tensor]] = [Sums(*own) for own in made]
-        self.mixtures = Mixtures(recipe, weights, device, dtype)
+        self.mixtures = MixtureFeeds(recipe, weights, device, dtype)
 
     def run(
         self,

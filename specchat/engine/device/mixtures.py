@@ -20,7 +20,7 @@ from specchat.engine.recipe import Experts, Gated, Layer, Recipe
 T = TypeVar("T")
 
 
-class Between(NamedTuple, Generic[T]):
+class MixtureSums(NamedTuple, Generic[T]):
     """Values between the kernels of a mixture, as shapes or tensors T; empty in layers without one.
 
     A pair is a row with one of its experts, PAIRS = PASS_ROWS * top. `act` [PAIRS, width], `inputs` and `beside`
@@ -41,19 +41,19 @@ class Between(NamedTuple, Generic[T]):
 NOTHING = (0,)
 
 
-class Mixtures:
+class MixtureFeeds:
     """The mixtures of all layers. Layers share memory through views in their own shapes."""
 
     def __init__(self, recipe: Recipe, weights: ModelWeights, device: torch.device, dtype: torch.dtype) -> None:
-        def shapes(layer: Layer) -> Between[tuple[int, ...]]:
+        def shapes(layer: Layer) -> MixtureSums[tuple[int, ...]]:
             of = layer.feed
             if not isinstance(of, Experts):
-                return Between(*(NOTHING,) * len(Between._fields))
+                return MixtureSums(*(NOTHING,) * len(MixtureSums._fields))
             gate_up, down = (weights.products[one].weight for one in (of.each.gate_up, of.each.down))
             wide = (PASS_ROWS, recipe.hidden)
             within, many = expert_products.activates(gate_up, of.count, of.top), PASS_ROWS * of.top
             parts = expert_products.splits(gate_up, of.count, of.top), expert_products.splits(down, of.count, of.top)
-            return Between(
+            return MixtureSums(
                 scores=(splits(weights.products[of.router].weight), PASS_ROWS, of.count),
                 inputs=wide if of.apart else NOTHING,
                 gate_up=NOTHING if within else (parts[0], many, 2 * of.each.width),
@@ -67,7 +67,7 @@ class Mixtures:
         single = torch.float32
         dtypes = single, dtype, single, dtype, single, dtype, single, single
         self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
-        self.layers: list[Between[Tensor]] = [Between(*own) for own in made]
+        self.layers: list[MixtureSums[Tensor]] = [MixtureSums(*own) for own in made]
         mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
         self._pairs = {form: allocated(*form, device) for form in {(of.count, of.top) for of in mixtures}}
 
