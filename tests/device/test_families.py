@@ -14,6 +14,7 @@ from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
+from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
@@ -29,6 +30,7 @@ from specchat.engine.strategies import STRATEGIES
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoder import SLACK, assert_nodes_are_the_ends_of_their_paths, ids, run
 from tests.device.test_decoding import write
+from tests.engine.test_bad_models import edit
 from tests.engine.test_decoder import reference
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint, config, perturbed
 from tests.families.test_details import WRONG
@@ -190,6 +192,25 @@ def test_rows_in_another_order_are_planned_without_nested_scales(tmp_path: Path)
         assert (qkv.nested is None) == fixed
         planned = plan(Model(found.config, "cuda", "nf4", fixed=fixed), None, CONTEXT, processors(DEVICE)).need("cuda")
         assert planned.weights == pytest.approx(held_bytes(weights), rel=0.012)
+
+
+def test_experts_of_padding_are_not_read(tmp_path: Path) -> None:
+    """Rows after the last that counts: the others have the bits that they have alone."""
+    model, tokens = decoder(checkpoint(tmp_path / "m", seed=3, **changes("qwen2_moe"))), ids(8)
+    alone = torch.cat([run(model, [token], place) for place, token in enumerate(tokens[:3])])
+    fed, last = torch.tensor(tokens, device=DEVICE).int(), torch.tensor([2], dtype=torch.int32, device=DEVICE)
+    model.forward(fed, torch.zeros(1, dtype=torch.int32, device=DEVICE), 8, last=last)
+    assert torch.equal(model.logits(0, 8)[:3].cpu(), alone)
+    (pairs,) = model.feeds.mixtures.pairs.values()
+    assert 2 <= int(pairs.used) <= 5
+    assert int(pairs.ends[int(pairs.used) - 1]) == 3 * pairs.top
+
+
+def test_a_stack_of_other_experts_is_refused(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", **FAMILIES["gemma4_moe"])
+    edit(folder, num_experts=4)
+    with pytest.raises(ModelError, match=r"gate_up_proj holds 5 experts, config.json asks for 4"):
+        decoder(folder)
 
 
 def test_layers_of_unlike_shapes(tmp_path: Path) -> None:

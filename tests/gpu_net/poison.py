@@ -132,6 +132,7 @@ def poisoned() -> Iterator[Counter[str]]:
         rows: int,
         skip: SkipFlags | None = None,
         tree: Branches | None = None,
+        last: Tensor | None = None,
     ) -> None:
         counts["passes"] += 1
         spoil_but(model.buffers, PASS_KEEPS)
@@ -140,7 +141,7 @@ def poisoned() -> Iterator[Counter[str]]:
         for kept in positions(model):
             kept[..., int(first) : int(first) + rows, :] = torch.nan
         with outside_windows(model, int(first if tree is None else tree.length)):
-            forward(model, tokens, first, rows, skip, tree)
+            forward(model, tokens, first, rows, skip, tree, last)
 
     def poisoned_step(executor: DeviceExecutor, acceptance: Acceptance) -> None:
         counts["steps"] += 1

@@ -21,6 +21,7 @@ FIXED = {
     "number": NODES,
     "places": NODES,
     "limit": MAX_DRAFT_LENGTH,
+    "last": PASS_ROWS - 1,
     "result": 1,
     "integers": 1,
     "eos": -1,

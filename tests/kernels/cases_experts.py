@@ -24,7 +24,7 @@ def routed(name: str, rows: int, count: int = COUNT, top: int = TOP, sigmoid: bo
     tile, _ = expert_tiles(rows, count, top)
     kinds = {"scores": "*fp32", "correction": "*fp32" if sigmoid else "constexpr", "factors": "constexpr"}
     integers = ("places", "of_row", "used", "experts", "begins", "ends")
-    kinds |= {"skip": "*i32", "shares": "*fp32", **dict.fromkeys(integers, "*i32")}
+    kinds |= {"last": "*i32", "skip": "*i32", "shares": "*fp32", **dict.fromkeys(integers, "*i32")}
     kinds |= {"rows": "i32", "count": "i32", "stride_split": "i32", "factor": "fp32" if sigmoid else "constexpr"}
     constants = {
         "SPLITS": 8, "TOP": top, "SIGMOID": sigmoid, "RENORMALISED": True, "GROUPS": groups, "KEPT": 1 + groups // 2,
@@ -43,7 +43,7 @@ def mixed(name: str, beside: bool, norms: bool) -> Case:
     kinds = {"made": "*fp32", "shares": "*fp32", "places": "*i32"}
     kinds |= dict.fromkeys(("beside", "gate"), "*fp32" if beside else "constexpr")
     kinds |= dict.fromkeys(("after", "after_beside"), "*fp32" if norms else "constexpr")
-    kinds |= {"skip": "*i32", "out": "*fp32"}
+    kinds |= {"last": "*i32", "skip": "*i32", "out": "*fp32"}
     kinds |= dict.fromkeys(("stride_split", "stride_beside", "stride_gate", "hidden"), "i32")
     kinds |= dict.fromkeys(("eps", "eps_beside"), "fp32" if norms else "constexpr")
     constants = {"TOP": TOP, "SPLITS": 2, "BESIDE": 2 * beside, "GATE": 8 * beside, "COLUMNS": columns}
@@ -54,13 +54,20 @@ def mixed(name: str, beside: bool, norms: bool) -> Case:
 
 
 def product(
-    name: str, outputs: int, inputs: int, bits: int, tiles: int, nested: bool = False, activation: str | None = None
+    name: str,
+    outputs: int,
+    inputs: int,
+    bits: int,
+    tiles: int,
+    nested: bool = False,
+    activation: str | None = None,
+    block: int = 64,
 ) -> Case:
     """A product of experts; their inputs are gathered where the outputs are gates."""
     cut = tiling(outputs, inputs, bits, alike=TOP)
-    made = case(name, outputs, inputs, bits, tiles, nested, activation=activation, cut=cut)
+    made = case(name, outputs, inputs, bits, tiles, nested, block, activation, cut)
     kinds = dict.fromkeys(("used", "experts", "begins", "ends"), "*i32")
-    kinds["source"] = "*i32" if outputs == 2 * WIDTH else "constexpr"
+    kinds["source"] = "*i32" if activation else "constexpr"
     given = pointers(kinds)
     constants = {n: value for n, value in made.constants.items() if n not in given}
     return replace(made, signature={**made.signature, **kinds}, constants=constants, aligned=(*made.aligned, *given))
@@ -75,6 +82,7 @@ CASES = [
     mixed("mix of norms", beside=True, norms=True),
     *(product(f"nf4 nested gates, {8 * tiles} rows", 2 * WIDTH, HIDDEN, 4, tiles, nested=True, activation="silu")
       for tiles in (1, 2)),
+    product("mxfp4 gates, 8 rows", 5760, 2880, 4, 1, activation="clamped_swiglu", block=32),
     product("nf4 nested, 8 rows", HIDDEN, WIDTH, 4, 1, nested=True),
     product("int8 gates, 8 rows", 2 * WIDTH, HIDDEN, 8, 1, activation="silu"),
     product("bf16 gates, 8 rows", 2 * WIDTH, HIDDEN, 16, 1, activation="silu"),

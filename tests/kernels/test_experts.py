@@ -29,12 +29,14 @@ RULES = {
 }
 
 
-def routed(scores: Tensor, rule: Rule, rows: int, top: int, skip: Tensor | None = None) -> Pairs:
+def routed(
+    scores: Tensor, rule: Rule, rows: int, top: int, skip: Tensor | None = None, last: Tensor | None = None
+) -> Pairs:
     """The pairs of the first rows of scores [splits, rows, count]; what is not written stays 77."""
     out = allocated(scores.shape[-1], top, DEVICE)
     for tensor in (out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends):
         tensor.fill_(77)
-    route(scores, rule, out, rows, skip)
+    route(scores, rule, out, rows, skip, last)
     return out
 
 
@@ -110,6 +112,23 @@ def test_a_skipped_choice_leaves_everything_as_it_was() -> None:
     assert (pairs.used == 77).all()
     assert (pairs.shares == 77).all()
     assert int(routed(random(1, 64, count), rule, 4, top, CLEAR).used) <= 32
+
+
+@pytest.mark.parametrize("last", [0, 3, 7, 20])
+def test_rows_after_the_last_that_counts_have_no_experts(last: int) -> None:
+    """The others have what they have without them, and of the rest nothing is added."""
+    count, top, rule = RULES["softmax"]
+    scores, rows, counted = random(1, 64, count, seed=3), 8, min(last + 1, 8)
+    of_all, out = routed(scores, rule, counted, top), torch.full((1, 64, 70), 7.0, device=DEVICE)
+    end = torch.tensor([last], dtype=torch.int32, device=DEVICE)
+    pairs = routed(scores, rule, rows, top, last=end)
+    assert int(pairs.used) == int(of_all.used)
+    for mine, theirs in zip(chosen(pairs, counted), chosen(of_all, counted), strict=True):
+        assert torch.equal(mine, theirs)
+    assert (pairs.places[counted * top :] == 77).all()
+    mix(random(1, 64 * top, 70), pairs, None, None, out, rows, None, end)
+    assert (out[0, :counted] != 0).all()
+    assert (out[0, counted:rows] == 0).all()
 
 
 def test_most_tiles_is_enough_for_any_number_of_rows() -> None:
@@ -275,13 +294,13 @@ def test_what_is_added_is_the_references(hidden: int, norms: bool, beside: bool)
     of_norms = ((random(hidden, seed=3), 1e-5), (random(hidden, seed=4), 1e-3)) if norms else (None, None)
     out = torch.full((1, 64, hidden), 7.0, device=DEVICE)
     others = (shared, gate) if beside else (None, None)
-    mix(made, pairs, *others, out, rows, CLEAR, *of_norms)
+    mix(made, pairs, *others, out, rows, CLEAR, None, *of_norms)
     places = pairs.places[: rows * top].view(rows, top)
     doubles = [None if one is None else (one[0].double(), one[1]) for one in of_norms]
     truth = reference_mix(made.double(), pairs.shares[: rows * top].view(rows, top), places, *others, *doubles)
     torch.testing.assert_close(out[0, :rows].double(), truth, rtol=2e-5, atol=2e-5)
     assert (out[0, rows:] == 7).all()
-    mix(made, pairs, *others, out, 8, SET, *of_norms)
+    mix(made, pairs, *others, out, 8, SET, None, *of_norms)
     assert (out[0, rows:] == 7).all()
 
 
@@ -325,6 +344,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     products = {
         "nf4 nested gates, 8 rows": (96, 29_184, 4.5, 396, 4),
         "nf4 nested gates, 16 rows": (128, 37_376, 5.0, 556, 4),
+        "mxfp4 gates, 8 rows": (104, 14_336, 5.9, 160, 2),
         "nf4 nested, 8 rows": (96, 29_184, 4.5, 396, 4),
         "int8 gates, 8 rows": (56, 20_480, 3.8, 208, 2),
         "bf16 gates, 8 rows": (48, 18_432, 2.2, 168, 2),

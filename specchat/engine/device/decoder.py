@@ -127,7 +127,13 @@ class DeviceDecoder:
         self.states = States([*kept, *layers], self.config.hidden, self.capacity, PASS_ROWS, self.device, self.dtype)
 
     def forward(
-        self, tokens: Tensor, start: Tensor, rows: int, skip: SkipFlags | None = None, tree: Branches | None = None
+        self,
+        tokens: Tensor,
+        start: Tensor,
+        rows: int,
+        skip: SkipFlags | None = None,
+        tree: Branches | None = None,
+        last: Tensor | None = None,
     ) -> None:
         """Write `rows` tokens to the cache from position `start` on; leaves the head's input in `buffers.x`.
 
@@ -135,6 +141,7 @@ class DeviceDecoder:
             tokens: int32 [>= rows] on the device.
             start: int32 [1] on the device; a chain attends to all KV entries before it.
             rows: 1..PASS_ROWS; row r is bit for bit the same as alone, at the end of its path as a chain.
+            last: int32 [1] on the device, the last row whose result counts; None: all do.
         """
         b, states, recipe = self.buffers, self.states, self.config.recipe
         at = Placed(rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)))
@@ -151,7 +158,7 @@ class DeviceDecoder:
                 states.put(index, b.residual, start, rows)
             self.attention.mix(index, layer.attention, b, own, at, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), first_norm(layer), rows)
-            fed = self.feeds.run(index, layer, self.weights, b.x, b.residual, rows, no_feed)
+            fed = self.feeds.run(index, layer, self.weights, b.x, b.residual, rows, no_feed, last)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
             if self.inputs and layer.input:

@@ -58,6 +58,7 @@ class Feeds:
         residual: Tensor,
         rows: int,
         skip: Tensor | None,
+        last: Tensor | None,
     ) -> Tensor:
         """Return the output of the second half of layer `index` as partial sums float32 [splits, PASS_ROWS, hidden].
 
@@ -65,6 +66,7 @@ class Feeds:
             x: compute dtype [PASS_ROWS, hidden], the residual stream after `first_norm`.
             residual: float32 [PASS_ROWS, hidden], the residual stream.
             skip: int32 [1]; non-zero leaves stale sums.
+            last: int32 [1], the last row that counts, for which alone experts are read; None: all do.
         """
         feed = layer.feed
         if isinstance(feed, Gated):
@@ -73,7 +75,7 @@ class Feeds:
         def gated(one: Gated, inputs: Tensor) -> Tensor:
             return self._gated(index, one, weights, inputs, rows, skip)
 
-        return self.mixtures.run(index, feed, weights, x, residual, rows, skip, gated)
+        return self.mixtures.run(index, feed, weights, x, residual, rows, skip, last, gated)
 
     def _gated(
         self, index: int, feed: Gated, weights: ModelWeights, x: Tensor, rows: int, skip: Tensor | None

@@ -69,7 +69,7 @@ class MixtureFeeds:
         self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
         self.layers: list[MixtureSums[Tensor]] = [MixtureSums(*own) for own in made]
         mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
-        self._pairs = {form: allocated(*form, device) for form in {(of.count, of.top) for of in mixtures}}
+        self.pairs = {form: allocated(*form, device) for form in {(of.count, of.top) for of in mixtures}}
 
     def run(
         self,
@@ -80,6 +80,7 @@ class MixtureFeeds:
         residual: Tensor,
         rows: int,
         skip: Tensor | None,
+        last: Tensor | None,
         gated: Callable[[Gated, Tensor], Tensor],
     ) -> Tensor:
         """Return the mixture's output of layer `index`: float32 [1, PASS_ROWS, hidden].
@@ -87,9 +88,10 @@ class MixtureFeeds:
         Args:
             x: compute dtype [PASS_ROWS, hidden], the router's inputs.
             residual: float32 [PASS_ROWS, hidden], which norms apart are of.
+            last: int32 [1], the last row that counts; None: all do.
             gated: runs an MLP over all rows and returns its partial sums.
         """
-        own, pairs = self.layers[index], self._pairs[of.count, of.top]
+        own, pairs = self.layers[index], self.pairs[of.count, of.top]
         inputs, beside = x, x
         after: list[tuple[Tensor, float]] = []
         if of.apart:
@@ -98,7 +100,7 @@ class MixtureFeeds:
                 add_rms_norm(residual, None, weights.norms[norm], norm.eps, out, rows, None)
             after = [(weights.norms[norm], norm.eps) for norm in (of.apart.post_experts, of.apart.post_shared)]
         multiply(x, *weights.products[of.router], own.scores, rows, skip)
-        route(own.scores, _rule(of, weights), pairs, rows, skip)
+        route(own.scores, _rule(of, weights), pairs, rows, skip, last)
         of_gates, of_down = weights.products[of.each.gate_up], weights.products[of.each.down]
         activation = of.each.activation
         if own.gate_up.numel():
@@ -110,12 +112,12 @@ class MixtureFeeds:
         if of.shared_gate:
             multiply(x, *weights.products[of.shared_gate], own.gate, rows, skip)
         shared = gated(of.shared, beside) if of.shared else None
-        mix(own.down, pairs, shared, own.gate if of.shared_gate else None, own.out, rows, skip, *after)
+        mix(own.down, pairs, shared, own.gate if of.shared_gate else None, own.out, rows, skip, last, *after)
         return own.out
 
     def memory(self) -> int:
         """Bytes held."""
-        of_pairs = (t for one in self._pairs.values() for t in vars(one).values() if isinstance(t, Tensor))
+        of_pairs = (t for one in self.pairs.values() for t in vars(one).values() if isinstance(t, Tensor))
         return sum(t.nbytes for t in (*self._shared, *of_pairs))
 
 

@@ -32,6 +32,8 @@ class DeviceModel:
         self._flags = SkipFlags(recipe, device)
         self._tokens = torch.zeros(PASS_ROWS, device=device, dtype=torch.int32)
         self._start = torch.zeros(1, device=device, dtype=torch.int32)
+        self._last = torch.zeros(1, device=device, dtype=torch.int32)
+        """The last row of `_tokens` that counts."""
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
 
     @property
@@ -78,7 +80,9 @@ class DeviceModel:
         """Write the KV entries of up to PASS_ROWS tokens from position `start` on."""
         self._place(tokens, start)
         rows = PASS_ROWS if self._graphs.captured else len(tokens)
-        self._graphs.run(("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows))
+        self._graphs.run(
+            ("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last)
+        )
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Return logits float32 [vocab], on the host, after `token` at position `start`."""
@@ -107,6 +111,7 @@ class DeviceModel:
     def _place(self, tokens: Sequence[int], start: int) -> None:
         self._tokens[: len(tokens)].copy_(torch.tensor(tokens, dtype=torch.int32))
         self._start.fill_(start)
+        self._last.fill_(len(tokens) - 1)
 
     def _guess(self, rows: int) -> None:
         try:

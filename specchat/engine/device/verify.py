@@ -72,7 +72,7 @@ class Verifier:
         state, target = self._state, self._target
         state.node.zero_()
         tree = Branches(state.length, state.depth, state.path) if kind == "tree" else None
-        target.forward(state.fed, state.length, rows, tree=tree)
+        target.forward(state.fed, state.length, rows, tree=tree, last=state.drafted)
         logits = target.logits(0, rows)
         if kind == "tree":
             state.likeliest[:rows].copy_(logits[:rows, : self._vocab].argmax(-1))

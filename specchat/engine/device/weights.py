@@ -86,6 +86,7 @@ def load(
         ModelError: weights missing, damaged, of other shapes, or quantised in an unknown format.
     """
     with Weights(checkpoint) as weights:
+        weights.check(checkpoint.config.recipe)
 
         def vector(name: str, size: int) -> Tensor:
             return weights.get(name, size)

@@ -21,6 +21,7 @@ def _mix(
     gate: tl.tensor,
     after: tl.tensor,
     after_beside: tl.tensor,
+    last: tl.tensor,
     skip: tl.tensor,
     out: tl.tensor,
     stride_split: tl.tensor,
@@ -42,6 +43,10 @@ def _mix(
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < hidden
     total = tl.zeros((COLUMNS,), tl.float32)
+    if last is not None:  # noqa: SIM102
+        if row > tl.load(last):
+            tl.store(out + row * hidden + column, total, mask=inside)
+            return
     for k in tl.static_range(TOP):
         first = made + tl.load(places + row * TOP + k) * hidden + column
         one = tl.load(first, mask=inside, other=0.0)
@@ -74,6 +79,7 @@ def mix(
     out: Tensor,
     rows: int,
     skip: Tensor | None,
+    last: Tensor | None = None,
     after: tuple[Tensor, float] | None = None,
     after_beside: tuple[Tensor, float] | None = None,
 ) -> None:
@@ -85,6 +91,7 @@ def mix(
         gate: float32 [splits, R, 1], partial sums of the scores of `beside`; None: its share is 1.
         out: float32 [1, R, H], written.
         skip: int32 [1]; non-zero skips the kernel.
+        last: int32 [1], the last row that has pairs, as in `route`; rows after it get zeros.
         after, after_beside: weight and eps of a norm of either sum.
     """
     hidden = out.shape[-1]
@@ -97,6 +104,7 @@ def mix(
         gate,
         after and after[0],
         after_beside and after_beside[0],
+        last,
         skip,
         out,
         made.stride(0),

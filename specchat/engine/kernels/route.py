@@ -57,6 +57,7 @@ def _route(
     scores: tl.tensor,
     correction: tl.tensor,
     factors: tl.tensor,
+    last: tl.tensor,
     skip: tl.tensor,
     shares: tl.tensor,
     places: tl.tensor,
@@ -84,6 +85,8 @@ def _route(
     if skip is not None:  # noqa: SIM102
         if tl.load(skip) != 0:
             return
+    if last is not None:
+        rows = tl.minimum(rows, tl.load(last) + 1)
     row, e = tl.arange(0, ROWS)[:, None], tl.arange(0, EXPERTS)[None, :]
     there = (row < rows) & (e < count)
     score = tl.load(scores + row * count + e, mask=there, other=0.0)
@@ -180,7 +183,7 @@ def allocated(count: int, top: int, device: torch.device) -> Pairs:
     return Pairs(count, top, shares, integers(many), integers(many), integers(1), *of_tiles)
 
 
-def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None) -> None:
+def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None, last: Tensor | None = None) -> None:
     """Choose the experts of each row, and sort the pairs.
 
     Of p = softmax(scores), or their sigmoids, the `top` largest are chosen, of equal ones those of lower experts.
@@ -188,6 +191,7 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
     Args:
         scores: float32 [splits, >= rows, count], the router's partial sums.
         skip: int32 [1]; non-zero skips the kernel.
+        last: int32 [1], the last row that counts: those after it have no pairs, so that no expert is read for them.
     """
     experts, padded = triton.next_power_of_2(out.count), triton.next_power_of_2(rows)
     tile, _ = expert_tiles(rows, out.count, out.top)
@@ -195,6 +199,7 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
         scores,
         rule.correction,
         rule.factors,
+        last,
         skip,
         out.shares,
         out.places,

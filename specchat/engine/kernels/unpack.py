@@ -36,13 +36,14 @@ def four_bit(
     where = n[:, None] * (inputs // BLOCK) + block[None, :]
     inside = (n < outputs)[:, None] & (block < inputs // BLOCK)[None, :]
     eights = packed.to(tl.pointer_type(tl.uint32))
+    # Rows start at whole blocks, or at whole passes of BK. With this hint the compiler copies 16 bytes at a time.
+    width = tl.multiple_of(inputs // 8, (BK if WHOLE else BLOCK) // 8)
+    where_words = eights + n[:, None] * width + word[None, :]
     if WHOLE:
-        # Rows start at whole blocks of BK. With this hint the compiler copies 16 bytes at a time.
-        width = tl.multiple_of(inputs // 8, BK // 8)
-        words = tl.load(eights + n[:, None] * width + word[None, :], eviction_policy="evict_first")
+        words = tl.load(where_words, eviction_policy="evict_first")
     else:
-        there = (n < outputs)[:, None] & (word < inputs // 8)[None, :]
-        words = tl.load(eights + n[:, None] * (inputs // 8) + word[None, :], mask=there, other=0)
+        there = (n < outputs)[:, None] & (word < width)[None, :]
+        words = tl.load(where_words, mask=there, other=0, eviction_policy="evict_first")
     if WHOLE and nested_code is not None:
         scale = _quantised_scales(scales, n, k, inputs, BN, BK, BLOCK)
     elif WHOLE:
