@@ -107,7 +107,9 @@ def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS
 
 def _block(outputs: int, inputs: int, bits: int) -> tuple[int, int, int]:
     """Outputs and inputs of a block, and blocks along the inputs."""
-    widest = {4: 128 if inputs % 256 else 256, 8: 128, 16: 64, 32: 32}[bits]
+    # All passes of 4-bit weights are whole where they can be: what is masked is not loaded in words.
+    whole = next((size for size in (256, 128, 64) if inputs % size == 0), 128)
+    widest = {4: whole, 8: 128, 16: 64, 32: 32}[bits]
     bk = min(widest, max(32, 1 << (inputs - 1).bit_length()))
     return 64 if outputs >= 64 else 32, bk, -(-inputs // bk)
 

@@ -13,7 +13,9 @@ from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.mxfp4 import by_exponents, mxfp4
 from specchat.engine.model.plan import Model, need
+from specchat.engine.model.quantise import dequantised
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import tokens
@@ -125,3 +127,18 @@ def test_what_it_takes_is_planned(saved: Path, tmp_path: Path) -> None:
     cache = held.cache.memory()
     assert planned == pytest.approx(held.memory() - cache, rel=0.02)
     assert unaware > 2 * planned
+
+
+def test_scales_of_a_byte_are_the_same_scales() -> None:
+    """As those are stored, the least and the largest among them; others stay as they are."""
+    drawn = torch.Generator().manual_seed(2)
+    blocks = torch.randint(256, (96, 3, 16), dtype=torch.uint8, generator=drawn)
+    scales = torch.randint(0, 255, (96, 3), dtype=torch.uint8, generator=drawn)
+    scales[0] = torch.tensor([0, 1, 254])
+    wide = mxfp4(blocks, scales, (96, 96), "here")
+    narrow = by_exponents(wide)
+    assert torch.equal(narrow.scales, scales)
+    assert torch.equal(dequantised(narrow, torch.float32), dequantised(wide, torch.float32))
+    assert by_exponents(narrow) is narrow
+    other = replace(wide, scales=wide.scales * 1.5)
+    assert by_exponents(other) is other

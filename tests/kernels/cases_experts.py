@@ -82,7 +82,7 @@ CASES = [
     mixed("mix of norms", beside=True, norms=True),
     *(product(f"nf4 nested gates, {8 * tiles} rows", 2 * WIDTH, HIDDEN, 4, tiles, nested=True, activation="silu")
       for tiles in (1, 2)),
-    product("mxfp4 gates, 8 rows", 5760, 2880, 4, 1, activation="clamped_swiglu", block=32),
+    product("mxfp4 gates, 8 rows", 5760, 2880, 4, 1, nested=True, activation="clamped_swiglu", block=32),
     product("nf4 nested, 8 rows", HIDDEN, WIDTH, 4, 1, nested=True),
     product("int8 gates, 8 rows", 2 * WIDTH, HIDDEN, 8, 1, activation="silu"),
     product("bf16 gates, 8 rows", 2 * WIDTH, HIDDEN, 16, 1, activation="silu"),

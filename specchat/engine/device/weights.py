@@ -10,9 +10,11 @@ from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.model.blocks import MXFP4_BLOCK
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.matrices import reordered
+from specchat.engine.model.mxfp4 import by_exponents
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
@@ -164,6 +166,8 @@ def _assemble(
         parts = [(matrix, place, *each) for matrix in matrices for place, each in enumerate(matrix.parts)]
         biases = [bias(*each) for each in parts] if form.bias else []
         weight = fused([part(*each) for each in parts])
+        if isinstance(weight, FourBit) and weight.block == MXFP4_BLOCK:
+            weight = by_exponents(weight)
         return Product(weight, torch.cat(biases).to(device, torch.float32) if biases else None)
 
     def table(matrix: Matrix) -> Tensor:

@@ -306,7 +306,7 @@ def launch(
     # A program with an activation takes half a block of gates, and as many values.
     whole = outputs % cut.outputs == 0 and inputs % cut.inputs == 0
     count = triton.next_power_of_2(triton.cdiv(tile, TILE_ROWS))
-    of_each = outputs / weight.shape[0]
+    parts = 0 if tiles[0] is None else weight.shape[0] // outputs
     _multiply[(triton.cdiv(outputs, cut.outputs), cut.splits, most)](
         x,
         values,
@@ -324,8 +324,8 @@ def launch(
         inputs,
         # Of one split there is no next.
         out.stride(0) if activation is None else 0,
-        int(of_each * values.numel()),
-        0 if scales is None else int(of_each * scales.numel()),
+        values.numel() // parts if parts else 0,
+        scales.numel() // parts if parts and scales is not None else 0,
         BITS=bits,
         BLOCK=block,
         ROWS=TILE_ROWS,

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
-from specchat.engine.formats import FourBit
+from specchat.engine.formats import FourBit, Nested
 from specchat.engine.model.blocks import MXFP4_BLOCK as BLOCK
+from specchat.engine.model.blocks import NESTED_BLOCK
 
 BIAS = 127
 """The bias of the stored exponents."""
@@ -33,3 +34,19 @@ def mxfp4(blocks: Tensor, scales: Tensor, shape: tuple[int, int], where: str) ->
     octets = blocks.reshape(outputs, inputs // 2)
     swapped = (octets << 4) | (octets >> 4)
     return FourBit(swapped, torch.exp2(scales.float() - BIAS), torch.tensor(CODE), BLOCK)
+
+
+def by_exponents(weight: FourBit) -> FourBit:
+    """The same weight with scales of a byte each, exactly, if all are powers of two: a quarter of their bytes."""
+    if weight.nested is not None:
+        return weight
+    mantissas, exponents = torch.frexp(weight.scales)
+    if not bool((mantissas == 0.5).all()):
+        return weight
+    device, (outputs, blocks) = weight.scales.device, weight.scales.shape
+    powers = torch.exp2(torch.arange(256, device=device).float() - BIAS)
+    ones = torch.ones(-(-outputs * blocks // NESTED_BLOCK), device=device)
+    nested = Nested(powers, ones, torch.zeros(outputs, device=device))
+    # The mantissa of a power of two is a half.
+    stored = (exponents - 1 + BIAS).to(torch.uint8)
+    return FourBit(weight.packed, stored, weight.code, weight.block, nested)

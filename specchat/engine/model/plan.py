@@ -262,7 +262,9 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
     quant = _kept(model.quant, matrix)
     if _packed(model, matrix):
-        return outputs * inputs // 2 + 4 * outputs * inputs // MXFP4_BLOCK
+        scales = outputs * inputs // MXFP4_BLOCK
+        of_scales = 4 * scales if on_cpu else scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
+        return outputs * inputs // 2 + of_scales
     if quant is None:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
     if quant == "int8":
