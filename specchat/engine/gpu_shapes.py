@@ -137,3 +137,20 @@ def _slowest(outputs: int, inputs: int, bits: int, processors: int, splits: int,
     waves, rest = divmod(-(-(-(-outputs // bn) * splits * alike) // processors), RESIDENT[bits])
     programs = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
     return programs * (-(-blocks // splits) + OVERHEAD[bits])
+
+
+STATE_NUMBERS = 2048
+"""Numbers of a recurrent state that one program steps: some columns of one head, in the registers of a warp."""
+STATE_BACK = 48
+"""Tokens before a pass that a text may be rolled back by: a draft, and a trial of SWIFT before it."""
+STATE_SLACK = 16
+"""Tokens beyond them before the oldest are folded into the states that the log begins with."""
+STATE_LAG = 16
+"""Tokens before a pass whose changes it makes again at most, where nothing was rolled back."""
+STATE_SLOTS = 120
+"""Entries of a log of states: those of STATE_BACK tokens, of a pass, and those that a convolution reads before them."""
+
+
+def state_columns(key_dim: int, value_dim: int) -> int:
+    """Columns of a recurrent state [key_dim, value_dim] that one program steps."""
+    return max(1, min(value_dim, STATE_NUMBERS // key_dim))

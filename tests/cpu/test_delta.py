@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.cpu.decoder import CpuDecoder
-from specchat.engine.model import gpu_need
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.plan import Model, need
 from specchat.engine.model.vectors import fits, unsupported
@@ -100,10 +99,6 @@ def test_features_around_it_that_the_pass_lacks_are_told(tmp_path: Path) -> None
     first, *others = recipe.layers
     after = replace(first, post_mixer=first.pre_mixer)
     assert "a norm after recurrent layers" in unsupported(replace(recipe, layers=(after, *others)))
-
-
-def test_the_gpu_refuses_it_by_its_feature(tmp_path: Path) -> None:
-    assert gpu_need.unsupported(opened(tmp_path).config) == "recurrent layers: not in the GPU kernels yet"
 
 
 @pytest.mark.parametrize("quant", ["nf4", "int8"])

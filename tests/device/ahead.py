@@ -40,7 +40,7 @@ def launched() -> set[str]:
     modules = [import_module(f"{kernels.__name__}.{m.name}") for m in pkgutil.iter_modules(kernels.__path__)]
     source = "".join(Path(str(module.__file__)).read_text() for module in modules)
     names = {name for module in modules for name, one in vars(module).items() if isinstance(one, JITFunction)}
-    return {name for name in names if f" {name}[" in source}
+    return {name for name in names if f" {name}[(" in source}
 
 
 def alone(target: DeviceDecoder) -> list[Kernel]:

@@ -23,7 +23,7 @@ from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
 from specchat.engine.options import Sampling
-from specchat.engine.recipe import Experts, Layer
+from specchat.engine.recipe import Delta, Experts, Layer
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategies import STRATEGIES
@@ -107,12 +107,15 @@ def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None
 
 
 def launched(layer: Layer, apart: int) -> int:
-    """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two."""
-    feed, of_gated = layer.feed, 2 + apart
+    """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two.
+
+    The gates of a recurrent layer take one more.
+    """
+    feed, of_gated, of_mixer = layer.feed, 2 + apart, 7 + isinstance(layer.mixer, Delta)
     if not isinstance(feed, Experts):
-        return 7 + of_gated
+        return of_mixer + of_gated
     beside = of_gated * bool(feed.shared) + bool(feed.shared_gate) + 2 * bool(feed.apart)
-    return 10 + of_gated + beside
+    return of_mixer + 3 + of_gated + beside
 
 
 @pytest.mark.skipif(ON_GPU, reason="launches are counted where they are interpreted")

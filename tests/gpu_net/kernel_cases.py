@@ -11,6 +11,7 @@ from specchat.engine.options import Acceptance, Sampling
 from tests.kernels import (
     test_activation,
     test_attention,
+    test_delta,
     test_experts,
     test_growth,
     test_layer_inputs,
@@ -97,6 +98,17 @@ def given() -> None:
     test_layer_inputs.test_a_gate_is_torchs(300, "gelu_tanh", FLOAT)
 
 
+def recurrent() -> None:
+    """A text that is longer than its log, in rows of which some are of no text, then trees."""
+    layer = test_delta.Recurrent(*test_delta.SHAPES[2], tokens=150)
+    made, tokens = [], list(range(150))
+    for at in range(0, 130, 26):
+        made.append(layer.run([*tokens[at : at + 26], 0, 1], at)[:26])
+    truth = layer.reference(tokens[:130])
+    torch.testing.assert_close(torch.cat(made).double(), truth, rtol=1e-4, atol=1e-4)
+    test_delta.test_a_row_of_a_tree_is_a_row_of_a_chain(5)
+
+
 CASES: dict[str, Callable[[], None]] = {
     "embed": embedded,
     "norm": normed,
@@ -129,5 +141,6 @@ CASES: dict[str, Callable[[], None]] = {
     "tree by turns": lambda: test_trees.test_the_ratio_test_of_a_tree_goes_by_turns(replace(SAMPLED, top_k=12), 1),
     "commit": test_verify.test_commit,
     "keep": lambda: test_trees.test_the_entries_of_the_path_move_together(None),
+    "recurrent": recurrent,
     "growth": lambda: test_growth.check(test_growth.Model(THREE_BLOCKS, 7), SAMPLED, "coupled", 2),
 }

@@ -25,6 +25,10 @@ ALL, FIRST = slice(None), slice(1)
 
 PASS_KEEPS = {"offsets": ALL, "whole": ALL}
 """Of `Buffers`: constants, and -inf for tokens outside a draft vocabulary."""
+RECURRENT_KEEPS = dict.fromkeys(
+    ("states", "positions", "entries", "_layers", "_checkpoints", "_chain", "_weights"), ALL
+)
+"""Of `Recurrent`: what it holds of a text, and constants."""
 STEP_KEEPS = {
     "drafts._flags._flags": ALL,
     "_state.fed": FIRST,
@@ -81,10 +85,11 @@ def spoil(tensor: Tensor) -> None:
 def spoil_but(holder: object, keeps: dict[str, slice]) -> None:
     """Spoil the tensors of `holder` but those parts, or those of the objects named; what shares their memory keeps it.
 
-    `whole` is there with a draft vocabulary alone; another name that is not there is an error.
+    `whole` is there with a draft vocabulary alone, `_checkpoints` after a long prompt; another name that is not there
+    is an error.
     """
     found = list(buffers(holder))
-    kept, met = [], {"whole"}
+    kept, met = [], {"whole", "_checkpoints"}
     for path, tensor in found:
         for name in keeps:
             if path == name or path.startswith(name + "."):
@@ -102,6 +107,21 @@ def positions(model: DeviceDecoder) -> Iterator[Tensor]:
     yield from model.caches.values()
     if model.states is not None:
         yield model.states._kept
+
+
+def spoil_states(model: DeviceDecoder, text: int) -> None:
+    """NaN in entries of recurrent layers that are of no token before `text`, and in states of a longer text."""
+    if model.recurrent is None:
+        return
+    taps, of = model.config.recipe.recurrent[0].taps, model.recurrent
+    for states, positions, log in zip(of.states, of.positions, of.entries, strict=True):
+        held = positions[0, 0].tolist()
+        assert (positions == positions[0, 0]).all()
+        of_text = {position % len(log) for position in range(max(0, held[0] - taps + 1), text)}
+        log[[slot for slot in range(len(log)) if slot not in of_text]] = torch.nan
+        for plane, position in zip(states, held, strict=True):
+            if position > text or not text:
+                plane.fill_(torch.nan)
 
 
 @contextmanager
@@ -138,8 +158,11 @@ def poisoned() -> Iterator[Counter[str]]:
         spoil_but(model.buffers, PASS_KEEPS)
         spoil_but(model.feeds, {})
         spoil_but(model.inputs, {})
+        if model.recurrent is not None:
+            spoil_but(model.recurrent, RECURRENT_KEEPS)
         for kept in positions(model):
             kept[..., int(first) : int(first) + rows, :] = torch.nan
+        spoil_states(model, int(first))
         with outside_windows(model, int(first if tree is None else tree.length)):
             forward(model, tokens, first, rows, skip, tree, last)
 
@@ -150,6 +173,7 @@ def poisoned() -> Iterator[Counter[str]]:
         for model in executor.drafts._models.values():
             for kept in positions(model):
                 kept[..., int(executor._state.length) :, :] = torch.nan
+            spoil_states(model, int(executor._state.length))
 
     def poisoned_tokens(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
         spoil_but(model, {"_flags._flags": ALL})
@@ -159,6 +183,7 @@ def poisoned() -> Iterator[Counter[str]]:
         counts["writes"] += 1
         for kept in positions(model.decoder):
             kept[..., first:, :] = torch.nan
+        spoil_states(model.decoder, first)
         write(model, tokens, first)
 
     def poisoned_verify(verifier: Verifier, rows: int, kind: Kind) -> None:

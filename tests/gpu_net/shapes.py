@@ -55,8 +55,9 @@ def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Qua
     def norm(one: Norm) -> torch.Tensor:
         return torch.empty(one.size, device=device)
 
-    def vector(_: str, size: int) -> torch.Tensor:
-        return torch.empty(size, device=device)
+    def vector(name: str, *shape: int) -> torch.Tensor:
+        del name
+        return torch.empty(shape, device=device)
 
     embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None

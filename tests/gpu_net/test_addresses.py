@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from specchat.bench.published import PUBLISHED, Shapes, experts, shaped
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import current
 from specchat.engine.kernels.keep import keep
-from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.config import ModelConfig, parse_config
 from tests.device.conftest import ON_GPU
 from tests.gpu_net.addresses import look
 from tests.gpu_net.fake_torch import fake_torch
@@ -57,7 +58,26 @@ def with_inputs() -> ModelConfig:
     return replace(whole, recipe=replace(whole.recipe, layers=(*layers[:6], *sharing)))
 
 
+def qwen35(hidden: int, intermediate: int, layers: int, value_heads: int, context: int) -> ModelConfig:
+    """Qwen3.5 in these sizes."""
+    shape = {"hidden_size": hidden, "intermediate_size": intermediate, "num_hidden_layers": layers}
+    heads = {"num_attention_heads": 24, "num_key_value_heads": 4, "head_dim": 256}
+    rope = {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25}
+    linear = {"linear_num_value_heads": value_heads, "linear_num_key_heads": 16}
+    rest = {"vocab_size": 248320, "max_position_embeddings": context, "rms_norm_eps": 1e-6, "rope_parameters": rope}
+    given = shape | heads | linear | rest | {"hidden_act": "silu", "tie_word_embeddings": False}
+    return parse_config(Path(), {"model_type": "qwen3_5_text"} | given)
+
+
+QWEN35 = Shapes(
+    "qwen3.5",
+    "Qwen3.5-27B",
+    "Qwen3.5-2B",
+    qwen35(5120, 17408, 64, 48, 262144),
+    qwen35(2048, 6144, 24, 16, 262144),
+)
 LARGE = {
+    "recurrent layers at 65,536 tokens": (QWEN35, 65536),
     "8B at 8,192 tokens": (PUBLISHED["llama-3.1-8b"], 8192),
     "windows and heads of 256 at 32,768 tokens": (GEMMA, 32768),
     "experts": (PUBLISHED["qwen3-30b-a3b"], 8192),

@@ -37,6 +37,8 @@ from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes
 from tests.device.test_heads import shape, steps
+from tests.device.test_recurrent import changes as recurrent
+from tests.device.test_recurrent import made
 from tests.engine.published_blocks import dflash
 from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
@@ -291,6 +293,23 @@ def test_experts_are_captured_as_they_are_launched(tmp_path: Path) -> None:
         return write(tiny_runner(folders, device), "draft-tree", 3, SAMPLINGS["sampled"], tokens=3)
 
     at_once = text(HOST)
+    with fake_torch(2, computes=True) as fake:
+        assert text(SECOND) == at_once
+        assert not fake.runtime.problems
+
+
+def test_recurrent_layers_are_captured_as_they_are_launched(tmp_path: Path) -> None:
+    """Over several replies: states are set back before each."""
+    folder = checkpoint(tmp_path / "target", **recurrent("linear_attention", "full_attention"))
+    draft = perturbed(tmp_path / "draft", folder, 0.05)
+
+    def text(device: torch.device) -> list[list[int]]:
+        runner = device_runner(*(made(one, device=device) for one in (folder, draft)), VOCAB, device)
+        drafted = [("draft", 4), ("draft-tree", 3), ("plain", 0)]
+        return [write(runner, name, length, SAMPLINGS["sampled"], tokens=4) for name, length in drafted]
+
+    at_once = text(HOST)
+    assert at_once == 3 * at_once[:1]
     with fake_torch(2, computes=True) as fake:
         assert text(SECOND) == at_once
         assert not fake.runtime.problems

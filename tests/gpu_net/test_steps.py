@@ -13,7 +13,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
-from tests.device import test_windows
+from tests.device import test_recurrent, test_windows
 from tests.device.conftest import DEVICE, SHAPE, decoder
 from tests.device.test_draft_vocabulary import few_on_device
 from tests.device.test_families import changes
@@ -45,6 +45,12 @@ REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "inputs of layers": ("sharing_pair", [("draft", 3), ("draft-tree", 3), ("swift", 2)], SAMPLED, "coupled"),
     "experts": ("sparse_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
+    "recurrent": (
+        "recurrent_pair",
+        [("draft", 3), ("draft-tree", 3), ("plain", 0), ("swift", 2), ("draft", 2)],
+        SAMPLED,
+        "coupled",
+    ),
     "by ratio": ("small_pair", [("draft", 2), ("draft-tree", 3)], SAMPLED, "ratio"),
     "by blocks": ("small_pair", [("draft", 3), ("draft", 2)], FILTERED, "block"),
 }
@@ -103,6 +109,15 @@ def sparse_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = checkpoint(root / "target", **changes("qwen2_moe") | {"mlp_only_layers": [1]})
     target = decoder(folder, torch.bfloat16, "int8")
     return device_runner(target, decoder(perturbed(root / "draft", folder, 0.05), torch.bfloat16), VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def recurrent_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """Recurrent layers, one of them without attention before it."""
+    root = tmp_path_factory.mktemp("recurrent")
+    folder = checkpoint(root / "target", **test_recurrent.changes(*test_recurrent.KINDS))
+    target, draft = (test_recurrent.made(one) for one in (folder, perturbed(root / "draft", folder, 0.05)))
+    return device_runner(target, draft, VOCAB, DEVICE)
 
 
 def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.gpu_shapes import PASS_ROWS, TILE_ROWS, VERIFY_ROWS
+from specchat.engine.gpu_shapes import PASS_ROWS, STATE_SLOTS, TILE_ROWS, VERIFY_ROWS
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from tests.gpu_net.runtime import Launch
 
@@ -14,6 +14,7 @@ LENGTHS = ("length", "start")
 FIXED = {
     "offsets": PASS_ROWS - 1,
     "tree": (1 << 63) - 1,
+    "paths": -1,
     "drafted": MAX_DRAFT_LENGTH,
     "depth": MAX_DRAFT_LENGTH,
     "parents": MAX_DRAFT_LENGTH,
@@ -47,6 +48,9 @@ def worst(launch: Launch, name: str) -> float:
         return OF_PAIRS[name](launch)
     if name == "places" and launch.name == "_mix":
         return given["made"].shape[1] - 1
+    if name in LENGTHS and "SLOTS" in given:
+        # The first row has the last slot but one of a log.
+        return STATE_SLOTS - 2
     if name in LENGTHS:
         # Of a pass of PASS_ROWS rows, the first of which is the last token of the context.
         return int(given.get("capacity", PASS_ROWS + 2)) - PASS_ROWS - 1

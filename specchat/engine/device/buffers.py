@@ -11,16 +11,17 @@ from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.products import splits
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.recipe import Layer, Matrix, Recipe
+from specchat.engine.recipe import Attention, Layer, Matrix, Recipe
 
 T = TypeVar("T")
 
 
 class Between(NamedTuple, Generic[T]):
-    """Values between the kernels of attention, as shapes or tensors T.
+    """Values between the kernels of a mixer, as shapes or tensors T.
 
-    Products write partial sums, float32 [splits, PASS_ROWS, outputs]; `query` [PASS_ROWS, heads, head_dim] and `mixed`
-    [PASS_ROWS, heads * head_dim] are in the compute dtype.
+    Products write partial sums, float32 [splits, PASS_ROWS, outputs], `qkv` those of the first one; `query` [PASS_ROWS,
+    heads, head_dim], empty in a recurrent layer, and `mixed` [PASS_ROWS, inputs of the last one] are in the compute
+    dtype.
     """
 
     qkv: T
@@ -55,11 +56,11 @@ class Buffers:
             return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
 
         def shapes(layer: Layer) -> Between[tuple[int, ...]]:
-            mixer = layer.attention
+            mixer = layer.mixer
             return Between(
-                qkv=partials(mixer.qkv),
-                query=(PASS_ROWS, mixer.heads, mixer.head_dim),
-                mixed=(PASS_ROWS, mixer.heads * mixer.head_dim),
+                qkv=partials(mixer.products[0]),
+                query=(PASS_ROWS, mixer.heads, mixer.head_dim) if isinstance(mixer, Attention) else (0,),
+                mixed=(PASS_ROWS, mixer.out.inputs),
                 out=partials(mixer.out),
             )
 
@@ -75,7 +76,7 @@ class Buffers:
         if weights.tokens is not None:
             self.whole = torch.full((VERIFY_ROWS, recipe.vocab), float("-inf"), device=device)
         self.offsets = torch.arange(PASS_ROWS, device=device, dtype=torch.int32)
-        heads = max(mixer.heads for mixer in recipe.attentions)
+        heads = max((mixer.heads for mixer in recipe.attentions), default=0)
         self.attention = workspace(PASS_ROWS, heads, recipe.deepest, capacity, device)
 
     def memory(self) -> int:

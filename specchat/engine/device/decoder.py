@@ -15,6 +15,7 @@ from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.feeds import Feeds, first_norm
 from specchat.engine.device.layer_inputs import TokenInputs
+from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
@@ -24,7 +25,7 @@ from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.recipe import Norm, Recipe
+from specchat.engine.recipe import Delta, Norm, Recipe
 
 ALIGNED = 4
 """int32 values between 16-byte boundaries: kernels are compiled once for aligned pointers."""
@@ -110,6 +111,7 @@ class DeviceDecoder:
         # A pass writes all its rows, also unused ones: the last one may stand at the end of the context.
         self.capacity = -(-(self.context + PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK
         self.attention = Attentions(config.recipe, weights, self.context, self.capacity, device, dtype)
+        self.recurrent = Recurrent(config.recipe, weights, device) if config.recipe.recurrent else None
         norm, scale = config.recipe.norm, config.recipe.logit_scale
         # Only the head reads the output of the last norm.
         self._norms = weights.norms if scale == 1 else weights.norms | {norm: weights.norms[norm] * scale}
@@ -156,7 +158,11 @@ class DeviceDecoder:
             self._take(added, layer.pre_mixer, rows)
             if states is not None:
                 states.put(index, b.residual, start, rows)
-            self.attention.mix(index, layer.attention, b, own, at, no_mixer)
+            if isinstance(layer.mixer, Delta):
+                assert self.recurrent is not None
+                self.recurrent.mix(index, layer.mixer, b, own, at, no_mixer)
+            else:
+                self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), first_norm(layer), rows)
             fed = self.feeds.run(index, layer, self.weights, b.x, b.residual, rows, no_feed, last)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
@@ -196,6 +202,8 @@ class DeviceDecoder:
     def keep(self, state: VerifyState, places: Tensor | None) -> None:
         """After `commit`, move what the caches hold of the accepted nodes together."""
         self.attention.keep(state, places)
+        if self.recurrent is not None:
+            self.recurrent.keep(state, places)
 
     def logits(self, first: int, rows: int) -> Tensor:
         """Logits of rows first .. first + rows - 1 of the last pass: float32 [VERIFY_ROWS, vocab], rows 0.. filled."""
@@ -219,7 +227,5 @@ class DeviceDecoder:
 
     def memory(self) -> int:
         """Bytes of weights, cache, recorded hidden states, tables and buffers on the device, not in main memory."""
-        recorded = 0 if self.states is None else self.states.memory()
-        inputs = 0 if self.inputs is None else self.inputs.memory()
-        buffers = self.buffers.memory() + self.feeds.memory() + inputs
-        return held_bytes(self.weights) + buffers + self.attention.memory() + recorded
+        parts = self.buffers, self.feeds, self.attention, self.recurrent, self.states, self.inputs
+        return held_bytes(self.weights) + sum(part.memory() for part in parts if part is not None)

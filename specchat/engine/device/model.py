@@ -34,6 +34,8 @@ class DeviceModel:
         self._start = torch.zeros(1, device=device, dtype=torch.int32)
         self._last = torch.zeros(1, device=device, dtype=torch.int32)
         """The last row of `_tokens` that counts."""
+        self._began = 0
+        """Where the last `write` began."""
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
 
     @property
@@ -79,10 +81,30 @@ class DeviceModel:
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Write the KV entries of up to PASS_ROWS tokens from position `start` on."""
         self._place(tokens, start)
+        self._began = start
         rows = PASS_ROWS if self._graphs.captured else len(tokens)
         self._graphs.run(
             ("prefill", self._name), lambda: self.decoder.forward(self._tokens, self._start, rows, last=self._last)
         )
+
+    @property
+    def recurrent(self) -> bool:
+        """True where a text that is rolled back far needs a checkpoint."""
+        return self.decoder.recurrent is not None
+
+    def reusable(self, length: int) -> int:
+        """Return the most tokens, up to `length`, after which a text may go on, and set recurrent states back there.
+
+        Captured passes read how long the text is on the device, and cannot ask for states that are gone.
+        """
+        states = self.decoder.recurrent
+        return length if states is None else states.set_back(length)
+
+    def checkpoint(self) -> None:
+        """Let texts go on from where the last `write` began, even if they are rolled back there much later."""
+        if self.decoder.recurrent is not None:
+            with current(self.device):
+                self.decoder.recurrent.checkpoint(self._began)
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Return logits float32 [vocab], on the host, after `token` at position `start`."""

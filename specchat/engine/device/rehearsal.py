@@ -40,7 +40,7 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
         head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
         lambda matrix, _: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
         lambda norm: empty(weights.norms[norm]),
-        lambda name, _: empty(weights.vectors[name]),
+        lambda name, *_: empty(weights.vectors[name]),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
         _or_none(weights.rows),
@@ -96,7 +96,7 @@ def _unnamed(part: object) -> object:
     """Fields of a part of a recipe without names of tensors, and without options that fill tables of one shape."""
     if not is_dataclass(part):
         return part
-    of_one_shape = ("name", "names", "options")
+    of_one_shape = "name", "names", "options", "convolution", "decay", "shift"
     optional = {"scalar": "", "sinks": "", "factors": "", "correction": "", "share": None}
     named = {f.name: getattr(part, f.name) for f in fields(part) if f.name not in of_one_shape}
     return tuple(value != optional[name] if name in optional else _unnamed(value) for name, value in named.items())

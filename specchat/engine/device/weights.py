@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -22,8 +21,12 @@ from specchat.engine.recipe import Matrix, Norm, Recipe
 
 Read = Callable[[str, int, int], Weight]
 """(name without ".weight", outputs, inputs) -> the matrix in the checkpoint's format."""
-ReadVector = Callable[[str, int], Tensor]
-"""(whole name, size) -> the tensor."""
+
+
+class ReadVector(Protocol):
+    """Reads a tensor that is no matrix by its whole name and its shape."""
+
+    def __call__(self, name: str, *shape: int) -> Tensor: ...
 
 
 class Product(NamedTuple):
@@ -75,7 +78,7 @@ class ModelWeights:
         norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm, *([own.norm] if own else []))
         forms = (*recipe.forms, *([(own.project, 1)] if own else []))
         products = {matrix: product(matrix, count) for matrix, count in forms}
-        vectors = {name: vector(name, prod(shape)) for layer in recipe.layers for name, shape in layer.vectors.items()}
+        vectors = {name: vector(name, *shape) for layer in recipe.layers for name, shape in layer.vectors.items()}
         return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens, rows)
 
 
@@ -90,8 +93,8 @@ def load(
     with Weights(checkpoint) as weights:
         weights.check(checkpoint.config.recipe)
 
-        def vector(name: str, size: int) -> Tensor:
-            return weights.get(name, size)
+        def vector(name: str, *shape: int) -> Tensor:
+            return weights.get(name, *shape)
 
         # Matrices that bitsandbytes left dense stay dense.
         wanted = quant if checkpoint.quant is None else None
@@ -115,8 +118,8 @@ def random(
         drawn = torch.randn(outputs, inputs, generator=generator, device=device, dtype=torch.float32)
         return drawn.div_(inputs**0.5).to(dtype)
 
-    def vector(name: str, size: int) -> Tensor:
-        return torch.zeros(size) if name.endswith(".bias") else torch.ones(size)
+    def vector(name: str, *shape: int) -> Tensor:
+        return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
 
     return _assemble(config.recipe, quant, head, device, dtype, matrix, vector)
 
@@ -140,8 +143,8 @@ def _assemble(
             raise TypeError(f"{name} is quantised; embeddings and heads are not")
         return (weight if rows is None else weight[rows]).to(device, dtype)
 
-    def placed(name: str, size: int) -> Tensor:
-        return vector(name, size).to(device, torch.float32)
+    def placed(name: str, *shape: int) -> Tensor:
+        return vector(name, *shape).to(device, torch.float32)
 
     def norm(one: Norm) -> Tensor:
         if not one.name:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 
 from specchat.engine import gpu_shapes as shapes
+from specchat.engine.model import gpu_states
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
 from specchat.engine.model.feed_need import feed_workspace
@@ -39,10 +40,10 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         yield "norms of heads of another size: not in the GPU kernels yet"
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     lacking = {
-        "recurrent layers": bool(recipe.recurrent),
         "a weighed MLP beside experts with norms of their own": any(one.apart and one.shared_gate for one in mixtures),
     }
-    features = (*(feature for feature, there in lacking.items() if there), *uncompiled(recipe))
+    found = (feature for feature, there in lacking.items() if there)
+    features = *gpu_states.unsupported(recipe), *found, *uncompiled(recipe)
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
 
 
@@ -55,6 +56,12 @@ def _normed(mixer: Attention) -> bool:
         (mixer.value_norm, (one,)),
     )
     return all(norm is None or norm.size in known for norm, known in sizes)
+
+
+def cache(config: ModelConfig, capacity: int) -> int:
+    """Bytes of the KV entries of `capacity` positions, and of recurrent states."""
+    entry = sum(mixer.entry for mixer in config.recipe.attentions)
+    return 2 * entry * capacity + gpu_states.held(config.recipe)
 
 
 def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:
@@ -75,8 +82,9 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
 
     # Layers share buffers as large as the largest of them needs.
     summed: list[int] = [max(alike) for alike in zip(*map(sums, recipe.layers), strict=True)]
-    mixed = max((m.heads * m.head_dim for m in mixers), default=0)
-    active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + 2 * mixed))
+    query = max((m.heads * m.head_dim for m in mixers), default=0)
+    mixed = max(layer.mixer.out.inputs for layer in recipe.layers)
+    active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + query + mixed))
     active += feed_workspace(recipe, bits, processors)
     heads = max((m.heads for m in mixers), default=0)
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
@@ -85,7 +93,8 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rope.width if m.rope else m.head_dim) for m in mixers})
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
     inputs = _inputs(recipe, recipe.per_layer, partials) if recipe.per_layer else 0
-    return active + attention + logits + whole + turns + factors + inputs
+    states = sum(gpu_states.buffers(mixer, partials(mixer.gates)) for mixer in recipe.recurrent[:1])
+    return active + states + attention + logits + whole + turns + factors + inputs
 
 
 def _inputs(recipe: Recipe, of: PerLayer, partials: Callable[[Matrix], int]) -> int:

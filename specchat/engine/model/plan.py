@@ -10,6 +10,7 @@ from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
+from specchat.engine.model.gpu_states import checkpoints
 from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.model.vectors import fits as fills_vectors
@@ -110,8 +111,10 @@ class Plan:
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
-            # A GPU reads tables of inputs where they are.
-            weights += sum(_table(model) for model in self.models if model.place == "cuda")
+            # A GPU reads tables of inputs where they are; checkpoints of its recurrent states are held here.
+            on_gpu = [model for model in self.models if model.place == "cuda"]
+            weights += sum(map(_table, on_gpu))
+            cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
             return Need(weights, cache, own + shared, shared)
         verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
         return Need(weights, cache, (GPU_RUNTIME if needs else 0) + verifying + own)
@@ -147,7 +150,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + PASS_ROWS, CACHE_BLOCK)
     if not on_cpu:
-        return Need(_weights(model), 2 * c.recipe.entry * capacity, _gpu_workspace(model, capacity, processors))
+        return Need(_weights(model), gpu_need.cache(c, capacity), _gpu_workspace(model, capacity, processors))
     if not model.compiled:
         passing = reference_workspace(c, capacity)
         return Need(_weights(model), 4 * entries(c.recipe, capacity), passing, passing)

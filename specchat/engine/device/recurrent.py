@@ -1,0 +1,143 @@
+"""Recurrent states of a model on the device, in static buffers, and their checkpoints in main memory."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from specchat.engine.device.attention import Placed
+from specchat.engine.device.buffers import Between, Buffers
+from specchat.engine.device.weights import ModelWeights
+from specchat.engine.gpu_shapes import PASS_ROWS, STATE_SLOTS
+from specchat.engine.kernels.delta import step
+from specchat.engine.kernels.delta_outputs import finish
+from specchat.engine.kernels.delta_rows import convolve
+from specchat.engine.kernels.delta_state import (
+    BASE,
+    NOWHERE,
+    TIP,
+    DeltaState,
+    LogEntries,
+    chain_paths,
+    keep_entries,
+    slices,
+)
+from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.model.gpu_states import CHECKPOINTS, PLANES, width
+from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe
+
+
+class StatesCheckpoint(NamedTuple):
+    """States of all layers at a position, and what their convolutions read before it, in main memory."""
+
+    states: Tensor
+    inputs: Tensor
+
+
+class Recurrent:
+    """The recurrent layers of a model, which are alike, with their states.
+
+    Attributes:
+        states: float32 [layers, PLANES, value_heads, key_dim, value_dim].
+        positions: int32 [layers, value_heads, slices, PLANES], of the states.
+        entries: float32 [layers, STATE_SLOTS, width], the logs.
+    """
+
+    def __init__(self, recipe: Recipe, weights: ModelWeights, device: torch.device) -> None:
+        mixers = recipe.recurrent
+        self._of = of = mixers[0]
+        self._weights = weights
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(shape, device=device, dtype=dtype)
+
+        programs = slices(of.key_dim, of.value_dim)
+        self.states = zeros(len(mixers), PLANES, of.value_heads, of.key_dim, of.value_dim)
+        self.positions = zeros(len(mixers), of.value_heads, programs, PLANES, dtype=torch.int32)
+        self.entries = zeros(len(mixers), STATE_SLOTS, width(of))
+        indices = [index for index, layer in enumerate(recipe.layers) if isinstance(layer.mixer, Delta)]
+        held = zip(indices, self.states, self.positions, self.entries, strict=True)
+        self._layers = {
+            index: DeltaState(states, positions, self._parts(log)) for index, states, positions, log in held
+        }
+        """By the index of a layer."""
+        # Between the kernels of a layer.
+        self._gates = zeros(splits(weights.products[of.gates].weight), PASS_ROWS, 2 * of.value_heads)
+        self._rows = self._parts(zeros(PASS_ROWS, width(of)))
+        query, values, writes = (of.key_heads, of.key_dim), (of.value_heads, of.value_dim), (of.value_heads,)
+        self._between = zeros(PASS_ROWS, *query), zeros(PASS_ROWS, *values), zeros(PASS_ROWS, *writes)
+        """Queries, values and gates of writing."""
+        self._chain, self._at = chain_paths(PASS_ROWS, device), zeros(1, dtype=torch.int32)
+        self._checkpoints: dict[int, StatesCheckpoint] = {}
+        """By position, in the order in which they were taken."""
+
+    def _parts(self, entries: Tensor) -> LogEntries:
+        of = self._of
+        return LogEntries.of(entries, of.key_heads, of.key_dim, of.value_heads, of.value_dim)
+
+    def mix(
+        self, index: int, mixer: Delta, buffers: Buffers, own: Between[Tensor], at: Placed, skip: Tensor | None
+    ) -> None:
+        """Step the states of layer `index`, and write its output to `own.out`; the input is in `buffers.x`."""
+        state, rows, products, vectors = self._layers[index], at.rows, self._weights.products, self._weights.vectors
+        paths = self._chain if at.path is None else at.path
+        multiply(buffers.x, *products[mixer.mix], own.qkv, rows, skip)
+        multiply(buffers.x, *products[mixer.gates], self._gates, rows, skip)
+        convolve(
+            own.qkv, self._gates, vectors[mixer.convolution], vectors[mixer.decay], vectors[mixer.shift],
+            at.start, at.length, paths, state.log, self._rows, *self._between, rows, skip, LENGTH_EPS,
+        )  # fmt: skip
+        step(state, self._rows, *self._between, at.start, at.length, paths, rows, skip, mixer.taps)
+        norm = self._weights.norms[mixer.norm], mixer.norm.eps
+        finish(own.qkv, self._between[1], norm, self._rows, state.log, at.start, own.mixed, rows, skip)
+        multiply(own.mixed, *products[mixer.out], own.out, rows, skip)
+
+    def keep(self, state: VerifyState, places: Tensor | None) -> None:
+        """After `commit`, move the entries of the accepted nodes together, as `DeviceDecoder.keep`."""
+        keep_entries(self.entries, state, places)
+
+    def set_back(self, length: int) -> int:
+        """Go on from the first `length` tokens, or from as many fewer as the states allow; return how many.
+
+        Waits for the device.
+        """
+        if length < max(self.positions.select(-1, BASE).flatten().tolist()):
+            length = max((at for at in self._checkpoints if at <= length), default=0)
+            if length:
+                self._restore(length, self._checkpoints[length])
+        self._checkpoints = {at: one for at, one in self._checkpoints.items() if at <= length}
+        return length
+
+    def _restore(self, at: int, checkpoint: StatesCheckpoint) -> None:
+        self.states[:, BASE].copy_(checkpoint.states)
+        self._inputs.index_copy_(1, self._before(at), checkpoint.inputs.to(self.entries.device))
+        self.positions.select(-1, BASE).fill_(at)
+        self.positions.select(-1, TIP).fill_(NOWHERE)
+
+    def checkpoint(self, at: int) -> None:
+        """Hold the states after the first `at` tokens, and let go of the oldest. Waits for the device."""
+        if at in self._checkpoints:
+            return
+        self._at.fill_(at)
+        self.positions.select(-1, TIP).fill_(NOWHERE)
+        for state in self._layers.values():
+            step(state, self._rows, *self._between, self._at, self._at, self._chain, 0, None, self._of.taps)
+        inputs = self._inputs.index_select(1, self._before(at)).cpu()
+        self._checkpoints[at] = StatesCheckpoint(self.states[:, TIP].to("cpu", copy=True), inputs)
+        for old in list(self._checkpoints)[:-CHECKPOINTS]:
+            del self._checkpoints[old]
+
+    @property
+    def _inputs(self) -> Tensor:
+        """Inputs of the convolutions, a view [layers, STATE_SLOTS, channels]."""
+        return self.entries.narrow(-1, 0, self._of.channels)
+
+    def _before(self, at: int) -> Tensor:
+        """Slots of the entries that a convolution reads before position `at`."""
+        return torch.arange(max(0, at - self._of.taps + 1), at, device=self.entries.device) % STATE_SLOTS
+
+    def memory(self) -> int:
+        """Bytes held on the device."""
+        held = self.states, self.positions, self.entries, self._gates, self._rows.whole
+        return sum(t.nbytes for t in (*held, *self._between, self._chain))
