@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows
+from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows, states
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model.gpu import Gpu
 
@@ -95,6 +95,26 @@ def test_a_row_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) 
         for kind in ("", " with silu")
         for count in (33, 64)
     ]
+
+
+def test_recurrent_layers_are_looked_at() -> None:
+    for check in (states.outputs, states.company, states.nodes):
+        notes = run(check)
+        assert notes.rows
+        assert notes.wrong == []
+
+
+def test_a_state_that_is_replayed_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a product and a sum are fused in one of two places."""
+    step = states.step
+
+    def otherwise(state: Any, *rest: Any) -> None:
+        step(state, *rest)
+        state.states[1] = torch.nextafter(state.states[1], torch.full((), torch.inf))
+
+    monkeypatch.setattr(states, "step", otherwise)
+    assert len(run(states.company).wrong) == 2
+    assert run(states.outputs).wrong == []
 
 
 def test_a_tree_that_rounds_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_checks import drafts, place
+from specchat.engine.gpu_checks import drafts, place, states
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
@@ -66,6 +66,7 @@ def all_kernels(notes: Notes) -> None:
     drafts.sampled(notes)
     drafts.grown(notes)
     moved(notes)
+    states.outputs(notes)
 
 
 def rowwise(notes: Notes) -> None:

@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import place
+from specchat.engine.gpu_checks import place, states
 from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates, weight_of
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, gate_mul
@@ -35,6 +35,7 @@ def alone(notes: Notes) -> None:
     chains(notes, window=WINDOW)
     gated(notes)
     norms(notes)
+    states.company(notes)
 
 
 def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
@@ -111,9 +112,10 @@ def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPAN
 
 
 def trees(notes: Notes) -> None:
-    """Attention of a tree's nodes, over the whole text and in a window."""
+    """A tree's nodes in attention, over the whole text and in a window, and in recurrent layers."""
     for window in (0, WINDOW):
         nodes(notes, STARTS, window)
+    states.nodes(notes)
 
 
 def nodes(notes: Notes, starts: tuple[int, ...], window: int = 0) -> None:
