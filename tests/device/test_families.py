@@ -23,7 +23,9 @@ from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
 from specchat.engine.options import Sampling
+from specchat.engine.pair import Quant
 from specchat.engine.recipe import Delta, Experts, Layer
+from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
 from specchat.engine.strategies import STRATEGIES
@@ -207,6 +209,25 @@ def test_experts_of_padding_are_not_read(tmp_path: Path) -> None:
     (pairs,) = model.feeds.mixtures.pairs.values()
     assert 2 <= int(pairs.used) <= 5
     assert int(pairs.ends[int(pairs.used) - 1]) == 3 * pairs.top
+
+
+@pytest.mark.parametrize("quant", ["nf4", "int8"])
+@pytest.mark.parametrize(("hidden", "nested"), [(256, True), (64, False)])
+def test_quantised_experts_are_the_hosts_and_planned(quant: Quant, hidden: int, nested: bool, tmp_path: Path) -> None:
+    """With scales that are quantised themselves, where those of each expert's matrices fill their blocks."""
+    shape = {"hidden_size": hidden, "intermediate_size": 64, "moe_intermediate_size": 64, "mlp_only_layers": [1]}
+    folder, tokens = checkpoint(tmp_path / "m", seed=3, **changes("qwen3_moe") | shape), ids(6)
+    theirs = ReferenceDecoder(Checkpoint.open(folder), quant=quant)
+    model = decoder(folder, quant=quant)
+    expected = theirs.logits(theirs.forward(tokens, 0))
+    torch.testing.assert_close(run(model, tokens, 0), expected, atol=2 * SLACK, rtol=SLACK)
+    experts = [one.weight for matrix, one in model.weights.products.items() if "{}" in matrix.names[0]]
+    assert all(isinstance(one, FourBit) and (one.nested is not None) == nested for one in experts) or quant == "int8"
+    planned = plan(Model(model.config, "cuda", quant), None, CONTEXT).need("cuda").weights
+    small = decoder(folder, torch.float16, quant).weights
+    four = [one.weight for one in small.products.values() if isinstance(one.weight, FourBit)]
+    tables = sum(16 + 256 * (weight.nested is not None) for weight in four)
+    assert planned == held_bytes(small) - 4 * tables
 
 
 def test_a_stack_of_other_experts_is_refused(tmp_path: Path) -> None:
