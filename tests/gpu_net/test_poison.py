@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.length_policy import LengthPolicy
-from specchat.engine.device import attention
-from specchat.engine.device import decoder as passes
+from specchat.engine.device import attention, feeds
 from specchat.engine.device import drafting as steps
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.options import Sampling
@@ -71,7 +70,7 @@ def not_activated(multiply: Callable[..., None]) -> Callable[..., None]:
 
 
 STALE: dict[str, tuple[Any, str, Any]] = {
-    "activations": (passes, "multiply", not_activated(passes.multiply)),
+    "activations": (feeds, "multiply", not_activated(feeds.multiply)),
     "partial sums": (attention, "rope_and_write", left_out),
     "later positions of the cache": (attention, "attend", one_too_many(attention.attend)),
     "scores of a draft": (steps, "process", left_out),
