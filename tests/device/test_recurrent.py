@@ -35,7 +35,7 @@ from tests.engine.tiny import QWEN35, VOCAB, checkpoint, config, perturbed
 CONTEXT = 320
 HEADS = {
     "linear_num_key_heads": 1,
-    "linear_num_value_heads": 2,
+    "linear_num_value_heads": 1,
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
     "num_key_value_heads": 1,
@@ -55,6 +55,12 @@ RECIPE = parse_config(Path(), config(**changes(*KINDS))).recipe
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **changes(*KINDS))
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As `folder`, of two layers: less than half of the time."""
+    return checkpoint(tmp_path_factory.mktemp("small") / "m", seed=5, **changes(LINEAR, FULL))
 
 
 def made(folder: Path, dtype: torch.dtype = torch.float32, device: torch.device = DEVICE) -> DeviceDecoder:
@@ -83,10 +89,10 @@ def test_logits_equal_transformers(tmp_path: Path) -> None:
     torch.testing.assert_close(found, theirs, atol=SLACK, rtol=SLACK)
 
 
-def test_logits_are_the_references(folder: Path) -> None:
+def test_logits_are_the_references(small: Path) -> None:
     """After more tokens than a log holds."""
-    model, tokens = held(folder).model, ids(STATE_SLOTS + 40)
-    host = ReferenceDecoder(Checkpoint.open(folder), CONTEXT)
+    model, tokens = held(small).model, ids(STATE_SLOTS + 40)
+    host = ReferenceDecoder(Checkpoint.open(small), CONTEXT)
     theirs = host.logits(host.forward(tokens[:128], 0))
     theirs = torch.cat([theirs, host.logits(host.forward(tokens[128:], 128))])
     read(model, tokens[:150])
@@ -143,9 +149,9 @@ def logits_after(cached: CachedModel[DeviceModel], text: list[int]) -> Tensor:
     return cached.model.next_logits(text[-1], len(text) - 1)
 
 
-def test_the_next_turn_goes_on_from_a_checkpoint(folder: Path) -> None:
+def test_the_next_turn_goes_on_from_a_checkpoint(small: Path) -> None:
     """A reply whose reasoning the template drops diverges within the last tokens of its prompt."""
-    cached, text, at = held(folder), ids(90), 0
+    cached, text, at = held(small), ids(90), 0
     for turn in range(3):
         assert cached.begin(text) == at, turn
         at = len(text) - 1 - TURN
@@ -153,24 +159,24 @@ def test_the_next_turn_goes_on_from_a_checkpoint(folder: Path) -> None:
         read(cached.model, [text[-1], *reply[:-1]], len(text) - 1)
         cached.tokens = [*text, *reply[:-1]]
         text = [*text[:-3], *ids(30, seed=50 + turn)]
-    cold = held(folder)
+    cold = held(small)
     assert cached.begin(text) == at
     assert cold.begin(text) == 0
     assert torch.equal(logits_after(cached, text), logits_after(cold, text))
 
 
-def test_a_text_is_rolled_back_without_a_checkpoint_as_far_as_is_promised(folder: Path) -> None:
-    cached, text = held(folder), ids(150)
+def test_a_text_is_rolled_back_without_a_checkpoint_as_far_as_is_promised(small: Path) -> None:
+    cached, text = held(small), ids(150)
     cached.begin(text)
     other = [*text[: 149 - STATE_BACK // 2], *ids(30, seed=1)]
     assert cached.begin(other) == 149 - STATE_BACK // 2
-    cold = held(folder)
+    cold = held(small)
     cold.begin(other)
     assert torch.equal(logits_after(cached, other), logits_after(cold, other))
 
 
-def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(folder: Path) -> None:
-    cached, text, ends = held(folder), ids(300), [80, 120, 180, 240, 300]
+def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(small: Path) -> None:
+    cached, text, ends = held(small), ids(300), [80, 120, 180, 240, 300]
     for end in ends:
         cached.begin(text[:end])
     marks, states = [end - 1 - TURN for end in ends], cached.model.decoder.recurrent
@@ -190,10 +196,10 @@ def test_every_strategy_writes_what_plain_writes(folder: Path, tmp_path: Path, m
     monkeypatch.setattr("tests.device.test_decoding.PROMPT", (PROMPT * 13)[: STATE_SLOTS - 6])
     runner = device_runner(made(folder), made(perturbed(tmp_path / "draft", folder, 0.05)), VOCAB, DEVICE)
     sampling = Sampling(seed=7, temperature=0.9)
-    plain = write(runner, "plain", 0, sampling, tokens=12)
+    plain = write(runner, "plain", 0, sampling, tokens=10)
     assert len(set(plain)) > 4
-    for strategy in ("draft", "draft-tree", "swift", "suffix", "lookup"):
-        assert write(runner, strategy, 4, sampling, tokens=12) == plain, strategy
+    for strategy in ("draft", "draft-tree", "swift", "lookup"):
+        assert write(runner, strategy, 4, sampling, tokens=10) == plain, strategy
 
 
 def test_all_that_it_holds_is_planned(folder: Path) -> None:
@@ -226,7 +232,7 @@ def test_unlike_recurrent_layers_are_refused() -> None:
     found = parse_config(Path(), config(**changes(LINEAR, LINEAR)))
     first, last = found.recipe.layers
     assert isinstance(last.mixer, Delta)
-    layers = first, replace(last, mixer=replace(last.mixer, value_heads=1))
+    layers = first, replace(last, mixer=replace(last.mixer, value_heads=2))
     unlike = replace(found, recipe=replace(found.recipe, layers=layers))
     assert not unsupported(found)
     assert unsupported(unlike) == "recurrent layers of unlike shapes: not in the GPU kernels yet"

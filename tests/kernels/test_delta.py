@@ -21,7 +21,7 @@ from specchat.engine.kernels.delta_state import (
 )
 from specchat.engine.kernels.verify_state import VerifyState
 from tests.kernels import compiled
-from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, SET, TOLERANCE, random
+from tests.kernels.test_rowwise import CLEAR, COUNTS, DEVICE, DTYPES, GPU, SET, TOLERANCE, random
 from tests.kernels.test_trees import TREE, paths
 
 EPS = 1e-6
@@ -29,6 +29,8 @@ SMALL, WIDE = (1, 2, 16, 8, 4), (1, 1, 128, 32, 4)
 """Key and value heads, their widths, and taps. Of the second two programs share a head's state."""
 SHAPES = [SMALL, WIDE, (2, 4, 8, 16, 3)]
 LONG = STATE_SLOTS + 70
+SLACK = 1e-3 if GPU else 1e-4
+"""Of sums over a whole text; a GPU's exponentials round in their last bits."""
 
 
 @pytest.fixture(params=DTYPES, ids=str)
@@ -140,11 +142,11 @@ def test_is_plain_torchs(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     found = torch.cat([layer.run(TOKENS[a:b], a, dtype=dtype) for a, b in pairwise((0, 1, 3, 20, 36))])
     truth = layer.reference(TOKENS[:36])
     assert truth.abs().mean() > 0.1
-    torch.testing.assert_close(found.double(), truth, rtol=TOLERANCE[dtype], atol=2e-5)
+    torch.testing.assert_close(found.double(), truth, rtol=TOLERANCE[dtype], atol=SLACK)
 
 
 def test_long_texts_are_plain_torchs(alone: Tensor) -> None:
-    torch.testing.assert_close(alone.double(), Recurrent(*SMALL).reference(TOKENS), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(alone.double(), Recurrent(*SMALL).reference(TOKENS), rtol=SLACK, atol=SLACK)
 
 
 def test_slow_decays_are_not_rounded_away() -> None:
