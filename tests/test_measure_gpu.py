@@ -10,7 +10,7 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import experts, faults, kernels, sessions, steps
+from measure.gpu import experts, faults, kernels, recurrent, sessions, steps
 from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
@@ -128,6 +128,7 @@ def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
     modules = {"steps": steps, "sessions": sessions, "faults": faults, "kernels": kernels, "experts": experts}
+    modules |= {"recurrent": recurrent}
     checks = {name: module.CHECKS for name, module in modules.items()}
     for part in PARTS:
         words = list(part.command)
@@ -257,6 +258,14 @@ class TestTimedKernelsUnderTheInterpreter:
         down = next(row for row in rows if row["kernel"] == "down")
         assert down["experts"] == 2
         assert down["GB/s"] == pytest.approx(2 * 64 * 64 * 4 / 4e3)
+
+    def test_recurrent_layers_are_timed_by_kernel_and_rows(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With the bytes of a state."""
+        monkeypatch.setattr(recurrent, "ROWS", (1, 3))
+        rows = recurrent.recurrent((1, 16, 2, 8), torch.device("cpu"), torch.float32, four, 1)
+        kernels_of = ("convolution", "states", "states, 16 tokens behind", "outputs")
+        assert [(row["kernel"], row["rows"]) for row in rows] == [(k, r) for k in kernels_of for r in (1, 3)]
+        assert next(row for row in rows if row["kernel"] == "states")["GB/s"] == pytest.approx(4 * 2 * 16 * 8 / 4e3)
 
     def test_attention_is_timed_in_each_split(self) -> None:
         rows = kernels.attention(tiny().shapes.target, torch.device("cpu"), torch.float32, four, 1, (40,))

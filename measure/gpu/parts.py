@@ -56,6 +56,7 @@ PARTS = (
     _ours("fuzz", "cancels, stops, changes and limits against plain replies", "sessions", "fuzz"),
     _ours("products", "products timed beside bitsandbytes and cuBLAS", "kernels", "products"),
     _ours("experts", "a layer's experts timed by rows, Qwen3-30B-A3B's", "experts", "experts"),
+    _ours("recurrent", "a recurrent layer's kernels timed by rows, Qwen3.5-27B's", "recurrent", "recurrent"),
     _ours("attention", "attention timed in splits of three lengths", "kernels", "attention"),
     _shapes("shapes", "steps of all of Qwen3-8B"),
     _ours("trace", "where the time of a step goes, kernel by kernel", "steps", "trace"),
