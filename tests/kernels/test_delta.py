@@ -288,3 +288,17 @@ def test_compiles(architectures: tuple[int, ...]) -> None:
     for report in compiled.reports("tests.kernels.cases_delta", architectures):
         compiled.check_limits(report, *LIMITS[report.name])
         assert report.stack == 0
+
+
+@compiled.ARCHITECTURES
+def test_a_row_changes_a_state_as_its_entry_does(architectures: tuple[int, ...]) -> None:
+    """Both by a product and a fused product for each of a thread's 64 numbers, in the loop over rows.
+
+    Beside them are the fused sums of `S^T k` and `S^T q`, each of 4 columns over 16 rows, whose first terms are
+    products, and a product for each update.
+    """
+    found = [one for one in compiled.reports("tests.kernels.cases_delta", architectures) if one.name == "states"]
+    assert len(found) == len(architectures)
+    for report in found:
+        assert report.operations["FFMA"] == 2 * 64 + 2 * 4 * 15, report
+        assert report.operations["FMUL"] == 2 * 64 + 2 * 4 + 4, report
