@@ -70,7 +70,8 @@ def outputs(notes: Notes) -> None:
     found = torch.cat([layer.run(list(range(*ends)), ends[0]) for ends in pairwise((0, 1, 4, 20, count))])
     mixed, gates = (part[:, :count].double().sum(0) for part in (layer.products, layer.gates))
     used = layer.weights, layer.rates, layer.shifts, layer.norm
-    difference = place.largest(found.double() - reference_delta(mixed, gates, *used, KEY_HEADS, LENGTH_EPS))
+    truth = reference_delta(mixed, gates, *used, KEY_HEADS, LENGTH_EPS)
+    difference = place.largest((found.double() - truth) / (1 + truth.abs()))
     notes.within("recurrent layer", difference, ALLOWED[place.dtype()])
 
 
