@@ -19,8 +19,8 @@ from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, PROCESSORS, TILE_ROWS, Tiling, stages, tiling
-from specchat.engine.kernels import unpack
-from specchat.engine.kernels.activation import Activation, gated
+from specchat.engine.kernels import row_tiles, unpack
+from specchat.engine.kernels.activation import Activation
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -98,7 +98,7 @@ def _multiply(
         table = unpack.numbers(code)
     origins = ()
     for tile in tl.static_range(TILES):
-        origins += (_origin(source, tile * ROWS, rows, ROWS, BITS),)  # type: ignore[assignment]
+        origins += (row_tiles.origin(source, tile * ROWS, rows, ROWS, BITS),)  # type: ignore[assignment]
     for k in range(first, last, BK):
         if BITS == 4:
             w = unpack.four_bit(
@@ -112,9 +112,9 @@ def _multiply(
         sums = ()
         for tile in tl.static_range(TILES):
             if BITS == 4:
-                some = _chunks(x, origins[tile], tile * ROWS, rows, k, inputs, ROWS, BK, WHOLE)
+                some = row_tiles.chunks(x, origins[tile], tile * ROWS, rows, k, inputs, ROWS, BK, WHOLE)
             else:
-                some = _rows(x, origins[tile], row + tile * ROWS, rows, k, inputs, BK, WHOLE)
+                some = row_tiles.by_row(x, origins[tile], row + tile * ROWS, rows, k, inputs, BK, WHOLE)
             sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
     out += split * stride_split
     factor = tl.full((BN,), 1.0, tl.float32)
@@ -126,103 +126,11 @@ def _multiply(
             offset = tl.load(bias + n, mask=n < outputs, other=0.0).to(tl.float32)
     for tile in tl.static_range(TILES):
         if ACTIVATION is None:
-            _store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs)
+            row_tiles.store(out, sums[tile], factor, offset, row + tile * ROWS, n, rows, outputs)
         else:
-            _store_activated(out, sums[tile], factor, offset, row + tile * ROWS, rows, outputs, BN, ROWS, ACTIVATION)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _origin(source: tl.tensor, first: tl.tensor, rows: tl.tensor, ROWS: tl.constexpr, BITS: tl.constexpr) -> tl.tensor:
-    """Rows of x for the rows of a tile from `first` on, once for each chunk of a row if weights have 4 bits."""
-    row = first + (tl.arange(0, 32 * ROWS) // 32 if BITS == 4 else tl.arange(0, ROWS))
-    if source is not None:
-        # Loaded before the loop, in which they would delay what they lead to.
-        row = tl.load(source + row, mask=row < rows, other=0)
-    return row
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _rows(
-    x: tl.tensor,
-    origin: tl.tensor,
-    row: tl.tensor,
-    rows: tl.tensor,
-    k: tl.tensor,
-    inputs: tl.tensor,
-    BK: tl.constexpr,
-    WHOLE: tl.constexpr,
-) -> tl.tensor:
-    column = k + tl.arange(0, BK)
-    there = (row < rows)[:, None]
-    if not WHOLE:
-        there = there & (column < inputs)[None, :]
-    return tl.load(x + origin[:, None] * inputs + column[None, :], mask=there, other=0.0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _chunks(
-    x: tl.tensor,
-    origin: tl.tensor,
-    first: tl.tensor,
-    rows: tl.tensor,
-    k: tl.tensor,
-    inputs: tl.tensor,
-    ROWS: tl.constexpr,
-    BK: tl.constexpr,
-    WHOLE: tl.constexpr,
-) -> tl.tensor:
-    """Inputs k .. k + BK - 1 of the ROWS rows from `first` on: TYPE [ROWS, BK], in the order of `unpack.by_threads`.
-
-    `origin` are the rows of x, as `_origin` has them.
-    They come 16 bytes at a time, to shared memory in the order that threads read them in: no two meet in a bank.
-    """
-    place = tl.arange(0, 32 * ROWS)
-    row = first + place // 32
-    column = k + (place // 8 % 4 * (BK // 4) + place % 8)[None, :] + (8 * tl.arange(0, BK // 32))[:, None]
-    there = (row < rows)[None, :]
-    if not WHOLE:
-        there = there & (column < inputs)
-    # The compiler does not see through the division that 8 values are neighbours.
-    where = tl.max_contiguous(tl.multiple_of((origin * inputs)[None, :] + column, (1, 8)), (1, 8))
-    values = tl.load(x + where, mask=there, other=0.0)
-    values = tl.permute(tl.reshape(values, (BK // 32, ROWS, 4, 2, 4)), (1, 0, 3, 2, 4))
-    return tl.reshape(values, (ROWS, BK))
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _store(
-    out: tl.tensor,
-    acc: tl.tensor,
-    factor: tl.tensor,
-    offset: tl.tensor,
-    row: tl.tensor,
-    n: tl.tensor,
-    rows: tl.tensor,
-    outputs: tl.tensor,
-) -> None:
-    there = (row < rows)[None, :] & (n < outputs)[:, None]
-    tl.store(out + row[None, :] * outputs + n[:, None], acc * factor[:, None] + offset[:, None], mask=there)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_activated(
-    out: tl.tensor,
-    acc: tl.tensor,
-    factor: tl.tensor,
-    offset: tl.tensor,
-    row: tl.tensor,
-    rows: tl.tensor,
-    outputs: tl.tensor,
-    BN: tl.constexpr,
-    ROWS: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-) -> None:
-    pairs = tl.reshape(acc * factor[:, None] + offset[:, None], (BN // 16, 2, 8, ROWS))
-    gate, up = tl.split(tl.permute(pairs, (0, 2, 3, 1)))
-    y = tl.reshape(gated(gate, up, ACTIVATION), (BN // 2, ROWS))
-    n = tl.program_id(0) * (BN // 2) + tl.arange(0, BN // 2)
-    there = (row < rows)[None, :] & (n < outputs // 2)[:, None]
-    tl.store(out + row[None, :] * (outputs // 2) + n[:, None], y.to(out.dtype.element_ty), mask=there)
+            row_tiles.store_activated(
+                out, sums[tile], factor, offset, row + tile * ROWS, rows, outputs, BN, ROWS, ACTIVATION
+            )
 
 
 def splits(weight: Weight) -> int:
