@@ -26,6 +26,8 @@ VERIFY_ROWS = 16
 """Rows that get logits: a pending token and a chain of up to 15."""
 CACHE_BLOCK = 64
 """The cache is made in whole blocks of so many positions."""
+BACK = 512
+"""Positions by which a text can be rolled back where layers hold those of a window alone."""
 TILE_ROWS = 8
 """Rows of one tensor-core tile; wider passes multiply several such tiles by the same unpacked weights."""
 
@@ -62,6 +64,17 @@ class Tiling:
     inputs: int
     splits: int
     warps: int
+
+
+def held(window: int, context: int, capacity: int) -> int:
+    """KV entries that a layer holds of a text of up to `context` tokens, in a cache of `capacity` positions.
+
+    Those of a window make a ring: position p is entry p modulo their number. Passes write up to PASS_ROWS entries after
+    the text, the one of a step begun ahead as many after that.
+    """
+    if not 0 < window < context:
+        return capacity
+    return min(capacity, -(-(window + BACK + 2 * PASS_ROWS) // CACHE_BLOCK) * CACHE_BLOCK)
 
 
 def stages(tiles: int, chained: bool = False) -> int:

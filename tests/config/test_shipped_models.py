@@ -63,22 +63,25 @@ class Shape:
         """Bytes of so many positions of all layers together."""
         return 2 * positions * self.kv_heads * self.head_size * size
 
+    def positions(self, context: int, beside: int) -> int:
+        """Of all layers together, with so many `beside` each window."""
+        few, window = self.windows
+        return (self.layers - few) * context + few * min(context, window + beside)
+
     def on_gpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
         weights = (self.parameters - kept) * (NF4_GPU_BYTES if quantised else 2) + kept * 2
-        return weights + self.cache(self.layers * context, 2)
+        return weights + self.cache(self.positions(context, 640), 2)
 
     def drafting_on_gpu(self, context: int) -> float:
         """In int8 with its head, beside an embedding of 16 bits."""
         layers = self.parameters - self.embedding * (1 if self.tied else 2)
-        return layers + 3 * self.embedding + self.cache(self.layers * context, 2)
+        return layers + 3 * self.embedding + self.cache(self.positions(context, 640), 2)
 
     def on_cpu(self, context: int, quantised: bool) -> float:
         kept = self.embedding * (1 if self.tied else 2)
         weights = (self.parameters - kept) * (NF4_CPU_BYTES if quantised else 2) + kept * 2
-        few, window = self.windows
-        positions = (self.layers - few) * context + few * min(context, window + 1024)
-        return weights + self.cache(positions, 4)
+        return weights + self.cache(self.positions(context, 1024), 4)
 
 
 @dataclass(frozen=True)

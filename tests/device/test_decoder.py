@@ -94,10 +94,15 @@ def test_a_node_of_a_tree_is_the_end_of_its_path(folders: Folders, start: int) -
 
 
 def assert_nodes_are_the_ends_of_their_paths(model: DeviceDecoder, start: int) -> None:
-    text, tokens = ids(start), ids(8, seed=1)
+    model.forward(numbers(*ids(start)), numbers(0), start)
+    assert_nodes_end_their_paths_after(model, start)
+
+
+def assert_nodes_end_their_paths_after(model: DeviceDecoder, start: int) -> None:
+    """After a text of `start` tokens that the caches hold."""
+    tokens = ids(8, seed=1)
     paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 2, 5], [0, 1, 3, 6], [0, 2, 5, 7]]
     alone = []
-    model.forward(numbers(*text), numbers(0), start)
     for path in paths:
         for place, node in enumerate(path):
             logits = run(model, [tokens[node]], start + place)
@@ -107,14 +112,18 @@ def assert_nodes_are_the_ends_of_their_paths(model: DeviceDecoder, start: int) -
 
     model.forward(numbers(*tokens), length, 8, tree=Branches(length, numbers(*depth), bits))
     assert torch.equal(model.logits(0, 8)[:8].cpu(), torch.stack(alone))
-    together = [k[:, start : start + 8].clone() for k, _ in model.entries]
+
+    def nodes() -> list[torch.Tensor]:
+        return [k[:, [(start + node) % k.shape[1] for node in range(8)]] for k, _ in model.entries]
+
+    together = nodes()
 
     for first, end in ((0, 1), (1, 3), (3, 6), (6, 8)):
         rows = end - first
         tree = Branches(length, numbers(*(d - first for d in depth[first:end])), bits[first:end].clone())
         model.forward(numbers(*tokens[first:end]), length + first, rows, tree=tree)
         assert torch.equal(model.logits(0, rows)[:rows].cpu(), torch.stack(alone[first:end]))
-    assert all(torch.equal(a, k[:, start : start + 8]) for a, (k, _) in zip(together, model.entries, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(together, nodes(), strict=True))
 
 
 def test_a_pass_of_prefill_leaves_what_single_rows_leave(folders: Folders) -> None:

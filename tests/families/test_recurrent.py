@@ -95,7 +95,7 @@ def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDec
         for back in (1, 2, 3, 20, BACK):
             read(model, ids[:length], (17, 1, 1, 1))
             start = length - back
-            assert model.reusable(start) == start
+            assert model.reusable(start, length) == start
             assert torch.equal(logits(model, ids[start : start + 9], start), expected[start : start + 9]), (
                 length,
                 back,
@@ -109,13 +109,13 @@ def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDec
         read(model, ids[:length], (29,))
         log = next(log for log in model.cache.logs if log is not None)
         start = log.base
-        assert model.reusable(start) == start < length - BACK
+        assert model.reusable(start, length) == start < length - BACK
         assert torch.equal(logits(model, ids[start : start + 3], start), expected[start : start + 3]), length
 
 
 def test_states_that_are_gone_are_not_gone_on_from(model: CachedDecoder) -> None:
     read(model, tokens(300), (128,))
-    assert model.reusable(100) == 0
+    assert model.reusable(100, 300) == 0
     with pytest.raises(ValueError, match=r"states before position \d+ are gone, and 100 goes on from some"):
         model.forward([1], 100)
 
@@ -203,8 +203,8 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model
     for end in ends:
         held.begin(text[:end])
     marks = [end - 1 - TURN for end in ends]
-    assert [model.reusable(mark) for mark in marks] == [0] * (5 - CHECKPOINTS) + marks[-CHECKPOINTS:]
-    assert model.reusable(marks[-1] - 2 * BACK) == marks[-2]
+    assert [model.reusable(mark, ends[-1]) for mark in marks] == [0] * (5 - CHECKPOINTS) + marks[-CHECKPOINTS:]
+    assert model.reusable(marks[-1] - 2 * BACK, ends[-1]) == marks[-2]
     other = [*text[: marks[2] + 5], *tokens(100, seed=1)]
     assert held.begin(other) == marks[2]
     assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - TURN]

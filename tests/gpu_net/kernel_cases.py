@@ -15,6 +15,7 @@ from tests.kernels import (
     test_experts,
     test_growth,
     test_layer_inputs,
+    test_rings,
     test_rope,
     test_rowwise,
     test_sinks,
@@ -109,6 +110,13 @@ def recurrent() -> None:
     test_delta.test_a_row_of_a_tree_is_a_row_of_a_chain(5)
 
 
+def ringed() -> None:
+    # Not of trees: to the interpreter, `other` of a lone number that is 0 is none.
+    test_rings.test_attention_is_that_of_all_positions(4, 16, 9, 201, False, FLOAT)
+    test_rings.test_entries_are_written_to_their_places(20, HALF)
+    test_rings.test_the_entries_of_a_path_move_together_across_the_edge()
+
+
 CASES: dict[str, Callable[[], None]] = {
     "embed": embedded,
     "norm": normed,
@@ -122,6 +130,7 @@ CASES: dict[str, Callable[[], None]] = {
     "chain in a window": lambda: test_windows.test_a_chain_is_torchs(3, 80, 254, 18, 7, FLOAT),
     "tree in a window": lambda: test_windows.test_a_tree_is_torchs(7, 16, 250, 7, 64, HALF),
     "sinks and gates": lambda: test_sinks.test_it_is_that_of_transformers(4, 80, 254, 7, False, 100, True, True, FLOAT),
+    "rings": ringed,
     "heads of 512": lambda: test_attention.test_a_chain_is_torchs(2, 512, 250, 5, HALF),
     "heads of 256": lambda: test_attention.test_a_chain_is_torchs(2, 256, 250, 5, HALF),
     "nf4": lambda: product("nf4 32", 130, 160),

@@ -17,6 +17,7 @@ from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Kind, Verifier
+from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.options import Acceptance
 
 WALKED = ("specchat.engine.device.", "specchat.engine.kernels.")
@@ -124,18 +125,33 @@ def spoil_states(model: DeviceDecoder, text: int) -> None:
                 plane.fill_(torch.nan)
 
 
+def places(kept: Tensor, first: int, last: int) -> list[int]:
+    """Where positions first, ..., last - 1 are kept, at most all of a ring."""
+    entries = kept.shape[-2]
+    return [position % entries for position in range(first, min(last, first + entries))]
+
+
+def later(model: DeviceDecoder, kept: Tensor, first: int) -> list[int]:
+    """Where positions from `first` on are kept; of a ring those of a pass, for beyond them are earlier ones."""
+    return places(kept, first, model.capacity if kept.shape[-2] == model.capacity else first + PASS_ROWS)
+
+
 @contextmanager
 def outside_windows(model: DeviceDecoder, length: int) -> Iterator[None]:
     """NaN for a pass in what none of its rows sees, the first of which stands after `length` entries."""
     kept = []
     for index, entries in model.attention.entries.items():
         if window := model.config.recipe.layers[index].attention.window:
-            kept += [(part, part.clone()) for part in (one[:, : max(0, length + 1 - window)] for one in entries)]
-    for part, _ in kept:
-        part.fill_(torch.nan)
+            for part in entries:
+                # Of a ring those that no row of any pass from here on sees.
+                last, number = max(0, length + 1 - window), part.shape[1]
+                unseen = places(part, max(0, length + PASS_ROWS - number), last)
+                kept.append((part, unseen, part[:, unseen].clone()))
+    for part, unseen, _ in kept:
+        part[:, unseen] = torch.nan
     yield
-    for part, before in kept:
-        part.copy_(before)
+    for part, unseen, before in kept:
+        part[:, unseen] = before
 
 
 @contextmanager
@@ -161,7 +177,7 @@ def poisoned() -> Iterator[Counter[str]]:
         if model.recurrent is not None:
             spoil_but(model.recurrent, RECURRENT_KEEPS)
         for kept in positions(model):
-            kept[..., int(first) : int(first) + rows, :] = torch.nan
+            kept[..., places(kept, int(first), int(first) + rows), :] = torch.nan
         spoil_states(model, int(first))
         with outside_windows(model, int(first if tree is None else tree.length)):
             forward(model, tokens, first, rows, skip, tree, last)
@@ -172,7 +188,7 @@ def poisoned() -> Iterator[Counter[str]]:
         spoil_but(executor, STEP_KEEPS | (HEAD_KEEPS if executor.drafts._heads else {}))
         for model in executor.drafts._models.values():
             for kept in positions(model):
-                kept[..., int(executor._state.length) :, :] = torch.nan
+                kept[..., later(model, kept, int(executor._state.length)), :] = torch.nan
             spoil_states(model, int(executor._state.length))
 
     def poisoned_tokens(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
@@ -182,7 +198,7 @@ def poisoned() -> Iterator[Counter[str]]:
     def poisoned_write(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
         counts["writes"] += 1
         for kept in positions(model.decoder):
-            kept[..., first:, :] = torch.nan
+            kept[..., later(model.decoder, kept, first), :] = torch.nan
         spoil_states(model.decoder, first)
         write(model, tokens, first)
 

@@ -6,8 +6,8 @@ from tests.kernels.compiled import Case
 
 
 def _absent(tree: bool, windowed: bool) -> dict[str, None]:
-    """The arguments that are not given."""
-    return ({} if tree else {"tree": None}) | ({} if windowed else {"window": None})
+    """The arguments that are not given. Caches of layers with a window are rings."""
+    return ({} if tree else {"tree": None}) | ({} if windowed else {"window": None, "ring": None})
 
 
 def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False) -> Case:
@@ -29,7 +29,7 @@ def _partial(name: str, group: int, dim: int, tree: bool, windowed: bool = False
         signature=pointers
         | dict.fromkeys(integers, "i32")
         | {"scale": "fp32"}
-        | ({"window": "i32"} if windowed else {})
+        | ({"window": "i32", "ring": "i32"} if windowed else {})
         | dict.fromkeys(constants, "constexpr"),
         constants=constants,
         aligned=(*pointers, "heads", "capacity", "stride_split"),
@@ -53,7 +53,7 @@ def _combine(name: str, dim: int, tree: bool, windowed: bool = False, further: b
         "SPLIT": gpu_shapes.SPLIT,
         "CHUNK": combine.CHUNK,
         "GATE_SPLITS": 4 if further else 0,
-    } | _absent(tree, windowed)
+    } | {name: None for name in _absent(tree, windowed) if name != "ring"}
     constants |= {} if further else dict.fromkeys(("sinks", "gates", "gates_split", "gates_row"))
     integers = ("heads", "capacity", "stride_split", *strides, *(("window",) if windowed else ()))
     return Case(

@@ -93,6 +93,7 @@ CASES = [
                 "heads": "i32",
                 "kv_heads": "i32",
                 "capacity": "i32",
+                "ring": "i32" if "ring" in name else "constexpr",
                 "query_eps": "fp32" if normed else "constexpr",
                 "key_eps": "fp32" if normed else "constexpr",
                 "value_eps": "fp32" if of_values else "constexpr",
@@ -117,6 +118,7 @@ CASES = [
             }
             | ({} if normed else dict.fromkeys(("query_norm", "key_norm", "query_eps", "key_eps")))
             | ({} if of_values else {"value_norm": None, "value_eps": None})
+            | ({} if "ring" in name else {"ring": None})
             | ({} if tempered else {"temper": None}),
             aligned=(
                 *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip"),
@@ -133,7 +135,7 @@ CASES = [
             ("rope, 256 a head, of a part, gates", 256, 64, True, False, False, False),
             ("rope, 80 a head", 80, 80, False, False, False, False),
             ("rope, a norm of all heads", 128, 128, True, True, False, False),
-            ("rope, norms of values", 256, 256, True, False, True, False),
+            ("rope, norms of values, a ring", 256, 256, True, False, True, False),
             ("rope, norms of values, 512 a head", 512, 512, True, False, True, False),
             ("rope, queries that grow", 128, 128, False, False, False, True),
         )

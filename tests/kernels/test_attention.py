@@ -43,9 +43,12 @@ class Step:
         window: int = 0,
         sinks: bool = False,
         gated: bool = False,
+        held: int | None = None,
     ) -> None:
         generator, rows = torch.Generator().manual_seed(group * 1000 + dim), 64
         self.heads, self.kv, self.capacity, self.window = group * kv, kv, capacity, window
+        self.held = held
+        """Entries of a ring, if the cache is one."""
         self.query = torch.randn(rows, self.heads, dim, generator=generator).to(DEVICE, dtype)
         self.keys, self.values = torch.randn(2, kv, capacity, dim, generator=generator).to(DEVICE, dtype)
         self.sinks = torch.randn(self.heads, generator=generator).to(DEVICE) if sinks else None
@@ -60,9 +63,11 @@ class Step:
         keys[:, start + rows :] = values[:, start + rows :] = torch.nan
         unseen = slice(max(0, start + 1 - self.window) if self.window else 0)
         keys[:, unseen] = values[:, unseen] = torch.nan
+        if self.held is not None:
+            keys, values = (ring(cache, start + rows, self.held) for cache in (keys, values))
         out = torch.full((rows, self.heads * query.shape[2]), torch.nan, device=DEVICE, dtype=query.dtype)
         gates = None if self.gates is None else self.gates[:, first : first + rows].contiguous()
-        further = {"sinks": self.sinks, "gates": gates}
+        further = {"sinks": self.sinks, "gates": gates, "positions": self.capacity}
         call(query, keys, values, start, tree, self.space(rows), out, window=self.window, **further)
         return out
 
@@ -71,6 +76,14 @@ class Step:
         for buffer in (space.best, space.total, space.mixed):
             buffer.fill_(torch.nan)
         return space
+
+
+def ring(cache: Tensor, end: int, held: int) -> Tensor:
+    """The last `held` of the entries before `end`, each at its position modulo their number."""
+    made = torch.full_like(cache[:, :held], torch.nan)
+    for position in range(max(0, end - held), min(end, cache.shape[1])):
+        made[:, position % held] = cache[:, position]
+    return made
 
 
 def call(
@@ -86,11 +99,13 @@ def call(
     window: int = 0,
     sinks: Tensor | None = None,
     gates: Tensor | None = None,
+    positions: int | None = None,
 ) -> None:
     length = torch.tensor([start], dtype=torch.int32, device=DEVICE)
     masks = None if tree is None else torch.tensor(tree, device=DEVICE)
     rows = query.shape[0]
-    attend(query, keys, values, length, masks, space, out, rows, skip, scale, window, sinks=sinks, gates=gates)
+    further = {"sinks": sinks, "gates": gates, "positions": positions}
+    attend(query, keys, values, length, masks, space, out, rows, skip, scale, window, **further)
 
 
 def truth(step: Step, start: int, rows: int, tree: list[int] | None = None) -> Tensor:

@@ -33,7 +33,10 @@ class Rotation:
         further: bool = False,
         width: int | None = None,
         gated: bool = False,
+        held: int = CAPACITY,
     ) -> None:
+        self.held = held
+        """Entries of the cache, a ring if they are fewer than positions."""
         self.dtype, self.heads, self.kv, self.dim, self.gated = dtype, heads, kv, dim, gated
         self.partials = random(splits, CAPACITY, ((1 + gated) * heads + 2 * kv) * dim)
         sizes = (heads * dim, kv * dim) if together else (dim, dim)
@@ -51,7 +54,7 @@ class Rotation:
         """Rows `first`, `first + 1`, ... of the product: one for each offset."""
         rows = len(offsets)
         query = torch.full((rows, self.heads, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
-        keys, values = torch.full((2, self.kv, CAPACITY, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
+        keys, values = torch.full((2, self.kv, self.held, self.dim), torch.nan, device=DEVICE, dtype=self.dtype)
         rope_and_write(
             self.partials[:, first : first + rows].contiguous(),
             *self.norms,

@@ -128,7 +128,9 @@ class CrossTokenizerModel:
         # Beyond them the cache may hold tokens of a path that the draft has followed already.
         unchanged = min(unchanged, len(self._cached))
         unchanged += shared_prefix(self._cached[unchanged:], own[self._from + unchanged :])
-        self._truncate(self.model.reusable(unchanged) if isinstance(self.model, Forgetting) else unchanged)
+        if isinstance(self.model, Forgetting):
+            unchanged = self.model.reusable(unchanged, len(self._cached))
+        self._truncate(unchanged)
 
     def _truncate(self, length: int) -> None:
         del self._cached[length:]

@@ -91,8 +91,11 @@ class Forgetting(Protocol):
         """True where a text that is rolled back far needs a checkpoint."""
         ...
 
-    def reusable(self, length: int) -> int:
-        """Return the most tokens, up to `length`, after which a text may go on from what the cache holds."""
+    def reusable(self, length: int, held: int) -> int:
+        """Return the most tokens, up to `length`, after which a text may go on from what the cache holds.
+
+        It had `held` tokens last.
+        """
         ...
 
     def checkpoint(self) -> None:
@@ -137,7 +140,7 @@ class CachedModel(Generic[M]):
         model = self.model
         if isinstance(model, Forgetting):
             self._turn = len(prompt) - 1 - TURN if model.recurrent else -1
-            shared = model.reusable(shared)
+            shared = model.reusable(shared, len(self.tokens))
         self.keep(shared)
         return len(self.tokens)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specchat.engine.device.buffers import Between, Buffers
 from specchat.engine.device.weights import ModelWeights
+from specchat.engine.gpu_shapes import held
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.products import multiply
@@ -48,21 +49,27 @@ class Attentions:
         dtype: torch.dtype,
     ) -> None:
         """Allocate caches of `capacity` positions, of which `context` hold text."""
-        self._weights, self._context = weights, context
+        self._weights, self._context, self._capacity = weights, context, capacity
         mixers = recipe.attentions
-        alike = [(mixer.kv_heads, mixer.head_dim) for mixer in mixers if mixer.share is None]
+
+        def shape_of(mixer: Attention) -> tuple[int, int, int]:
+            return mixer.kv_heads, held(mixer.window, context, capacity), mixer.head_dim
+
+        alike = Counter(shape_of(mixer) for mixer in mixers if mixer.share is None)
         self.caches = {
-            (kv, dim): torch.zeros(2, count, kv, capacity, dim, device=device, dtype=dtype)
-            for (kv, dim), count in Counter(alike).items()
+            shape: torch.zeros(2, count, *shape, device=device, dtype=dtype) for shape, count in alike.items()
         }
-        """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, capacity, head_dim]."""
+        """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, held, head_dim]."""
+        sizes = {(held(mixer.window, context, capacity), mixer.window) for mixer in mixers}
+        self._rings = [(entries, window) for entries, window in sizes if entries < capacity]
+        """KV entries of layers that hold those of a window, and the window."""
         unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
         self.entries: dict[int, tuple[Tensor, Tensor]] = {}
-        """Keys and values that a layer attends to, by its index: [kv_heads, capacity, head_dim]."""
+        """Keys and values that a layer attends to, by its index: [kv_heads, held, head_dim]."""
         for index, layer in enumerate(recipe.layers):
             if isinstance(mixer := layer.mixer, Attention):
-                share, shape = mixer.share, (mixer.kv_heads, mixer.head_dim)
-                self.entries[index] = next(unused[shape]) if share is None else self.entries[share]
+                share = mixer.share
+                self.entries[index] = next(unused[shape_of(mixer)]) if share is None else self.entries[share]
         turns = set(map(_turn, mixers))
         self._turns = {turn: [t.to(device) for t in tables(*turn, capacity, context)] for turn in turns}
         """cos and sin of each rope, by the values of a head that it turns."""
@@ -86,9 +93,17 @@ class Attentions:
         sinks = self._weights.vectors[mixer.sinks] if mixer.sinks else None
         attend(
             own.query, keys, values, at.length, at.path, buffers.attention, own.mixed, rows, skip, mixer.scale, window,
-            sinks=sinks, gates=own.qkv if mixer.gated else None,
+            sinks=sinks, gates=own.qkv if mixer.gated else None, positions=self._capacity,
         )  # fmt: skip
         multiply(own.mixed, *self._weights.products[mixer.out], own.out, rows, skip)
+
+    def reusable(self, length: int, furthest: int) -> int:
+        """Return the most tokens, up to `length`, after which a text may go on; `furthest` positions have been written.
+
+        A pass from there attends to entries of a window that nothing has overwritten yet.
+        """
+        gone = any(furthest - entries > max(0, length + 1 - window) for entries, window in self._rings)
+        return 0 if gone else length
 
     def _norm(self, norm: Norm | None) -> NormOf | None:
         return None if norm is None else (self._weights.norms[norm], norm.eps)

@@ -190,7 +190,7 @@ class DeviceDecoder:
         return (None, 0.0) if norm is None else (self._norms[norm], norm.eps)
 
     @property
-    def caches(self) -> dict[tuple[int, int], Tensor]:
+    def caches(self) -> dict[tuple[int, int, int], Tensor]:
         """As in `Attentions`."""
         return self.attention.caches
 

@@ -36,6 +36,8 @@ class DeviceModel:
         """The last row of `_tokens` that counts."""
         self._began = 0
         """Where the last `write` began."""
+        self._furthest = 0
+        """Tokens that the cache has held at once since it was begun anew."""
         self._guessed = torch.zeros(PASS_ROWS, device=device, dtype=torch.int64)
 
     @property
@@ -92,13 +94,18 @@ class DeviceModel:
         """True where a text that is rolled back far needs a checkpoint."""
         return self.decoder.recurrent is not None
 
-    def reusable(self, length: int) -> int:
+    def reusable(self, length: int, held: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on, and set recurrent states back there.
 
-        Captured passes read how long the text is on the device, and cannot ask for states that are gone.
+        The cache had `held` tokens last. Passes have written up to two passes after the text, where a step was begun
+        ahead. Captured passes read how long the text is on the device, and cannot ask for states that are gone.
         """
+        self._furthest = max(self._furthest, held)
         states = self.decoder.recurrent
-        return length if states is None else states.set_back(length)
+        found = self.decoder.attention.reusable(length, self._furthest + 2 * PASS_ROWS)
+        found = found if states is None else states.set_back(found)
+        self._furthest = self._furthest if found else 0
+        return found
 
     def checkpoint(self) -> None:
         """Let texts go on from where the last `write` began, even if they are rolled back there much later."""

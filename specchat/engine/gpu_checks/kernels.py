@@ -61,6 +61,7 @@ def all_kernels(notes: Notes) -> None:
     attend(notes)
     attend(notes, dim=256, window=WINDOW)
     attend(notes, dim=512)
+    ringed(notes)
     gated(notes)
     verdicts(notes)
     drafts.sampled(notes)
@@ -188,6 +189,20 @@ def gated(notes: Notes, start: int = 300, heads: int = 4, kv: int = 2, dim: int 
         notes.within(what, place.largest(out.double() - truth), ROUNDING[place.dtype()], rows=rows)
 
 
+def ringed(notes: Notes, start: int = 500, heads: int = 4, kv: int = 2, dim: int = 64) -> None:
+    """Attention over a ring of KV entries against that over all of them, bit for bit."""
+    rows, held = len(MASKS), 3 * 64
+    query, keys, values = attended(rows, start, heads, kv, dim, WINDOW)
+    last = torch.arange(start + rows - held, start + rows, device=keys.device)
+    rings = torch.empty(2, kv, held, dim, device=keys.device, dtype=keys.dtype)
+    rings[:, :, last % held] = torch.stack((keys, values))[:, :, last]
+    for kind, masks in (("chain", None), ("tree", MASKS)):
+        whole = run_attention(query, keys, values, start, masks, WINDOW)
+        own = run_attention(query, rings[0], rings[1], start, masks, WINDOW, positions=keys.shape[1])
+        notes.row(what=f"{kind} attention over a ring", right=torch.equal(own, whole))
+        notes.expect(torch.equal(own, whole), f"{kind} attention over a ring: not the bits of a whole cache")
+
+
 def sinks_and_gates(rows: int, heads: int, dim: int) -> tuple[Tensor, Tensor]:
     """Scores of sinks, float32 [heads], and a product of queries and gates in 3 partial sums."""
     return place.random(heads, seed=14), place.random(3, rows, 2 * heads * dim, seed=15)
@@ -213,14 +228,16 @@ def run_attention(
     window: int = 0,
     sinks: Tensor | None = None,
     gates: Tensor | None = None,
+    positions: int | None = None,
 ) -> Tensor:
     """Attention by the kernels: [rows, heads * D]."""
     rows, heads, dim = query.shape
     out = torch.full((rows, heads * dim), torch.nan, device=query.device, dtype=query.dtype)
-    space = workspace(rows, heads, dim, keys.shape[1], query.device)
+    space = workspace(rows, heads, dim, positions or keys.shape[1], query.device)
     length = torch.tensor([start], dtype=torch.int32, device=query.device)
     tree = None if masks is None else torch.tensor(masks, device=query.device)
-    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, None, window, sinks, gates)
+    further = None, window, sinks, gates, positions
+    attention.attend(query.contiguous(), keys, values, length, tree, space, out, rows, None, *further)
     return out
 
 

@@ -21,7 +21,7 @@ TILE = SHARING_HEADS
 """Packed rows of one program: more rows take more programs, never a larger tile."""
 
 
-@triton.jit(do_not_specialize=["rows", "shared_tiles", "window"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows", "shared_tiles", "window", "ring"])  # type: ignore[untyped-decorator]
 def _partial(
     query: tl.tensor,
     keys: tl.tensor,
@@ -39,6 +39,7 @@ def _partial(
     stride_split: tl.tensor,
     scale: tl.tensor,
     window: tl.tensor,
+    ring: tl.tensor,
     GROUP: tl.constexpr,
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
@@ -93,8 +94,13 @@ def _partial(
     d = tl.arange(0, PADDED)
     inside = d[None, :] < DIM
     q = tl.load(query + (token * heads + head)[:, None] * DIM + d[None, :], mask=used[:, None] & inside, other=0.0)
-    k_base = keys + kv.to(tl.int64) * capacity * DIM
-    v_base = values + kv.to(tl.int64) * capacity * DIM
+    held = capacity
+    if ring is not None:
+        held = ring
+        # Positions of a split and the nodes of a tree after them go round a ring once at most.
+        turns = first // ring * ring
+    k_base = keys + kv.to(tl.int64) * held * DIM
+    v_base = values + kv.to(tl.int64) * held * DIM
     best = tl.full((TILE,), float("-inf"), tl.float32)
     total = tl.zeros((TILE,), tl.float32)
     mixed = tl.zeros((TILE, PADDED), tl.float32)
@@ -104,6 +110,9 @@ def _partial(
         if tree is not None:
             drafted = tl.gather(nodes, tl.minimum(tl.maximum(position - start, 0), 63), 0)
             slot = tl.minimum(tl.where(position < start, position, start + drafted), capacity - 1)
+        if ring is not None:
+            slot -= turns
+            slot = tl.where(slot < ring, slot, slot - ring)
         place = slot[:, None] * DIM + d[None, :]
         # Never read what no row sees: 0 * NaN would be NaN.
         valid = (position < end)[:, None] & inside
@@ -144,6 +153,7 @@ def attend(
     window: int = 0,
     sinks: Tensor | None = None,
     gates: Tensor | None = None,
+    positions: int | None = None,
 ) -> None:
     """Compute attention of a chain or a tree of rows, softmax in float32.
 
@@ -164,11 +174,13 @@ def attend(
         sinks: float32 [heads], the score of a value of zeros beside the others, scaled already (Xiao et al. 2023).
         gates: float32 [splits, R, columns], added in index order; a row begins with a query and a gate of D values for
             each head. The sigmoid of the gate multiplies the head's output (Qiu et al. 2025).
+        positions: of the longest text, where `keys` and `values` are a ring of fewer: KV entry p modulo their number.
 
     Raises:
         ModelError: more than TILE query heads share a key-value head.
     """
-    kv_heads, capacity, dim = keys.shape
+    kv_heads, held, dim = keys.shape
+    capacity = held if positions is None else positions
     heads = query.shape[1]
     group = heads // kv_heads
     if group > TILE:
@@ -195,6 +207,7 @@ def attend(
         stride,
         (dim**-0.5 if scale is None else scale) * math.log2(math.e),
         window or None,
+        None if held == capacity else held,
         GROUP=group,
         DIM=dim,
         PADDED=padded(dim),

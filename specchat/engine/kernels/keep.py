@@ -23,7 +23,7 @@ def _keep(
     # `commit` has already counted the emitted tokens.
     start = tl.load(length) - tl.load(result + 2)
     head = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
-    first = (head * capacity + start) * DIM
+    first = head * capacity * DIM
     d = tl.arange(0, PADDED)
     for depth in range(1, accepted + 1):
         place = tl.load(kept + depth)
@@ -31,8 +31,8 @@ def _keep(
             place = tl.load(places + place)
         # Never below `depth`: an overwritten entry was moved before, or is not on the path.
         if place > depth:
-            source = first + place * DIM + d
-            target = first + depth * DIM + d
+            source = first + (start + place) % capacity * DIM + d
+            target = first + (start + depth) % capacity * DIM + d
             tl.store(keys + target, tl.load(keys + source, mask=d < DIM), mask=d < DIM)
             tl.store(values + target, tl.load(values + source, mask=d < DIM), mask=d < DIM)
 
@@ -41,7 +41,8 @@ def keep(keys: Tensor, values: Tensor, state: VerifyState, places: Tensor | None
     """After `commit`, move the KV entries of the accepted nodes together, from that of node 0 on.
 
     Args:
-        keys, values: compute dtype [layers, kv, capacity, D]; before, node i is the i-th KV entry after node 0.
+        keys, values: compute dtype [layers, kv, capacity, D]; before, node i is the i-th KV entry after node 0. A ring
+            holds KV entry p modulo its capacity.
         places: int32 [rows + 1], the nodes' numbers in this cache if they differ from the step's: at least the node's
             depth, or 0 for a node without KV entry; the nodes after it have none either.
     """

@@ -32,6 +32,7 @@ def _rope_and_write(
     heads: tl.tensor,
     kv_heads: tl.tensor,
     capacity: tl.tensor,
+    ring: tl.tensor,
     query_eps: tl.tensor,
     key_eps: tl.tensor,
     value_eps: tl.tensor,
@@ -59,11 +60,15 @@ def _rope_and_write(
     slot = first_slot + row
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
     written = inside & (slot < capacity)
+    held = capacity
+    if ring is not None:
+        held = ring
+        slot = slot % ring
     if head >= heads + kv_heads:
         if value_norm is not None:
             scale = tl.rsqrt(tl.sum(x * x, 0) / DIM + value_eps)
             x = x * scale * tl.load(value_norm + d, mask=inside, other=0.0).to(tl.float32)
-        place = values + ((head - heads - kv_heads).to(tl.int64) * capacity + slot) * DIM + d
+        place = values + ((head - heads - kv_heads).to(tl.int64) * held + slot) * DIM + d
         tl.store(place, x.to(values.dtype.element_ty), mask=written)
     else:
         turned = d < WIDTH
@@ -94,7 +99,7 @@ def _rope_and_write(
                 y = y * tl.load(temper + angle, mask=angle < capacity, other=0.0)
             tl.store(query + (row * heads + head) * DIM + d, y.to(query.dtype.element_ty), mask=inside)
         else:
-            place = keys + ((head - heads).to(tl.int64) * capacity + slot) * DIM + d
+            place = keys + ((head - heads).to(tl.int64) * held + slot) * DIM + d
             tl.store(place, y.to(keys.dtype.element_ty), mask=written)
 
 
@@ -172,13 +177,14 @@ def rope_and_write(
         start: int32 [1], KV entry of the first row.
         offsets: int32 [R]: 0, 1, 2, ... for a chain; less, and below 0 too, for nodes of a tree.
         query: compute dtype [R, heads, D], written.
-        keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1.
+        keys, values: compute dtype [kv, capacity, D], written at KV entries start .. start + rows - 1. With fewer
+            entries than positions they are a ring: KV entry p is modulo their number.
         skip: int32 [1]; non-zero skips the kernel.
         value_norm: of each value head.
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
         gated: each query in `partials` is followed by a gate of D values, which is not read.
     """
-    _, capacity, dim = keys.shape
+    (_, held, dim), capacity = keys.shape, len(cos)
     heads = query.shape[1]
     kv_heads = (partials.shape[2] // dim - heads * (1 + gated)) // 2
     norms = query_norm, key_norm, value_norm
@@ -200,6 +206,7 @@ def rope_and_write(
         heads,
         kv_heads,
         capacity,
+        None if held == capacity else held,
         *(norm and norm[1] for norm in norms),
         SPLITS=partials.shape[0],
         DIM=dim,

@@ -151,7 +151,7 @@ class CachedDecoder(ABC):
         """Write the KV entries of `tokens` from position `start` on."""
         self.forward(tokens, start)
 
-    def reusable(self, length: int) -> int:
+    def reusable(self, length: int, _: int) -> int:
         """The most tokens, up to `length`, after which a text may go on from what the cache holds."""
         return self.cache.reusable(length)
 

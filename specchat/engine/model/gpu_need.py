@@ -58,10 +58,10 @@ def _normed(mixer: Attention) -> bool:
     return all(norm is None or norm.size in known for norm, known in sizes)
 
 
-def cache(config: ModelConfig, capacity: int) -> int:
-    """Bytes of the KV entries of `capacity` positions, and of recurrent states."""
-    entry = sum(mixer.entry for mixer in config.recipe.attentions)
-    return 2 * entry * capacity + gpu_states.held(config.recipe)
+def cache(config: ModelConfig, context: int, capacity: int) -> int:
+    """Bytes of the KV entries of `capacity` positions, of which `context` hold text, and of recurrent states."""
+    values = (mixer.entry * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.attentions)
+    return 2 * sum(values) + gpu_states.held(config.recipe)
 
 
 def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:

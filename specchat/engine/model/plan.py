@@ -150,7 +150,7 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     context = min(context, c.longest)
     capacity = _rounded(context if on_cpu else context + PASS_ROWS, CACHE_BLOCK)
     if not on_cpu:
-        return Need(_weights(model), gpu_need.cache(c, capacity), _gpu_workspace(model, capacity, processors))
+        return Need(_weights(model), gpu_need.cache(c, context, capacity), _gpu_workspace(model, capacity, processors))
     if not model.compiled:
         passing = reference_workspace(c, capacity)
         return Need(_weights(model), 4 * entries(c.recipe, capacity), passing, passing)
