@@ -1,5 +1,6 @@
 """Families that differ from Llama in more than a norm or a bias, on the device: every feature of a recipe."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,28 @@ BEFORE, ROWS = 9, 12
 """Tokens before those whose logits are compared: queries that grow do so from position 16 on."""
 RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**FAMILIES[family])))]
 """Families that the kernels take."""
+BRIEF = (
+    "smollm3",
+    "granite",
+    "olmo3",
+    "gemma4_moe",
+    "gemma4_e",
+    "phi3",
+    "glm4",
+    "glm4_moe",
+    "ministral3",
+    "gpt_oss",
+    "qwen3_next",
+)
+"""Families that have every feature of the others between them."""
 
 
-@pytest.fixture(scope="module", params=RUN)
+def whole(families: Iterable[str]) -> list[Any]:
+    """Families as parameters; those beside BRIEF are slow."""
+    return [pytest.param(one, marks=() if one in BRIEF or one in FAMILY else pytest.mark.slow) for one in families]
+
+
+@pytest.fixture(scope="module", params=whole(RUN))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp(request.param) / "m", seed=3, **changes(request.param))
 
@@ -121,7 +141,7 @@ def launched(layer: Layer, apart: int) -> int:
 
 
 @pytest.mark.skipif(ON_GPU, reason="launches are counted where they are interpreted")
-@pytest.mark.parametrize("apart", [0, 1], ids=["activations within", "activations apart"])
+@pytest.mark.parametrize("apart", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["within", "activations apart"])
 def test_a_pass_launches_no_more_than_llamas(folder: Path, apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for those of mixtures. An activation is part of the product of its gates where whole sums cost little.
 
@@ -147,7 +167,7 @@ def test_chains_and_trees_write_what_plain_writes(folder: Path, tmp_path: Path) 
         assert write(runner, strategy, 3, sampling, tokens=5) == plain, strategy
 
 
-@pytest.mark.parametrize("wrong", [wrong for wrong, (family, _) in WRONG.items() if family in (*FAMILY, *RUN)])
+@pytest.mark.parametrize("wrong", [wrong for wrong, (family, _) in WRONG.items() if family in (*FAMILY, *BRIEF)])
 def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
     """In a layer with another after it: the last norm takes back a factor at the end."""
     family, change = WRONG[wrong]

@@ -114,9 +114,19 @@ def test_every_kernel_is_launched(seen: dict[str, Findings]) -> None:
     assert kernels == set[str]().union(*(findings.launches for findings in seen.values()))
 
 
-@pytest.mark.parametrize(
-    ("case", "mutation", "by"), NOTICED, ids=[f"{case}: {mutation}" for case, mutation, _ in NOTICED]
-)
+LONG = ("recurrent", "experts", "inputs")
+"""Beginnings of cases that take seconds: of those one stands for the others, which are slow."""
+
+
+def brief() -> list[Any]:
+    """The mutations as parameters."""
+    firsts = {start: next((one for one in NOTICED if one[0].startswith(start)), None) for start in LONG}
+    rest = [one for one in NOTICED if one[0].startswith(LONG) and one not in firsts.values()]
+    marks = [pytest.mark.slow if one in rest else () for one in NOTICED]
+    return [pytest.param(*one, marks=mark, id=f"{one[0]}: {one[1]}") for one, mark in zip(NOTICED, marks, strict=True)]
+
+
+@pytest.mark.parametrize(("case", "mutation", "by"), brief())
 def test_what_is_left_out_is_noticed(case: str, mutation: Mutation, by: set[str]) -> None:
     noticed = set()
     with planted(mutation), sanitised() as found:

@@ -73,7 +73,7 @@ def session(folders: tuple[Path, Path]) -> Session:
 @pytest.fixture(scope="module")
 def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Session:
     root = tmp_path_factory.mktemp("hybrid")
-    made = network("qwen3_next")
+    made = network("lfm2")
     return loaded(pair(saved(made, root / "target"), saved(perturbed(made), root / "draft")))
 
 

@@ -226,7 +226,6 @@ def test_is_the_product_with_the_weights_of_the_pairs_expert(
     torch.testing.assert_close(made[0].double(), reference_gate_mul(expected[None], "silu"), rtol=loose, atol=1e-3)
 
 
-@pytest.mark.cpu
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(("count", "top"), [(16, 4), (4, 2)], ids=["few rows an expert", "tiles of 32 rows"])
 def test_a_pair_is_what_it_is_alone(name: str, count: int, top: int) -> None:
@@ -239,10 +238,12 @@ def test_a_pair_is_what_it_is_alone(name: str, count: int, top: int) -> None:
         pairs = routed(scores[:, first:].contiguous(), SOFTMAX, rows, top)
         return product(x[first:].contiguous(), weight, pairs, rows, True, activation=activation)
 
+    own = (0, 1, 7, 16, 63)
     for activation in (None, "silu"):
-        alone = torch.cat([run(r, 1, activation) for r in range(64)], 1)
-        for rows in COUNTS:
-            assert torch.equal(run(0, rows, activation), alone[:, :rows]), rows
+        alone = torch.cat([run(r, 1, activation) for r in own], 1)
+        for rows in (2, 8, 17, 64):
+            among = [place for place, row in enumerate(own) if row < rows]
+            assert torch.equal(run(0, rows, activation)[:, [own[place] for place in among]], alone[:, among]), rows
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=ON_DEVICE) for name in FORMATS])
@@ -338,6 +339,7 @@ def test_sums_are_those_of_the_row_alone() -> None:
 CASES = "tests.kernels.cases_experts"
 
 
+@pytest.mark.slow
 @compiled.ARCHITECTURES
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     """Products of experts are as those of any matrix: their loops have the same ceilings, and nothing that waits."""

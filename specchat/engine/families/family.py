@@ -38,7 +38,7 @@ class Family:
         recipe: makes a recipe from `settings`, the keys of config.json. It raises ValueError for a wrong value and
             `Unsupported` for an unsupported feature.
         also_seeing: model_types of checkpoints that read images too; their "text_config" is of this family.
-        mtp: layout of the layer for multi-token prediction that its checkpoints bring along
+        mtp: beginning of the names of the layer for multi-token prediction that its checkpoints bring
             (`heads.mtp_settings.LAYOUTS`); empty: none that is read.
     """
 
@@ -47,7 +47,7 @@ class Family:
     recipe: Callable[[Any], Recipe]
     settings: type[Settings] = Settings
     also_seeing: tuple[str, ...] = ()
-    mtp: Literal["", "mtp_layers", "mtp"] = ""
+    mtp: Literal["", "model.mtp_layers.", "mtp."] = ""
 
 
 def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:

@@ -3,4 +3,4 @@
 from specchat.engine.families import qwen2
 from specchat.engine.families.family import Family
 
-FAMILY = Family("mimo", "MiMo", qwen2.recipe, qwen2.QwenSettings, mtp="mtp_layers")
+FAMILY = Family("mimo", "MiMo", qwen2.recipe, qwen2.QwenSettings, mtp="model.mtp_layers.")

@@ -49,4 +49,4 @@ def attention(c: Qwen35Settings, prefix: str) -> Attention:
     return parts.head_norms(c, parts.partly(c, made, 0.25), prefix, plus_one=True)
 
 
-FAMILY = Family("qwen3_5_text", "Qwen3.5", recipe, Qwen35Settings, also_seeing=("qwen3_5",), mtp="mtp")
+FAMILY = Family("qwen3_5_text", "Qwen3.5", recipe, Qwen35Settings, also_seeing=("qwen3_5",), mtp="mtp.")

@@ -26,4 +26,4 @@ def recipe(c: Qwen35MoeSettings) -> Recipe:
     return hybrid(c, feed)
 
 
-FAMILY = Family("qwen3_5_moe_text", "Qwen3.5-MoE", recipe, Qwen35MoeSettings, also_seeing=("qwen3_5_moe",), mtp="mtp")
+FAMILY = Family("qwen3_5_moe_text", "Qwen3.5-MoE", recipe, Qwen35MoeSettings, also_seeing=("qwen3_5_moe",), mtp="mtp.")

@@ -42,4 +42,4 @@ def by_head(c: DeltaSettings, prefix: str) -> Delta:
     return replace(made, mix=mix, gates=gates)
 
 
-FAMILY = Family("qwen3_next", "Qwen3-Next", recipe, Qwen3NextSettings, mtp="mtp")
+FAMILY = Family("qwen3_next", "Qwen3-Next", recipe, Qwen3NextSettings, mtp="mtp.")

@@ -61,7 +61,7 @@ QWEN = MtpLayout(
     token_first=True,
     normed=True,
 )
-LAYOUTS = {"mtp_layers": MIMO, "mtp": QWEN}
+LAYOUTS = {layout.prefix: layout for layout in (MIMO, QWEN)}
 """By the beginnings of their names, as families have them."""
 
 
