@@ -1,6 +1,5 @@
 """Families that differ from Llama in more than a norm or a bias, on the device: every feature of a recipe."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,35 +55,29 @@ BEFORE, ROWS = 9, 12
 """Tokens before those whose logits are compared: queries that grow do so from position 16 on."""
 RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(**FAMILIES[family])))]
 """Families that the kernels take."""
-BRIEF = (
-    "smollm3",
-    "granite",
-    "olmo3",
-    "gemma4_moe",
-    "gemma4_e",
-    "phi3",
-    "glm4",
-    "glm4_moe",
-    "ministral3",
-    "gpt_oss",
-    "qwen3_next",
-)
+FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
+"""Families with most features between them."""
+BRIEF = (*FEW, "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
 """Families that have every feature of the others between them."""
 
 
-def whole(families: Iterable[str]) -> list[Any]:
-    """Families as parameters; those beside BRIEF are slow."""
-    return [pytest.param(one, marks=() if one in BRIEF or one in FAMILY else pytest.mark.slow) for one in families]
+def whole(families: tuple[str, ...]) -> list[Any]:
+    """All families as parameters; those beside some are slow."""
+    return [pytest.param(one, marks=() if one in families else pytest.mark.slow) for one in RUN]
 
 
-@pytest.fixture(scope="module", params=whole(RUN))
+@pytest.fixture(scope="module", params=whole(FEW))
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp(request.param) / "m", seed=3, **changes(request.param))
 
 
-@pytest.mark.cpu
-def test_rows_and_nodes_are_alone(folder: Path) -> None:
-    model, tokens = decoder(folder), ids(8)
+@pytest.fixture(scope="module", params=whole(BRIEF))
+def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp(request.param) / "m", seed=3, **changes(request.param))
+
+
+def test_rows_and_nodes_are_alone(each: Path) -> None:
+    model, tokens = decoder(each), ids(8)
     alone = torch.cat([run(model, [t], i) for i, t in enumerate(tokens)])
     entries = [[part[:, :8].clone() for part in pair] for pair in model.entries]
     for start, rows in ((0, 5), (2, 6)):

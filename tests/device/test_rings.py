@@ -60,6 +60,7 @@ def filled(model: DeviceDecoder, length: int) -> None:
         model.forward(tokens[start:], torch.tensor([start], dtype=torch.int32, device=DEVICE), PASS_ROWS)
 
 
+@pytest.mark.slow
 def test_long_texts_have_the_logits_of_whole_caches(folder: Path) -> None:
     found = opened(folder)
     own, whole = decoder(found), decoder(found, back=CONTEXT)
@@ -75,7 +76,6 @@ def test_long_texts_have_the_logits_of_whole_caches(folder: Path) -> None:
     assert not torch.equal(run(wrong, tokens, 250), run(own, tokens, 250))
 
 
-@pytest.mark.cpu
 def test_nodes_of_trees_are_the_ends_of_their_paths_across_the_edge(folder: Path) -> None:
     model = decoder(opened(folder))
     for start in (HELD - 4, 250):

@@ -91,6 +91,7 @@ OTHERS = ("experts", "windows and heads of 256 at 32,768 tokens")
 """Whose kernels another pair of LARGE has, at as large addresses."""
 
 
+@pytest.mark.slow
 def test_inputs_of_layers_stay_in_bounds() -> None:
     """Whose table has more values than 32 bits count."""
     shapes = Shapes("e4b", "Gemma 4 E4B", "Gemma 3 1B", with_inputs(), SMALL_GEMMA.cut(1))

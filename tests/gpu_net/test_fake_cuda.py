@@ -284,6 +284,7 @@ def test_a_table_of_inputs_is_read_in_main_memory(tmp_path: Path, monkeypatch: p
             tiny_decoder(folder, SECOND)
 
 
+@pytest.mark.slow
 def test_experts_are_captured_as_they_are_launched(tmp_path: Path) -> None:
     """With norms apart, beside an MLP; how many tiles there are changes from replay to replay."""
     folder = checkpoint(tmp_path / "target", **changes("gemma4_moe"))
@@ -298,6 +299,7 @@ def test_experts_are_captured_as_they_are_launched(tmp_path: Path) -> None:
         assert not fake.runtime.problems
 
 
+@pytest.mark.slow
 def test_recurrent_layers_are_captured_as_they_are_launched(tmp_path: Path) -> None:
     """Over several replies: states are set back before each."""
     folder = checkpoint(tmp_path / "target", **recurrent("linear_attention", "full_attention"))

@@ -133,7 +133,10 @@ def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Ac
     return [replace(one, draft_ms=0.0, verify_ms=0.0) for one in made]
 
 
-@pytest.mark.parametrize("name", REPLIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.slow if one in ("recurrent", "inputs of layers") else ()) for one in REPLIES],
+)
 def test_a_reply_depends_on_no_order_and_on_no_stale_value(request: pytest.FixtureRequest, name: str) -> None:
     pair, drafting, sampling, acceptance = REPLIES[name]
     runner = request.getfixturevalue(pair)

@@ -5,7 +5,7 @@ from tests.kernels import compiled
 CASES = "tests.kernels.cases_attention"
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     """Registers, shared memory, instructions a number; of a pass of the loop: cycles of shared memory, barriers."""
     ceilings = {
@@ -58,7 +58,7 @@ PAIRS.append((f"combine a chain, {FURTHER}", f"combine a tree, {FURTHER}"))
 """Chains, and what has to round as they do."""
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_trees_and_windows_are_computed_as_chains_are(architectures: tuple[int, ...]) -> None:
     """The same operands of `mma` in the same order, and as many operations that round: none is fused in one alone."""
     found = {(r.name, r.architecture): r for r in compiled.reports(CASES, architectures)}

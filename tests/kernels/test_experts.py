@@ -227,7 +227,11 @@ def test_is_the_product_with_the_weights_of_the_pairs_expert(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize(("count", "top"), [(16, 4), (4, 2)], ids=["few rows an expert", "tiles of 32 rows"])
+@pytest.mark.parametrize(
+    ("count", "top"),
+    [(16, 4), pytest.param(4, 2, marks=pytest.mark.slow)],
+    ids=["few rows an expert", "tiles of 32 rows"],
+)
 def test_a_pair_is_what_it_is_alone(name: str, count: int, top: int) -> None:
     """Whatever other rows have its expert, and however large tiles are."""
     dtype, outputs, inputs = DTYPES[-1], 256, 256

@@ -253,7 +253,7 @@ def test_an_activation_takes_whole_sums_where_they_cost_little() -> None:
 CASES = "tests.kernels.cases_products"
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
     """Registers, shared memory, instructions a weight; of a pass: cycles of shared memory, barriers, integers."""
     ceilings = {
@@ -288,7 +288,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         assert report.tensor_cores == compiled.BFLOAT16_MMA, report
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 def test_as_many_programs_fit_a_multiprocessor_as_the_cut_counts_on(architectures: tuple[int, ...]) -> None:
     """Of its shared memory every block takes 1 KiB more than it asks for; registers are given out by eight."""
     for report in compiled.reports(CASES, architectures):
@@ -301,7 +301,7 @@ def test_as_many_programs_fit_a_multiprocessor_as_the_cut_counts_on(architecture
 BITS = {"nf4": 4, "int8": 8, "bf16": 16}
 
 
-@compiled.ARCHITECTURES
+@compiled.NEWEST
 @pytest.mark.parametrize(
     ("weights", "programs"), [("nf4 nested", 4), ("nf4 nested with silu", 3), ("int8", 4), ("bf16", 3)]
 )
