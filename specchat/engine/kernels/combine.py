@@ -5,6 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels import paths
+from specchat.engine.kernels.partial_sums import summed
 from specchat.engine.kernels.workspace import Workspace, padded
 
 CHUNK = 8
@@ -75,10 +76,7 @@ def _combine(
         best = new
     y = mixed / total
     if gates is not None:
-        first = gates + row * gates_row + (2 * head + 1) * DIM
-        gate = tl.load(first + d, mask=d < DIM, other=0.0)
-        for part in tl.static_range(1, GATE_SPLITS):
-            gate += tl.load(first + part * gates_split + d, mask=d < DIM, other=0.0)
+        gate = summed(gates + row * gates_row + (2 * head + 1) * DIM + d, d < DIM, gates_split, GATE_SPLITS)
         y = y * tl.sigmoid(gate)
     tl.store(out + (row * heads + head) * DIM + d, y.to(out.dtype.element_ty), mask=d < DIM)
 

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.functional import silu, softplus
 
 from specchat.engine.gpu_shapes import STATE_SLOTS
-from specchat.engine.kernels.delta_rows import summed
 from specchat.engine.kernels.delta_state import LogEntries
+from specchat.engine.kernels.partial_sums import summed
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.engine.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.delta_state import LogEntries
+from specchat.engine.kernels.partial_sums import summed
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -92,15 +93,6 @@ def _convolve(
             tl.store(query + (row * KEY_HEADS + head) * KEY_DIM + d, x * scale, mask=inside)
         else:
             tl.store(keys + entry + (head - KEY_HEADS) * KEY_DIM + d, x, mask=inside)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def summed(first: tl.tensor, inside: tl.tensor, stride_split: tl.tensor, SPLITS: tl.constexpr) -> tl.tensor:
-    """Partial sums at pointers, added in index order; zeros outside."""
-    x = tl.load(first, mask=inside, other=0.0)
-    for split in tl.static_range(1, SPLITS):
-        x += tl.load(first + split * stride_split, mask=inside, other=0.0)
-    return x
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.activation import Activation, gated, reference_gate_mul
+from specchat.engine.kernels.partial_sums import summed
 
 COLUMNS = 256
 """Columns of one program of the gate."""
@@ -34,9 +35,7 @@ def _make_inputs(
     token = tl.minimum(tl.maximum(tl.load(tokens + row), 0), vocab - 1).to(tl.int64)
     # The table may lie in main memory: it is asked for first.
     own = tl.load(table + token * width + column, mask=inside, other=0.0).to(tl.float32)
-    x = tl.load(partials + row * width + column, mask=inside, other=0.0)
-    for split in tl.static_range(1, SPLITS):
-        x += tl.load(partials + split * stride_split + row * width + column, mask=inside, other=0.0)
+    x = summed(partials + row * width + column, inside, stride_split, SPLITS)
     x = x * tl.rsqrt(tl.sum(x * x, 0) / SIZE + eps) * tl.load(weight + d, mask=inside, other=0.0)
     tl.store(made + row * width + column, x + scale * own, mask=inside)
 
@@ -60,9 +59,7 @@ def _gate_input(
     row = tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < size
-    gate = tl.load(partials + row * size + column, mask=inside, other=0.0)
-    for split in tl.static_range(1, SPLITS):
-        gate += tl.load(partials + split * stride_split + row * size + column, mask=inside, other=0.0)
+    gate = summed(partials + row * size + column, inside, stride_split, SPLITS)
     y = gated(gate, tl.load(inputs + row * stride_row + column, mask=inside, other=0.0), ACTIVATION)
     tl.store(out + row * size + column, y.to(out.dtype.element_ty), mask=inside)
 

@@ -6,6 +6,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.kernels.norm import normed, reference_norm, warps
+from specchat.engine.kernels.partial_sums import summed
 from specchat.engine.kernels.route import Pairs
 
 COLUMNS = 512
@@ -48,18 +49,12 @@ def _mix(
             tl.store(out + row * hidden + column, total, mask=inside)
             return
     for k in tl.static_range(TOP):
-        first = made + tl.load(places + row * TOP + k) * hidden + column
-        one = tl.load(first, mask=inside, other=0.0)
-        for split in tl.static_range(1, SPLITS):
-            one += tl.load(first + split * stride_split, mask=inside, other=0.0)
+        one = summed(made + tl.load(places + row * TOP + k) * hidden + column, inside, stride_split, SPLITS)
         total += tl.load(shares + row * TOP + k) * one
     if after is not None:
         total = normed(total, after + column, inside, hidden, eps)
     if beside is not None:
-        first = beside + row * hidden + column
-        one = tl.load(first, mask=inside, other=0.0)
-        for split in tl.static_range(1, BESIDE):
-            one += tl.load(first + split * stride_beside, mask=inside, other=0.0)
+        one = summed(beside + row * hidden + column, inside, stride_beside, BESIDE)
         if gate is not None:
             score = tl.load(gate + row)
             for split in tl.static_range(1, GATE):

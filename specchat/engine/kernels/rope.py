@@ -5,6 +5,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.kernels.partial_sums import summed
+
 CHUNK = 16
 """Heads whose squares are added at a time if all heads share a norm."""
 
@@ -55,7 +57,7 @@ def _rope_and_write(
     # Gates between the queries are left to attention.
     place_in_row = tl.where(head < heads, head * STEP, head + heads * (STEP - 1))
     first = partials + row * stride_row + place_in_row * DIM
-    x = _summed(first, d, inside, stride_split, SPLITS)
+    x = summed(first + d, inside, stride_split, SPLITS)
     first_slot = tl.load(start)
     slot = first_slot + row
     # Rows that pad a step to its bucket may lie beyond the end of the cache.
@@ -73,7 +75,7 @@ def _rope_and_write(
     else:
         turned = d < WIDTH
         opposite = tl.where(turned, (d + WIDTH // 2) % WIDTH, d)
-        swapped = _summed(first, opposite, inside, stride_split, SPLITS)
+        swapped = summed(first + opposite, inside, stride_split, SPLITS)
         if head < heads:
             if query_norm is not None:
                 scale = _scale(
@@ -104,16 +106,6 @@ def _rope_and_write(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _summed(
-    first: tl.tensor, d: tl.tensor, inside: tl.tensor, stride_split: tl.tensor, SPLITS: tl.constexpr
-) -> tl.tensor:
-    x = tl.load(first + d, mask=inside, other=0.0)
-    for split in tl.static_range(1, SPLITS):
-        x += tl.load(first + split * stride_split + d, mask=inside, other=0.0)
-    return x
-
-
-@triton.jit  # type: ignore[untyped-decorator]
 def _scale(
     x: tl.tensor,
     first: tl.tensor,
@@ -139,7 +131,7 @@ def _scale(
             other = chunk + tl.arange(0, CHUNK)
             theirs = first + ((other - own) * (STEP * DIM))[:, None]
             there = (other < count)[:, None] & (d < DIM)[None, :]
-            y = _summed(theirs, d[None, :], there, stride_split, SPLITS)
+            y = summed(theirs + d[None, :], there, stride_split, SPLITS)
             squares += tl.sum(y * y, 0)
         scale = tl.rsqrt(tl.sum(squares, 0) / (count * DIM) + eps)
     else:

@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
+from specchat.engine.kernels.partial_sums import summed
 
 
 @dataclass(frozen=True)
@@ -89,9 +90,7 @@ def _route(
         rows = tl.minimum(rows, tl.load(last) + 1)
     row, e = tl.arange(0, ROWS)[:, None], tl.arange(0, EXPERTS)[None, :]
     there = (row < rows) & (e < count)
-    score = tl.load(scores + row * count + e, mask=there, other=0.0)
-    for split in tl.static_range(1, SPLITS):
-        score += tl.load(scores + split * stride_split + row * count + e, mask=there, other=0.0)
+    score = summed(scores + row * count + e, there, stride_split, SPLITS)
     share = tl.where(there, score, float("-inf"))
     if not SIGMOID:
         peak = tl.max(share, 1)[:, None]
@@ -112,15 +111,15 @@ def _route(
             total = left + right
         share = share / tl.where(row < rows, tl.reshape(total, (ROWS, 1)), 1.0)
     order = tl.full((ROWS, EXPERTS), TOP, tl.int32)
-    summed = tl.zeros((ROWS, 1), tl.float32)
+    together = tl.zeros((ROWS, 1), tl.float32)
     for k in range(TOP):
         free = there & (order == TOP)
         best = tl.max(tl.where(free, rank, float("-inf")), 1)[:, None]
         chosen = e == tl.min(tl.where(free & (rank == best), e, EXPERTS), 1)[:, None]
-        summed += tl.sum(tl.where(chosen, share, 0.0), 1)[:, None]
+        together += tl.sum(tl.where(chosen, share, 0.0), 1)[:, None]
         order = tl.where(chosen, k, order)
     if RENORMALISED:
-        share = share / tl.where(row < rows, summed, 1.0)
+        share = share / tl.where(row < rows, together, 1.0)
     if factors is not None:
         share = share * tl.load(factors + e, mask=e < count, other=0.0)
     if factor is not None:

@@ -49,8 +49,8 @@ def chunks(
 ) -> tl.tensor:
     """Inputs k .. k + BK - 1 of the ROWS rows from `first` on: TYPE [ROWS, BK], in the order of `unpack.by_threads`.
 
-    `origin` are the rows of x, as `_origin` has them.
-    They come 16 bytes at a time, to shared memory in the order that threads read them in: no two meet in a bank.
+    `origin` are the rows of x, as `origin` above gives them. They come 16 bytes at a time, to
+    shared memory in the order that threads read them in: no two meet in a bank.
     """
     place = tl.arange(0, 32 * ROWS)
     row = first + place // 32
