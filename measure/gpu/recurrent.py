@@ -23,7 +23,7 @@ TAPS, SPLITS, TEXT = 4, 4, 60
 
 
 class RowBuffers(NamedTuple):
-    """What layers share: sums of products, entries, what lies between the kernels, and outputs."""
+    """Buffers of the kernels. Layers share them."""
 
     partials: Tensor
     gates: Tensor

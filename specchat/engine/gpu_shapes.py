@@ -120,7 +120,7 @@ def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS
 
 def _block(outputs: int, inputs: int, bits: int) -> tuple[int, int, int]:
     """Outputs and inputs of a block, and blocks along the inputs."""
-    # All passes of 4-bit weights are whole where they can be: what is masked is not loaded in words.
+    # 4-bit weights are loaded as words only without a mask: take a block that divides the inputs.
     whole = next((size for size in (256, 128, 64) if inputs % size == 0), 128)
     widest = {4: whole, 8: 128, 16: 64, 32: 32}[bits]
     bk = min(widest, max(32, 1 << (inputs - 1).bit_length()))

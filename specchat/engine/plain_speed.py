@@ -39,11 +39,6 @@ class PlainSpeed:
         """
         self._greedy = self._greedy or bare
 
-    def begin(self, sampling: Sampling) -> None:
-        """Begin a reply with the speed that plain decoding has with these options."""
-        usual = (0.0 if sampling.greedy else self._sampled) or self._greedy
-        self.yardstick.begin(1e3 / usual if usual else 0.0)
-
     def seen(self, tally: Tally, sampling: Sampling) -> None:
         """Update the speed from a reply, if that was plain and long enough."""
         if tally.drafted or tally.tokens < REPLY_TOKENS:

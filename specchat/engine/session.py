@@ -95,6 +95,7 @@ class Session:
             executor.costs.expect(checks, drafts)
             executor.policies.forget()
             speed.forget()
+            self.info = speed.told(self.info)
             for temperature in (0.0, DRAWN):
                 # Each reply becomes the yardstick, without a correction for load.
                 if not reply_plainly(self.generate, temperature):
@@ -176,7 +177,8 @@ class Session:
     def _write(self, reply: Reply, control: Control) -> Iterator[Event]:
         """Write the reply, and learn from it."""
         request, prompt, speed = reply.request, reply.prompt, self._speed
-        speed.begin(request.sampling)
+        usual = self.info.plain_speed(request.sampling)
+        speed.yardstick.begin(1e3 / usual if usual else 0.0)
         decoding = self.runner.reply(request.sampling, prompt, self.eos, speed.yardstick.due)
         try:
             for event in reply.steps(decoding, speed.yardstick, control):

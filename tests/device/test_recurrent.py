@@ -21,8 +21,9 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.gpu_states import CHECKPOINTS, checkpoints
+from specchat.engine.model.gpu_states import checkpoints
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.state_need import CHECKPOINTS
 from specchat.engine.options import Sampling
 from specchat.engine.recipe import Delta
 from specchat.engine.reference.decoder import ReferenceDecoder

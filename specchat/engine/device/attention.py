@@ -121,4 +121,4 @@ class Attentions:
 
 def _turn(mixer: Attention) -> tuple[Rope | None, int]:
     """The rope of a mixer, and the values of a head that it turns."""
-    return mixer.rope, mixer.rope.width if mixer.rope else mixer.head_dim
+    return mixer.rope, mixer.rotary_dim

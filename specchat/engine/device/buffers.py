@@ -30,6 +30,11 @@ class Between(NamedTuple, Generic[T]):
     out: T
 
 
+def sums_shape(weights: ModelWeights, matrix: Matrix) -> tuple[int, int, int]:
+    """Shape of the partial sums of a product: [splits, PASS_ROWS, outputs]."""
+    return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
+
+
 def views(
     shapes: Sequence[tuple[tuple[int, ...], ...]], dtypes: Sequence[torch.dtype], device: torch.device
 ) -> tuple[list[Tensor], list[list[Tensor]]]:
@@ -52,16 +57,13 @@ class Buffers:
     def __init__(
         self, recipe: Recipe, weights: ModelWeights, capacity: int, device: torch.device, dtype: torch.dtype
     ) -> None:
-        def partials(matrix: Matrix) -> tuple[int, ...]:
-            return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
-
         def shapes(layer: Layer) -> Between[tuple[int, ...]]:
             mixer = layer.mixer
             return Between(
-                qkv=partials(mixer.products[0]),
+                qkv=sums_shape(weights, mixer.products[0]),
                 query=(PASS_ROWS, mixer.heads, mixer.head_dim) if isinstance(mixer, Attention) else (0,),
                 mixed=(PASS_ROWS, mixer.out.inputs),
-                out=partials(mixer.out),
+                out=sums_shape(weights, mixer.out),
             )
 
         dtypes = torch.float32, dtype, dtype, torch.float32

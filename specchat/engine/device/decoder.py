@@ -191,12 +191,12 @@ class DeviceDecoder:
 
     @property
     def caches(self) -> dict[tuple[int, int, int], Tensor]:
-        """As in `Attentions`."""
+        """The caches of `Attentions`."""
         return self.attention.caches
 
     @property
     def entries(self) -> list[tuple[Tensor, Tensor]]:
-        """As in `Attentions`, of each layer with attention."""
+        """Keys and values of each layer with attention: [kv_heads, held, head_dim]."""
         return list(self.attention.entries.values())
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:

@@ -5,13 +5,13 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from specchat.engine.device.buffers import views
+from specchat.engine.device.buffers import sums_shape, views
 from specchat.engine.device.mixtures import MixtureFeeds
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.activation import gate_mul
-from specchat.engine.kernels.products import activates, multiply, splits
-from specchat.engine.recipe import Experts, Gated, Layer, Matrix, Norm, Recipe
+from specchat.engine.kernels.products import activates, multiply
+from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe
 
 T = TypeVar("T")
 
@@ -32,16 +32,13 @@ class Feeds:
     """The MLPs and mixtures of all layers. Layers share memory through views in their own shapes."""
 
     def __init__(self, recipe: Recipe, weights: ModelWeights, device: torch.device, dtype: torch.dtype) -> None:
-        def partials(matrix: Matrix) -> tuple[int, ...]:
-            return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
-
         def shapes(feed: Gated | None) -> Sums[tuple[int, ...]]:
             if feed is None:
                 return Sums((0,), (0,), (0,))
             return Sums(
-                gate_up=(0,) if activates(weights.products[feed.gate_up].weight) else partials(feed.gate_up),
+                gate_up=(0,) if activates(weights.products[feed.gate_up].weight) else sums_shape(weights, feed.gate_up),
                 act=(PASS_ROWS, feed.width),
-                down=partials(feed.down),
+                down=sums_shape(weights, feed.down),
             )
 
         dtypes = torch.float32, dtype, torch.float32

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from specchat.engine.device.buffers import sums_shape
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.layer_inputs import gate_input, make_inputs
@@ -17,10 +18,8 @@ class TokenInputs:
         self, recipe: Recipe, of: PerLayer, weights: ModelWeights, device: torch.device, dtype: torch.dtype
     ) -> None:
         def partials(*matrices: Matrix) -> Tensor:
-            parts, outputs = zip(
-                *((splits(weights.products[matrix].weight), sum(matrix.outputs)) for matrix in matrices), strict=True
-            )
-            return torch.zeros(max(parts), PASS_ROWS, max(outputs), device=device)
+            shapes = [sums_shape(weights, matrix) for matrix in matrices]
+            return torch.zeros(*map(max, zip(*shapes, strict=True)), device=device)
 
         size, given = of.norm.size, [layer.input for layer in recipe.layers if layer.input]
         self._project = partials(of.project)

@@ -6,14 +6,14 @@ from typing import Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from specchat.engine.device.buffers import views
+from specchat.engine.device.buffers import sums_shape, views
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import mix
 from specchat.engine.kernels.norm import add_rms_norm
-from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, allocated, route
 from specchat.engine.recipe import Experts, Gated, Layer, Recipe
 
@@ -54,13 +54,13 @@ class MixtureFeeds:
             within, many = expert_products.activates(gate_up, of.count, of.top), PASS_ROWS * of.top
             parts = expert_products.splits(gate_up, of.count, of.top), expert_products.splits(down, of.count, of.top)
             return MixtureSums(
-                scores=(splits(weights.products[of.router].weight), PASS_ROWS, of.count),
+                scores=sums_shape(weights, of.router),
                 inputs=wide if of.apart else NOTHING,
                 gate_up=NOTHING if within else (parts[0], many, 2 * of.each.width),
                 act=(many, of.each.width),
                 down=(parts[1], many, recipe.hidden),
                 beside=wide if of.apart else NOTHING,
-                gate=(splits(weights.products[of.shared_gate].weight), PASS_ROWS, 1) if of.shared_gate else NOTHING,
+                gate=sums_shape(weights, of.shared_gate) if of.shared_gate else NOTHING,
                 out=(1, *wide),
             )
 

@@ -24,7 +24,8 @@ from specchat.engine.kernels.delta_state import (
 )
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.verify_state import VerifyState
-from specchat.engine.model.gpu_states import CHECKPOINTS, PLANES, width
+from specchat.engine.model.gpu_states import width
+from specchat.engine.model.state_need import CHECKPOINTS, PLANES
 from specchat.engine.recipe import LENGTH_EPS, Delta, Recipe
 
 

@@ -46,7 +46,7 @@ class HeadCache:
     """KV cache of a layer, and the rotations of its positions."""
 
     def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
-        cos, sin = tables(of.rope, of.rope.width if of.rope else of.head_dim, slots)
+        cos, sin = tables(of.rope, of.rotary_dim, slots)
         self.rotations = cos.to(device), sin.to(device)
         self.keys, self.values = (torch.zeros(of.kv_heads, slots, of.head_dim, device=device) for _ in range(2))
 

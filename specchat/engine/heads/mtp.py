@@ -21,6 +21,7 @@ from specchat.engine.heads.feature import FeatureHead
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import Places
 from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
+from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.target import Target
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
@@ -48,7 +49,7 @@ class MtpHead(FeatureHead):
                 for name in (layout.of_state, layout.of_token, layout.final)
             )
             self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
-            self._layer = self._read_layer(weights, given.layer, given.compiled)
+            self._layer = self._read_layer(weights, given.layer, compiles(given.of_one))
         self._normed, self._token_first = given.normed, layout.token_first
         model.record_states(recipe.aux_layers)
 

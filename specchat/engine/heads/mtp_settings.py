@@ -1,6 +1,5 @@
 """Layers for multi-token prediction that targets bring along: their layouts and settings. No torch here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -9,8 +8,9 @@ from pydantic import Field
 from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, checked, shown
-from specchat.engine.heads.recipe import Given, HeadRecipe, compiles, full_attention, renamed
-from specchat.engine.model.config import ModelConfig, parse_config
+from specchat.engine.heads.recipe import Given, HeadRecipe, full_attention, renamed
+from specchat.engine.heads.settings import on_features
+from specchat.engine.model.config import ModelConfig, parse_config, with_text
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategy import Head
 
@@ -71,9 +71,9 @@ class MtpKeys(Foreign):
     num_speculative_steps: int | None = Field(None, description="a whole number")
 
 
-def has_mtp(settings: Mapping[str, Any]) -> bool:
+def has_mtp(settings: dict[str, Any]) -> bool:
     """True if a target of these settings should hold layers for multi-token prediction."""
-    whole = _text(settings)
+    whole = with_text(settings)
     told = [whole[layout.told] for layout in LAYOUTS.values() if whole.get(layout.told) is not None]
     # Checkpoints of Qwen often lack the key, and hold the layer all the same.
     return any(told) if told else _layout(str(whole.get("model_type"))) is QWEN
@@ -111,7 +111,7 @@ class MtpSettings:
         if layout is None:
             names = ", ".join(kind for kind in families.known() if _layout(kind))
             raise ModelError(f"{path}: layers for multi-token prediction are read of {names}, not of {shape.family}.")
-        known = checked(MtpKeys, dict(_text(raw)), str(path))
+        known = checked(MtpKeys, with_text(raw), str(path))
         count = getattr(known, layout.told)
         if count not in (None, 1):
             raise ModelError(f"{path}: {layout.told} is {shown(count)}, and only one such layer is run.")
@@ -129,15 +129,15 @@ class MtpSettings:
         return cls(shape, layout, layer, normed)
 
     @property
-    def compiled(self) -> bool:
-        """True if its chains may use a compiled layer."""
-        return compiles(replace(self.shape, recipe=replace(self.shape.recipe, layers=(self.layer,))))
+    def of_one(self) -> ModelConfig:
+        """The shape of a model of this layer alone."""
+        return replace(self.shape, recipe=replace(self.shape.recipe, layers=(self.layer,)))
 
     def recipe(self, target: ModelConfig) -> HeadRecipe:
         """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
-        hidden, own = self.shape.hidden, self.layer.parameters
-        doubled = own if self.compiled else 0
-        return HeadRecipe((self.layer,), (target.layers,), hidden, doubled, own + 2 * hidden * hidden + 3 * hidden)
+        hidden, own = self.shape.hidden, (self.layer,)
+        found = on_features(self.of_one, own, (target.layers,))
+        return replace(found, parameters=self.layer.parameters + 2 * hidden * hidden + 3 * hidden)
 
 
 def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:
@@ -149,9 +149,3 @@ def _layout(model_type: str) -> MtpLayout | None:
     """The layout of a family's layer; None where none is read."""
     family = families.known().get(model_type)
     return LAYOUTS.get(family.mtp) if family else None
-
-
-def _text(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of the model of text, which stand apart where images are read too."""
-    own = settings.get("text_config")
-    return {**settings, **own} if isinstance(own, Mapping) else settings

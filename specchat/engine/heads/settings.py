@@ -52,7 +52,7 @@ def shape_of(files: Given, settings: dict[str, Any]) -> ModelConfig:
     return shape_by(files, families.plain().model_type, settings)
 
 
-def _on_features(
+def on_features(
     shape: ModelConfig, own: tuple[Layer, ...], aux_layers: tuple[int, ...], scoring: int = 0
 ) -> HeadRecipe:
     """Recipe of a head that passes features on; `scoring` is the size of its compiled chain's output matrix."""
@@ -72,7 +72,7 @@ def eagle(files: Given, target: ModelConfig) -> tuple[ModelConfig, HeadRecipe]:
             f"{files.folder}: the head has {shape.layers} layers (num_hidden_layers), and EAGLE has one. "
             "Name the folder under heads.eagle3 if it is of EAGLE-3."
         )
-    return shape, _on_features(shape, (joined(layers(shape.recipe)[0], shape.hidden),), (target.layers,))
+    return shape, on_features(shape, (joined(layers(shape.recipe)[0], shape.hidden),), (target.layers,))
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Eagle3Settings:
         head = renamed(joined(head, 2 * self.shape.hidden), "layers.0.", first)
         # A compiled chain scores all tokens.
         scoring = target.vocab * self.shape.hidden if self.mask is None else 0
-        return _on_features(self.shape, (head, *rest), self.aux_layers, scoring)
+        return on_features(self.shape, (head, *rest), self.aux_layers, scoring)
 
 
 def eagle_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:

@@ -82,9 +82,9 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     path = folder / "config.json"
     known, kind = families.known(), raw.get("model_type")
     family = known.get(kind) if isinstance(kind, str) else None
-    text = raw.get("text_config")
-    if family is None and isinstance(kind, str) and isinstance(text, dict) and kind in families.also_seeing():
-        raw, own = {**raw, **text}, text.get("model_type")
+    whole = with_text(raw)
+    if family is None and isinstance(kind, str) and whole is not raw and kind in families.also_seeing():
+        raw, own = whole, raw["text_config"].get("model_type")
         family = known.get(own if isinstance(own, str) and own in known else families.also_seeing()[kind])
     if family is None:
         names = ", ".join(known)
@@ -101,6 +101,12 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
     if not found(generation):
         return config
     return replace(config, eos=config.eos | _with_rows(read(generation, Ends).ends, config.vocab))
+
+
+def with_text(raw: dict[str, Any]) -> dict[str, Any]:
+    """Settings with those of the model of text, which stand apart where images are read too."""
+    text = raw.get("text_config")
+    return {**raw, **text} if isinstance(text, dict) else raw
 
 
 def _parse(raw: dict[str, Any], family: Family, where: str) -> ModelConfig:

@@ -39,11 +39,9 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
     if not all(map(_normed, mixers)):
         yield "norms of heads of another size: not in the GPU kernels yet"
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
-    lacking = {
-        "a weighed MLP beside experts with norms of their own": any(one.apart and one.shared_gate for one in mixtures),
-    }
-    found = (feature for feature, there in lacking.items() if there)
-    features = *gpu_states.unsupported(recipe), *found, *uncompiled(recipe)
+    if any(one.apart and one.shared_gate for one in mixtures):
+        yield "a weighed MLP beside experts with norms of their own: not in the GPU kernels yet"
+    features = *gpu_states.unsupported(recipe), *uncompiled(recipe)
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
 
 
@@ -90,7 +88,7 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
     logits = 4 * shapes.VERIFY_ROWS * partials(head)
     whole = 4 * shapes.VERIFY_ROWS * recipe.vocab if head.outputs != recipe.head.outputs else 0
-    turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rope.width if m.rope else m.head_dim) for m in mixers})
+    turns = 8 * capacity * sum(width for _, width in {(m.rope, m.rotary_dim) for m in mixers})
     factors = 4 * capacity * len({m.temper for m in mixers if m.temper[0]})
     inputs = _inputs(recipe, recipe.per_layer, partials) if recipe.per_layer else 0
     states = sum(gpu_states.buffers(mixer, partials(mixer.gates)) for mixer in recipe.recurrent[:1])

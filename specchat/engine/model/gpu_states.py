@@ -3,12 +3,9 @@
 from collections.abc import Iterator
 
 from specchat.engine.gpu_shapes import PASS_ROWS, STATE_NUMBERS, STATE_SLOTS, state_columns
+from specchat.engine.model.state_need import CHECKPOINTS, PLANES
 from specchat.engine.recipe import Delta, Recipe
 
-PLANES = 2
-"""States of a layer: those that its log begins with, and those before a pass not long ago."""
-CHECKPOINTS = 3
-"""States that are held in main memory at the ends of turns."""
 FLOATS = 4
 """Values of float32 between 16-byte boundaries."""
 
@@ -27,7 +24,7 @@ def held(recipe: Recipe) -> int:
 
 
 def checkpoints(recipe: Recipe) -> int:
-    """Bytes in main memory."""
+    """Bytes of checkpoints, which are held in main memory."""
     return CHECKPOINTS * sum(4 * (of.state + (of.taps - 1) * of.channels) for of in recipe.recurrent)
 
 

@@ -36,7 +36,7 @@ def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArr
     found = []
     for mixer in (layer.mixer for layer in recipe.layers):
         if isinstance(mixer, Attention):
-            rope, width = mixer.rope, mixer.rope.width if mixer.rope else mixer.head_dim
+            rope, width = mixer.rope, mixer.rotary_dim
             if (rope, width) not in made:
                 cos, sin = tables(rope, width, length)
                 made[rope, width] = cos.numpy(), sin.numpy()

@@ -51,6 +51,11 @@ class Attention:
         return self.qkv.only(1, 3)
 
     @property
+    def rotary_dim(self) -> int:
+        """Values of a head that are rotated; all of them without a rope, whose rotation is the identity."""
+        return self.rope.width if self.rope else self.head_dim
+
+    @property
     def products(self) -> tuple[Matrix, ...]:
         """The products before and after attention."""
         return self.qkv, self.out
