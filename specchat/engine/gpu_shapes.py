@@ -35,7 +35,7 @@ SPLIT = 128
 """Cache entries of one partial sum of attention, the same in every step; a multiple of 64, the nodes of a tree.
 
 Shorter splits occupy more of a GPU while the text is short, and leave more sums to combine when it is long:
-docs/kernels/attention.md has times of 64, 128 and 256.
+`python -m measure.gpu --part attention` times 64, 128 and 256.
 """
 
 PROCESSORS = 128

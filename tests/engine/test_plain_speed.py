@@ -1,0 +1,47 @@
+"""Plain decoding's speed: from plain replies that are long enough, of greedy and of drawn tokens each."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.fake import INFO
+from specchat.engine.measure import REPLY_TOKENS
+from specchat.engine.options import Sampling
+from specchat.engine.plain_speed import WEIGHT, PlainSpeed
+from specchat.engine.tally import Tally
+
+GREEDY, DRAWN = Sampling(), Sampling(temperature=0.7)
+
+
+def seen(speed: PlainSpeed, tokens_per_second: float, sampling: Sampling, **tally: int) -> tuple[float, float]:
+    """What is told after a reply, of greedy and drawn tokens."""
+    cast("Any", speed).yardstick = SimpleNamespace(usual_speed=tokens_per_second)
+    speed.seen(replace(Tally(steps=9, tokens=REPLY_TOKENS), **cast("Any", tally)), sampling)
+    info = speed.told(INFO)
+    return info.plain_tokens_per_second, info.plain_sampled_tokens_per_second
+
+
+def test_each_plain_reply_counts_by_half_and_for_its_kind_alone() -> None:
+    speed = PlainSpeed(StepCosts())
+    assert seen(speed, 100.0, GREEDY) == (100.0, 0.0)
+    assert seen(speed, 60.0, GREEDY) == (100.0 - WEIGHT * 40.0, 0.0)
+    assert seen(speed, 50.0, DRAWN) == (80.0, 50.0)
+
+
+@pytest.mark.parametrize("tally", [{"drafted": 1}, {"tokens": REPLY_TOKENS - 1}])
+def test_a_short_reply_and_one_with_drafts_tell_nothing(tally: dict[str, int]) -> None:
+    assert seen(PlainSpeed(StepCosts()), 100.0, GREEDY, **tally) == (0.0, 0.0)
+
+
+def test_the_load_while_loading_is_taken_out_and_bare_steps_count_where_no_reply_did() -> None:
+    speed = PlainSpeed(StepCosts())
+    speed.otherwise(200.0)
+    assert speed.told(INFO).plain_tokens_per_second == 200.0
+    speed.forget()
+    seen(speed, 100.0, GREEDY)
+    speed.settle(0.5, 1.0)
+    speed.otherwise(300.0)
+    assert speed.told(INFO).plain_tokens_per_second == 200.0
