@@ -12,8 +12,9 @@ from threading import Thread
 from typing import BinaryIO
 
 from specchat.engine import wire
-from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Loaded, Loading, Request, Shutdown
+from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
 from specchat.engine.gpu_failure import LoadAgain
+from specchat.engine.requests import Count, Generate, Load, Request, Shutdown
 from specchat.private import opener
 
 LOADER = "specchat.engine.loading:load"

@@ -25,29 +25,14 @@ from threading import Lock, Thread
 from typing import BinaryIO, NoReturn, Protocol
 
 from specchat.engine import gpu_failure, leash, out_of_memory, wire
-from specchat.engine.api import (
-    Cancel,
-    Change,
-    Count,
-    Counted,
-    Event,
-    Failed,
-    Finished,
-    Forget,
-    Generate,
-    Load,
-    Loaded,
-    Loading,
-    Remember,
-    Request,
-    Shutdown,
-)
 from specchat.engine.control import Control
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
 
 
 class WorkerSession(Protocol):

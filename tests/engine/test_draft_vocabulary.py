@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.api import Finished, Generate
+from specchat.engine.events import Finished
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine, place
@@ -20,6 +20,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.conftest import EVEN
 from tests.engine.tiny import SPECIAL, VOCAB, checkpoint, on_cpu

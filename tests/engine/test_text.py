@@ -10,7 +10,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from specchat.engine.api import Piece
+from specchat.engine.events import Piece
 from specchat.engine.model.template import TemplateSource, compile_template, render
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message

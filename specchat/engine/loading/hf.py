@@ -5,13 +5,13 @@ from time import perf_counter
 
 import torch
 
-from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
+from specchat.engine.events import Loading
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
