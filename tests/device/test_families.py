@@ -16,12 +16,13 @@ from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Delta, Experts, Layer

@@ -15,7 +15,7 @@ from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.draft_vocabulary import Unusable, fingerprint, read, write
-from specchat.engine.model.plan import need
+from specchat.engine.model.need import need
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec

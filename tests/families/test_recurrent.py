@@ -13,7 +13,7 @@ from specchat.engine.events import Started
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows, Skip
-from specchat.engine.model.plan import Model, need
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.state_need import BACK, CHECKPOINTS, SLOTS
 from specchat.engine.model.tree_layout import Levels, depth_first
 from specchat.engine.options import Limits, Message, Sampling, Speculation

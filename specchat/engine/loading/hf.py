@@ -22,7 +22,8 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
-from specchat.engine.model.plan import Place, shortened
+from specchat.engine.model.need import Place
+from specchat.engine.model.plan import shortened
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session
