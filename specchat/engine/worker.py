@@ -29,7 +29,7 @@ from specchat.engine.control import Control
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.errors import EngineError, ErrorKind
-from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
@@ -149,7 +149,7 @@ class Worker:
         """Send an event, also from downloading threads; exit if nobody reads."""
         try:
             with self._writing:
-                wire.write(self._events, event)
+                wire.write(self._events, event, event.id if isinstance(event, Step) else wire.NO_REPLY)
         except OSError:
             _leave()
 
