@@ -84,13 +84,12 @@ def _answer(
     begin: "Callable[[Prepared], ChatInMemory]",
 ) -> None:
     """Ask the engine; `begin` gives the chat that the question belongs to."""
-    from specchat.cli.prepare import keeps_state, prepare
-    from specchat.engine.client import EngineClient
+    from specchat.cli.prepare import engine_for, prepare
 
     prepared = prepare(asked)
     pair = ready(prepared.pair, asked.models)
     transcript = begin(prepared)
-    engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
+    engine = engine_for(prepared, "ask")
     out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
