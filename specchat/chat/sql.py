@@ -154,6 +154,14 @@ def messages(db: sqlite3.Connection, key: str) -> list[MessageRow]:
     return [MessageRow(*row) for row in db.execute(_MESSAGES_OF, (key,))]
 
 
+def ended(db: sqlite3.Connection, chat: str) -> set[str]:
+    """The keys of a chat's messages but of replies that are being written."""
+    return {
+        key
+        for (key,) in db.execute(f"SELECT {as_text('key')} FROM message WHERE chat = ? AND state != 'writing'", (chat,))
+    }
+
+
 def replies(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:
     """Chat and text of every reply in chats that are not deleted, the newest first."""
     yield from db.execute(_REPLIES)

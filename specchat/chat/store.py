@@ -65,6 +65,7 @@ class Store:
             writing = self._reader
         else:
             self._reader, writing = opened(path)
+        self._version = self._data_version()
         self._writer = Writer(writing, path, lambda db: sql.tidy(db, time.time() - FORGET_AFTER_S))
 
     @property
@@ -196,6 +197,21 @@ class Store:
 
     # Reading
 
+    def changed(self) -> bool:
+        """Whether the file was written since the last call, by this program or another."""
+        before, self._version = self._version, self._data_version()
+        return self._version != before
+
+    def merge(self, chat: Conversation) -> bool:
+        """Add to a chat what other programs saved in it, its name too; whether there was anything."""
+        row = self.row(chat.key)
+        if row is None:
+            return False
+        renamed, chat.name = row.name != chat.name, row.name
+        if sql.ended(self._reader, chat.key) <= chat.keys():
+            return renamed
+        return rows.merge(chat, self.messages(chat.key), self._record) or renamed
+
     def chats(self) -> list[ChatEntry]:
         """Pinned ones first, then the latest."""
         return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.chats(self._reader)]
@@ -268,6 +284,11 @@ class Store:
         from specchat.chat.search import find
 
         return find(self._reader, text, limit)
+
+    def _data_version(self) -> int:
+        with suppress(sqlite3.Error):
+            return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
+        return 0
 
     def _has(self, key: str) -> bool:
         try:
