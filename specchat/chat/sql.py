@@ -25,6 +25,9 @@ def as_time(column: str) -> str:
     return f"max(0.0, min({LATEST}, ifnull(CAST({column} AS REAL), 0.0)))"
 
 
+_SCRATCH = "ifnull(json_extract(CASE WHEN json_valid(view) THEN view END, '$.scratch'), 0)"
+LISTED = f"deleted IS NULL AND NOT {_SCRATCH}"
+"""Of a chat that lists and searches show: no deleted one, and none that was asked for in passing."""
 _ENTRIES = f"""
     SELECT {as_text("key")}, ifnull({as_text("title")}, ''), pinned, {as_time("updated")},
         (SELECT count(*) FROM message WHERE message.chat = chat.key)
@@ -42,7 +45,7 @@ _MESSAGES_OF = f"""
 """
 _REPLIES = f"""
     SELECT {as_text("message.chat")}, ifnull({as_text("text")}, '') FROM message
-    JOIN chat ON chat.key = message.chat WHERE role = 'assistant' AND deleted IS NULL ORDER BY message.id DESC
+    JOIN chat ON chat.key = message.chat WHERE role = 'assistant' AND {LISTED} ORDER BY message.id DESC
 """
 _REPLIES_OF = f"""
     SELECT ifnull({as_text("text")}, '') FROM message WHERE chat = ? AND role = 'assistant' ORDER BY id DESC
@@ -125,7 +128,16 @@ def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
 
 def chats(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
     """key, title, pinned, updated, number of messages."""
-    return db.execute(f"{_ENTRIES} WHERE deleted IS NULL ORDER BY pinned DESC, updated DESC").fetchall()
+    return db.execute(f"{_ENTRIES} WHERE {LISTED} ORDER BY pinned DESC, updated DESC").fetchall()
+
+
+def scratch(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
+    """The same of chats that no list shows, the latest first."""
+    return db.execute(f"{_ENTRIES} WHERE deleted IS NULL AND {_SCRATCH} ORDER BY updated DESC").fetchall()
+
+
+def drop_scratch(db: sqlite3.Connection, but: str) -> None:
+    db.execute(f"DELETE FROM chat WHERE {_SCRATCH} AND key != ?", (but,))
 
 
 def deleted(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:

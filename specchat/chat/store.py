@@ -169,6 +169,10 @@ class Store:
     def restore(self, key: str) -> Event:
         return self._writer.put(lambda db: sql.delete(db, key, None))
 
+    def drop_scratch(self, but: str) -> Event:
+        """Remove what was asked for in passing before the chat `but`."""
+        return self._writer.put(lambda db: sql.drop_scratch(db, but))
+
     def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
         """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key."""
         listed = list(messages)
@@ -215,6 +219,11 @@ class Store:
     def chats(self) -> list[ChatEntry]:
         """Pinned ones first, then the latest."""
         return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.chats(self._reader)]
+
+    def scratch(self) -> ChatEntry | None:
+        """The latest chat that was asked for in passing, which no list shows; None without one."""
+        found = sql.scratch(self._reader)
+        return ChatEntry(found[0][0], found[0][1], False, *found[0][3:]) if found else None
 
     def deleted(self) -> list[ChatEntry]:
         """Chats that `restore` brings back, the latest deleted first."""
