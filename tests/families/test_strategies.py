@@ -17,7 +17,10 @@ PROMPT = "abcabcabcabc"
 TOKENS = 24
 
 
-SHAPES = MORE | {"by the reference": FAMILIES["qwen3"] | {"head_dim": 24}}
+SHAPES = MORE | {
+    "by the reference": FAMILIES["qwen3_5"] | {"linear_value_head_dim": 24},
+    "filled up": FAMILIES["qwen3"] | {"head_dim": 24, "intermediate_size": 100},
+}
 
 
 @pytest.fixture(scope="module", params=SHAPES)

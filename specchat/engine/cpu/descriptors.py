@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.deltas import Deltas
+from specchat.engine.cpu.filling import filled_eps
 from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
+from specchat.engine.model.vectors import whole_vectors
 from specchat.engine.recipe import Attention, Layer, Norm
 
 Floats = NDArray[np.float32]
@@ -36,8 +38,8 @@ of queries or keys is over all heads; ACTIVATION is a code of `gates.CODES`. SHA
 a layer before. INPUTS describes the inputs of layers (`layer_inputs.py`), which this layer adds by the products at
 INPUT_PRODUCTS. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention.
 """
-EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
-"""Columns of the floats."""
+EPS, HEAD_EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(6)
+"""Columns of the floats. HEAD_EPS is of the norms of heads."""
 
 
 class Descriptors:
@@ -64,7 +66,7 @@ class Descriptors:
 
         Args:
             table: int64 [>= products, COLUMNS], of their products.
-            norms: the weight of each norm, float32 [size].
+            norms: the weight of each norm, float32 [size in whole vectors].
             cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, rotated values of a head].
             vectors: other tensors of the layers by name, float32 [size].
@@ -97,7 +99,9 @@ class Descriptors:
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[ACTIVATION] = CODES[layer.gated.activation]
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            self.floats[index] = layer.norms[0].eps, 1.0, layer.residual, scalar
+            eps, hidden = layer.norms[0].eps, sum(mixer.out.outputs)
+            of_hidden = filled_eps(eps, hidden, whole_vectors(hidden))
+            self.floats[index] = of_hidden, eps, 1.0, layer.residual, scalar
             if not isinstance(mixer, Attention):
                 continue
             (keys, values), (cos, sin) = cache[index], turns[index]
@@ -112,7 +116,7 @@ class Descriptors:
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
             row[SHARED] = mixer.share is not None
-            self.floats[index, SCALE] = mixer.scale
+            self.floats[index, [HEAD_EPS, SCALE]] = filled_eps(eps, mixer.head_dim, keys.shape[2]), mixer.scale
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""
