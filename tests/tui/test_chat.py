@@ -133,10 +133,10 @@ async def test_regenerate_shows_the_new_reply() -> None:
     app = make_app(FakeEngine(("first answer", "second answer")))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         assert "there is no reply" in status(app)
         await ask(app, pilot, "hi")
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         await until_shown(pilot, app, "second answer")
         shown = screen_text(app)
         assert "first answer" not in shown
@@ -145,7 +145,7 @@ async def test_regenerate_shows_the_new_reply() -> None:
 
 async def test_a_new_chat_is_empty() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await until_shown(pilot, app, "write your own; enter sends it.")
         assert "small fox" not in screen_text(app)
         await ask(app, pilot, "again")
@@ -472,10 +472,10 @@ async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app(FakeEngine((STORY,)))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("ctrl+y")
+        await pilot.press("alt+c")
         assert "no reply to copy" in status(app)
         await ask(app, pilot, "hi")
-        await pilot.press("ctrl+y")
+        await pilot.press("alt+c")
         await wait_until(pilot, lambda: natively)
         assert app.clipboard == STORY
         assert natively == [STORY]
@@ -657,7 +657,7 @@ async def test_a_list_without_room_turns_no_page() -> None:
 
 async def test_the_palette_without_room_turns_no_page() -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):
-        await pilot.press("ctrl+p", "s")
+        await pilot.press("alt+x", "s")
         await pilot.pause(0.1)
         for size in ((3, 1), (100, 30)):
             await pilot.resize_terminal(*size)
@@ -701,7 +701,7 @@ async def test_enters_that_come_together_run_a_slash_command_once() -> None:
 
 async def test_keys_that_come_together_run_a_command_once() -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):
-        await pilot.press("ctrl+p", *"token")
+        await pilot.press("alt+x", *"token")
         await until_shown(pilot, app, "Token view")
         await pilot.pause(0.3)
         for _ in range(2):
@@ -718,7 +718,7 @@ async def test_help_and_palette_open_and_close() -> None:
         await pilot.press("f1")
         await until_shown(pilot, app, "Start a new line in the prompt.")
         assert isinstance(app.screen, HelpScreen)
-        await pilot.press("escape", "ctrl+p", *"lookup")
+        await pilot.press("escape", "alt+x", *"lookup")
         await until_shown(pilot, app, "Strategy: Prompt lookup")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.settings.strategy == "lookup")
@@ -781,5 +781,5 @@ async def test_undoing_many_lines_leaves_the_app_alive() -> None:
         await pilot.press("ctrl+z")
         await pilot.pause()
         assert app.chat.prompt.text == ""
-        await pilot.press("ctrl+y", "x")
+        await pilot.press("alt+c", "x")
         assert app.chat.prompt.text.endswith("x")

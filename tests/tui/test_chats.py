@@ -85,7 +85,7 @@ async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for
         await ask(app, pilot, "count", wait=False)
         clock.now = 0.7
         await wait_until(pilot, lambda: "three" in screen_text(app))
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await wait_until(pilot, lambda: "writing in “count”" in screen_text(app))
         assert titles(app)[-1].startswith("… ")
         await ask(app, pilot, "and then", wait=False)
@@ -105,7 +105,7 @@ async def test_a_reply_that_waits_for_another_says_so_and_stops_at_once() -> Non
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "and then", wait=False)
         await until_shown(pilot, app, "waiting for another chat to be answered")
         await pilot.press("escape")
@@ -126,9 +126,9 @@ async def test_the_marked_chat_stays_marked_when_the_list_takes_another_order() 
         await ask(app, pilot, "first", wait=False)
         clock.now = 9
         await wait_until(pilot, lambda: not app.session.replies)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n", "ctrl+b", "end")
+        await pilot.press("alt+n", "ctrl+b", "end")
         await wait_until(pilot, lambda: titles(app) == ["today", "… count", "  First"])
         first = app.chat.sidebar.marked
         await pilot.press("p")
@@ -152,7 +152,7 @@ async def test_what_is_being_written_stays_in_view_when_another_version_is_looke
         clock.now = 99
         await wait_until(pilot, lambda: app.session.reply is None)
         first = app.session.last_reply
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         running = app.session.reply
         assert first is not None
         assert running is not None
@@ -171,7 +171,7 @@ async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "and then", wait=False)
         await pilot.press("ctrl+b")
         await until_shown(pilot, app, "r rename")
@@ -201,7 +201,7 @@ async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back()
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me about foxes")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "Tell me about owls")
         await pilot.press("ctrl+b")
         await wait_until(pilot, lambda: titles(app) == ["today", "● Owls", "  Foxes"])
@@ -230,7 +230,7 @@ async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> N
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "foxes")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "owls")
         await pilot.press("ctrl+f", *"owl")
         await until_shown(pilot, app, "1 of 2")
@@ -240,7 +240,7 @@ async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> N
         assert app.chat.prompt.has_focus
         await pilot.press("ctrl+f", *"foxes", "enter")
         await until_shown(pilot, app, "1 of 2")
-        await pilot.press("ctrl+n", "x")
+        await pilot.press("alt+n", "x")
         assert app.chat.prompt.text == "x"
         assert not app.chat.reading.has_class("-finding")
 
@@ -251,7 +251,7 @@ async def test_choosing_another_pair_tells_which_reply_it_stops() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         use_pair(app.chat, app.chat.catalog.pairs[1])
         assert "the reply in “count” is stopped" in status(app)
         await wait_until(pilot, lambda: not app.session.replies)
@@ -262,7 +262,7 @@ async def test_in_a_narrow_window_the_list_gives_way_to_what_has_the_focus() -> 
     app = make_app(FakeEngine(("Foxes are red.",)))
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("ctrl+b", "ctrl+n")
+        await pilot.press("ctrl+b", "alt+n")
         await ask(app, pilot, "foxes")
         await until_shown(pilot, app, "Foxes are red.")
         await pilot.press("ctrl+b", "tab")
@@ -294,9 +294,9 @@ async def test_search_finds_a_message_and_opens_its_branch() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "which instrument")
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         await wait_until(pilot, lambda: "drum" in app.chat.transcript.text)
-        await pilot.press("ctrl+n", "f9", *"xylo")
+        await pilot.press("alt+n", "f9", *"xylo")
         await until_shown(pilot, app, "xylophone")
         assert isinstance(app.focused, Search)
         await pilot.press("enter", "enter")
@@ -387,7 +387,7 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
     third = make_app(FakeEngine(("Better.",)), replace(launch, chat=store.chats()[0].key))
     async with third.run_test(size=(120, 36)) as pilot:
         await loaded(third, pilot)
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         await until_shown(pilot, third, "Better.")
         assert third.session.last_reply is not None
         assert third.session.last_reply.name == "Qwen3 8B + 0.6B"

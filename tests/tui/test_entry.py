@@ -231,7 +231,7 @@ async def test_names_in_the_list_are_never_markup() -> None:
     async with running(launch=launch) as (app, pilot):
         await write(app, pilot, "/persona ")
         await until_shown(pilot, app, "[red]x[/] ␛[2J")
-        await pilot.press("ctrl+p", *"evil")
+        await pilot.press("alt+x", *"evil")
         await until_shown(pilot, app, "Persona: evil")
 
 

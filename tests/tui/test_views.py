@@ -22,7 +22,7 @@ from specchat.tui.screens.what_if import WhatIfScreen
 LONG = " ".join(f"word{n}" for n in range(400))
 SIZES = [(120, 36), (80, 24), (60, 15), (40, 12)]
 KEYS = ("f4", "f6", "f10", "f12", "r", "space", "left", "right", "plus", "minus", "home", "end", "up", "down", "tab",
-        "escape", "q", "f2", "ctrl+n", "x")  # fmt: skip
+        "escape", "q", "f2", "alt+n", "x")  # fmt: skip
 Test = Callable[[SpecchatApp, Pilot[None]], Awaitable[None]]
 
 
@@ -93,7 +93,7 @@ async def test_advice_is_taken_at_the_next_step_of_a_running_reply() -> None:
 async def test_the_ledger_survives_new_chats() -> None:
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
         await shown(pilot, app, "saved so far")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "again")
         await app.chat.do("ledger")
         await shown(pilot, app, "saved this session", "Draft model")

@@ -14,9 +14,9 @@ PLACES: dict[Where, str] = {
     "anywhere": "everywhere",
 }
 
-When = Literal["always", "begun", "stoppable", "answered", "recorded", "on code", "on fold"]
+When = Literal["always", "begun", "stoppable", "answered", "recorded", "on code", "on fold", "typed"]
 """When a hint is worth showing: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
-are known; code, or what can be folded, is under the transcript's cursor."""
+are known; code, or what can be folded, is under the transcript's cursor; something is in the prompt."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from specchat.tui.actions.action import Action
 
 CHATS = (
-    Action("new-chat", "New chat", "Start an empty chat.", ("ctrl+n",), hint="new", slash="new", when="begun"),
+    Action("new-chat", "New chat", "Start an empty chat.", ("alt+n",), hint="new", slash="new", when="begun"),
     Action("chats", "Chats", "Show or hide the list of chats.", ("ctrl+b",), hint="chats", slash="chats"),
     Action("search-chats", "Search chats", "Search titles and messages of all chats.", ("f9",), slash="search"),
     Action("find-in-list", "Search", "Go to the search box.", ("/",), hint="search", where="chats"),

@@ -152,6 +152,7 @@ class ChatWindow(Screen[None]):
         facts: dict[When, bool] = {
             "always": True,
             "begun": bool(session.conversation.turns),
+            "typed": bool(self.prompt.text),
             "stoppable": session.reply is not None or session.chat.editing is not None,
             "answered": reply is not None and session.reply is None,
             "recorded": reply is not None and bool(reply.steps),

@@ -51,6 +51,7 @@ CHAT: dict[str, Verb[ChatScreen]] = {
     "quit": Verb(lambda chat, _: chat.app.action_quit()),
     "about": Verb(_about),
     "suspend": Verb(lambda chat, _: chat.app.action_suspend_process()),
+    "commands": Verb(lambda chat, _: chat.app.action_command_palette()),
     "settings": Verb(lambda chat, _: choose_settings(chat)),
     "token-view": Verb(lambda chat, _: chat.reading.toggle_token_view()),
     "panel": Verb(lambda chat, _: chat.toggle_panel()),
