@@ -7,7 +7,7 @@ from specchat.chat.turn import Reply, Turn
 from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
-from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled
+from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled, tagged
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.prompt_rows import prompt_sections
 from specchat.tui.text.reasoning import Reasoning
@@ -235,8 +235,8 @@ class TurnView:
 
 def _footer_section(short: str, whole: str, *, above: bool) -> Section:
     def layout(width: int) -> list[TextLine]:
-        more = styled(whole, ".footer").truncate(width, ellipsis=True)
-        line = TextLine(styled(short, ".footer").truncate(width, ellipsis=True), copied=False, more=more)
+        more, less = (styled(text, ".footer").truncate(width, ellipsis=True) for text in (whole, short))
+        line = TextLine(tagged(less, more=True), copied=False, more=more)
         return [BLANK, line] if above else [line]
 
     return Section(layout)

@@ -164,12 +164,15 @@ class Prompt(TextArea):
         elif event.key == "enter":
             await self._enter()
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
-            self.insert("\n")
-            self.scroll_cursor_visible()
+            self.action_newline()
         elif not await self._edits(event.key):
             return
         event.stop()
         event.prevent_default()
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+        self.scroll_cursor_visible()
 
     async def _enter(self) -> None:
         """Have the prompt sent before the next key is taken: of a burst, that one would become part of it."""

@@ -1,15 +1,18 @@
 """The single rows around the chat: header, status and key hints."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.content import Content
+from textual.message import Message
 
 from specchat.chat.turn import Reply
 from specchat.tui.actions.action import Action, When, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.inspect import inspected
-from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.text.sources import LEGEND
 from specchat.tui.text.tokens import Token
 from specchat.tui.widgets.plain import Plain
@@ -70,9 +73,15 @@ def hinted(here: Where, facts: frozenset[When]) -> tuple[Action, ...]:
 
 
 class Hints(Plain):
-    """The keys worth knowing now, as many as fit."""
+    """The keys worth knowing now, as many as fit. A click does what the key does."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "word"}
+
+    @dataclass
+    class Picked(Message):
+        """The hint of the action with this id was clicked."""
+
+        action: str
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()
@@ -89,13 +98,17 @@ class Hints(Plain):
     def on_resize(self) -> None:
         self._fill()
 
+    def on_click(self, event: events.Click) -> None:
+        if action := event.style.meta.get("hint"):
+            self.post_message(self.Picked(action))
+
     def _fill(self) -> None:
         width = self.content_size.width
         row = EMPTY
         for action in self._actions:
             if key := self._keys.first(action):
                 entry = styled(key, ".key") + styled(f" {action.hint}", ".word")
-                wider = row + ("   " if row else "") + entry
+                wider = row + ("   " if row else "") + tagged(entry, hint=action.id)
                 if wider.cell_length > width:
                     break
                 row = wider
