@@ -24,6 +24,18 @@ Recorded = Callable[[str, int], Record | None]
 
 
 @dataclass(frozen=True)
+class ChatEntry:
+    """A line of the list of chats; `preview` is the beginning of the last message, on one line."""
+
+    key: str
+    title: str
+    pinned: bool
+    updated: float
+    messages: int
+    preview: str = ""
+
+
+@dataclass(frozen=True)
 class ChatRow:
     """A chat without its messages. Times in seconds since 1970; `view` is what the app wants to find again."""
 

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from specchat.chat import rows, sql
 from specchat.chat.fork import new_key
 from specchat.chat.record import Record
-from specchat.chat.rows import ChatRow, MessageRow, WholeChat
+from specchat.chat.rows import ChatEntry, ChatRow, MessageRow, WholeChat
 from specchat.chat.schema import opened, prepare_memory
 from specchat.chat.trace import columns, pack, record_of, unpack
 from specchat.chat.tree import Conversation
@@ -29,17 +29,6 @@ TICK_S = 0.02
 """How often a failure of the database is looked for while a change waits."""
 SHOWN_SOON_S = 0.25
 """How long a prompt may wait for the disk before it shows as sent."""
-
-
-@dataclass(frozen=True)
-class ChatEntry:
-    """A line of the list of chats."""
-
-    key: str
-    title: str
-    pinned: bool
-    updated: float
-    messages: int
 
 
 class NoChat(KeyError):
@@ -218,16 +207,15 @@ class Store:
 
     def chats(self) -> list[ChatEntry]:
         """Pinned ones first, then the latest."""
-        return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.chats(self._reader)]
+        return sql.chats(self._reader)
 
     def scratch(self) -> ChatEntry | None:
         """The latest chat that was asked for in passing, which no list shows; None without one."""
-        found = sql.scratch(self._reader)
-        return ChatEntry(found[0][0], found[0][1], False, *found[0][3:]) if found else None
+        return next(iter(sql.scratch(self._reader)), None)
 
     def deleted(self) -> list[ChatEntry]:
         """Chats that `restore` brings back, the latest deleted first."""
-        return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.deleted(self._reader)]
+        return sql.deleted(self._reader)
 
     def row(self, key: str) -> ChatRow | None:
         """A chat without its messages, None when there is none of that key."""

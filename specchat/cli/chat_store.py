@@ -14,7 +14,8 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
 
 if TYPE_CHECKING:
-    from specchat.chat.store import ChatEntry, Store
+    from specchat.chat.rows import ChatEntry
+    from specchat.chat.store import Store
 
 LAST = "last"
 _SHOWN = 5

@@ -64,7 +64,7 @@ async def test_there_is_no_panel_before_something_was_asked() -> None:
         await pilot.press("ctrl+b")
         await wait_until(pilot, lambda: "tok/s" in str(line.render()))
         assert not panel.display
-        assert app.chat.sidebar.outer_size.width == Sidebar.OUTER
+        assert app.chat.sidebar.outer_size.width == Sidebar.outer(120)
         await pilot.press("escape", "alt+n")
         await pilot.pause()
         assert not panel.display

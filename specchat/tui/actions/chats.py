@@ -6,6 +6,7 @@ CHATS = (
     Action("new-chat", "New chat", "Start an empty chat.", ("alt+n",), hint="new", slash="new", when="begun"),
     Action("chats", "Chats", "Show or hide the list of chats.", ("ctrl+b",), hint="chats", slash="chats"),
     Action("search-chats", "Search chats", "Search titles and messages of all chats.", ("f9",), slash="search"),
+    Action("open-chat", "Open", "Open the chat.", ("enter",), hint="open", where="chats", fixed=True),
     Action("find-in-list", "Search", "Go to the search box.", ("/",), hint="search", where="chats"),
     Action("rename-chat", "Rename chat", "Give the chat another title.", ("r",), hint="rename", slash="rename",
            argument="title", where="chats"),

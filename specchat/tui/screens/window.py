@@ -115,7 +115,7 @@ class ChatWindow(Screen[None]):
         shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms, session.gpu.use)
         panel, line = self._panel, self._engine_line
         asked = bool(session.conversation.turns)
-        listed = Sidebar.OUTER if self.lists_chats else 0
+        listed = Sidebar.outer(self.size.width) if self.lists_chats else 0
         beside = self.size.width - listed - EnginePanel.OUTER >= _COLUMN
         covered = self.lists_chats and not self.has_class("-wide")
         wanted = asked and not self._panel_hidden
