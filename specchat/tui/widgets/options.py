@@ -23,7 +23,7 @@ class Options(OptionList):
         self.call_after_refresh(self._uncover)
 
     def _uncover(self) -> None:
-        if self.highlighted is None or not self.is_attached or not isinstance(self.parent, Widget):
+        if self.highlighted is None or not self.has_focus or not isinstance(self.parent, Widget):
             return
         place = self.virtual_region
         top = self._index_to_line.get(self.highlighted, 0) - self.scroll_offset.y
