@@ -1,6 +1,7 @@
 """`specchat ask`: one question, the answer on standard output."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -136,7 +137,7 @@ def _answer(
                 limits=prepared.limits,
                 speculation=prepared.speculation(),
             )
-            outlet = Outlet(_drop) if as_json else Outlet(out.write, on_terminal)
+            outlet = Outlet(_drop) if as_json else _outlet(out)
             finished = answer(engine, request, interrupt, outlet, transcript, pair.spec, info)
         finally:
             progress.clear()
@@ -146,6 +147,16 @@ def _answer(
         _report(finished, request, info)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _outlet(out: Output) -> Outlet:
+    """Where the answer goes: drawn as Markdown on a terminal, as it is into a pipe."""
+    if not out.is_terminal or os.environ.get("TERM") == "dumb":
+        return Outlet(out.write, on_terminal)
+    from specchat.cli.markdown import MarkdownWriter
+
+    drawn = MarkdownWriter(out.draw)
+    return Outlet(drawn.put, on_terminal, drawn.end)
 
 
 def _drop(text: str) -> None:
