@@ -16,12 +16,15 @@ from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
+from specchat.engine.heads.target import Embedding
+from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.kernels.products import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
 from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.weights import Weights
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Delta, Experts, Layer
@@ -47,7 +50,7 @@ def changes(family: str, layers: int = SHAPE["num_hidden_layers"]) -> dict[str, 
     """
     layers = max(layers, 4 if "num_kv_shared_layers" in FAMILIES[family] else 0)
     found = {**FAMILIES[family], "num_key_value_heads": 1}
-    kinds = {key: found[key][:layers] for key in ("no_rope_layers", "layer_types") if key in found}
+    kinds = {key: found[key][:layers] for key in ("no_rope_layers", "layer_types", "layer_rope_theta") if key in found}
     return SHAPE | found | kinds | {"num_hidden_layers": layers}
 
 
@@ -57,7 +60,7 @@ RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(
 """Families that the kernels take."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
-BRIEF = (*FEW, "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
+BRIEF = (*FEW, "muse", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
 """Families that have every feature of the others between them."""
 
 
@@ -119,6 +122,17 @@ def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None
     torch.testing.assert_close(normed.cpu(), theirs.normed(theirs.states(last, 0, 6)), atol=SLACK, rtol=SLACK)
     torch.testing.assert_close(ours.projected(normed).cpu(), logits, atol=2 * SLACK, rtol=SLACK)
     torch.testing.assert_close(ours.next_logits(tokens[5], 5), logits[5, :VOCAB], atol=2 * SLACK, rtol=SLACK)
+
+
+def test_heads_that_want_rows_of_the_table_get_them_without_the_norm(tmp_path: Path) -> None:
+    folder, tokens = checkpoint(tmp_path / "m", seed=3, **changes("muse")), ids(6)
+    table = load_file(folder / "model.safetensors")["model.embed_tokens.weight"][tokens]
+    ours = device_runner(decoder(folder), None, VOCAB, DEVICE).target.model
+    opened = Checkpoint.open(folder)
+    for model in (ours, host_model(opened), ReferenceDecoder(opened)):
+        assert torch.equal(model.embedded(tokens, normed=False).cpu(), table)
+        assert torch.equal(Embedding(Weights(opened), HeadTensors(), model, model.config.hidden)(tokens).cpu(), table)
+        assert not torch.allclose(model.embedded(tokens).cpu(), table, atol=0.1)
 
 
 def launched(layer: Layer, apart: int) -> int:

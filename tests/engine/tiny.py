@@ -246,6 +246,22 @@ MORE: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
         "rope_parameters": GPT_OSS_ROPE,
     },
+    "muse": {
+        "model_type": "muse_glimmer_text",
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "tie_word_embeddings": False,
+        "sliding_window": 8,
+        "hidden_activation": "silu",
+        "final_logit_softcapping": 3.0,
+        "output_multiplier": 0.7,
+        "qk_scale_factor": 1.9,
+        "rms_norm_eps": 1e-3,
+        "post_norm_eps": 1e-2,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        "layer_rope_theta": [10000.0, 0, 10000.0, 0],
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""

@@ -58,6 +58,8 @@ def features(found: list[ModelConfig]) -> Iterator[str]:
     yield from (name for name, has in OF_LAYERS.items() if any(map(has, layers)))
     if any(len(one.recipe.ropes) > 1 and None not in one.recipe.ropes for one in found):
         yield "ropes by layer"
+    if any(one.recipe.embed_eps is not None for one in found):
+        yield "a norm of embeddings"
     if any(one.recipe.embed_scale != 1 or one.recipe.logit_scale != 1 for one in found):
         yield "factors on embeddings or logits"
     if any(one.recipe.cap for one in found):

@@ -193,6 +193,21 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "qwen3_next",
         of_deltas(lambda one: replace(one, gates=replace(one.gates, by_head=()))),
     ),
+    "embeddings without their norm": ("muse", lambda recipe: replace(recipe, embed_eps=None)),
+    "heads of queries and gates as they are stored": (
+        "muse",
+        of_attention(lambda mixer: replace(mixer, qkv=replace(mixer.qkv, alternating=0))),
+    ),
+    "no norm of keys without a weight": ("muse", of_attention(lambda mixer: replace(mixer, key_norm=None))),
+    "eps of norms after": (
+        "muse",
+        of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, eps=1.0))),
+    ),
+    "a layer turns without a window": (
+        "muse",
+        lambda r: of_attention(lambda mixer: replace(mixer, rope=r.layers[0].mixer.rope))(r),
+    ),
+    "a factor on queries": ("muse", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
     "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
 }
 

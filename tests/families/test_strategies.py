@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from specchat.engine.api import Finished, Generate
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
+from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.conftest import HEADS, heads
 from tests.engine.tiny import FAMILIES, MORE, checkpoint, on_cpu, perturbed
 

@@ -133,8 +133,8 @@ class CpuDecoder(CachedDecoder):
             self._count = 0
         threads.took(rows, self._clock() - started)
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        return self._parameters.embedded(tokens)
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        return self._parameters.embedded(tokens, normed)
 
     def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         return self._run(x, layers, rows, skip, None)
@@ -187,8 +187,8 @@ class CpuDecoder(CachedDecoder):
     def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
-        embed, keeps_states = self._parameters.embed, self.aux_states is not None and skip == NOTHING
-        if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE or self._inputs is not None:
+        embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
+        if shared or embed is None or keeps_states or len(tokens) > TILE or self._inputs is not None:
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
@@ -245,7 +245,7 @@ class CpuDecoder(CachedDecoder):
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
         embed = self._parameters.embed
-        return None if isinstance(embed, Tensor) else embed
+        return None if isinstance(embed, Tensor) or self.config.recipe.embed_eps is not None else embed
 
     @property
     def threads(self) -> int:

@@ -36,8 +36,8 @@ of queries or keys is over all heads; ACTIVATION is a code of `gates.CODES`. SHA
 a layer before. INPUTS describes the inputs of layers (`layer_inputs.py`), which this layer adds by the products at
 INPUT_PRODUCTS. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention.
 """
-EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(5)
-"""Columns of the floats."""
+EPS, POST_EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(6)
+"""Columns of the floats. POST_EPS is that of the norms after the halves, EPS that of the others."""
 
 
 class Descriptors:
@@ -97,7 +97,8 @@ class Descriptors:
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[ACTIVATION] = CODES[layer.gated.activation]
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            self.floats[index] = layer.norms[0].eps, 1.0, layer.residual, scalar
+            eps, post_eps = (next((norm.eps for norm in norms), 0.0) for norms in (layer.inner_norms, layer.post_norms))
+            self.floats[index] = eps, post_eps, 1.0, layer.residual, scalar
             if not isinstance(mixer, Attention):
                 continue
             (keys, values), (cos, sin) = cache[index], turns[index]

@@ -29,6 +29,7 @@ from specchat.engine.cpu.descriptors import (
     KEYS,
     KV_HEADS,
     MIXTURE,
+    POST_EPS,
     POST_FEED,
     POST_MIXER,
     PRE_FEED,
@@ -221,7 +222,8 @@ def layers(
                 copy_vector(xs, state, hidden)
         if layer == deep:
             break
-        used, of, eps, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, EPS], floats[layer, RESIDUAL]
+        used, of, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, RESIDUAL]
+        eps, post_eps = floats[layer, EPS], floats[layer, POST_EPS]
         for part in range(2):
             if not parts[layer, part]:
                 continue
@@ -272,8 +274,8 @@ def layers(
             last = of + 8 * COLUMNS * (DOWN if part else OUT)
             turns = used + 4 if part else used + 2
             passed = add_product(
-                rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board,
-                turns, passed, thread, threads,
+                rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, post_eps, scratch, own_row,
+                board, turns, passed, thread, threads,
             )  # fmt: skip
         if not (parts[layer, 0] or parts[layer, 1]):
             continue

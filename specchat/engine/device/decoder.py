@@ -147,7 +147,7 @@ class DeviceDecoder:
         """
         b, states, recipe = self.buffers, self.states, self.config.recipe
         at = Placed(rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)))
-        embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale)
+        embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale, recipe.embed_eps)
         if self.inputs and recipe.per_layer:
             self._take(None, None, rows)
             self.inputs.make(recipe.per_layer, self.weights, tokens, b.x, rows)

@@ -48,7 +48,8 @@ class Attention:
     @property
     def key_value(self) -> Matrix:
         """Keys and values alone, of tokens that ask nothing."""
-        return self.qkv.only(1, 3)
+        parts = len(self.qkv.outputs)
+        return self.qkv.only(parts - 2, parts)
 
     @property
     def rotary_dim(self) -> int:

@@ -68,10 +68,20 @@ class Layer:
     @property
     def norms(self) -> tuple[Norm, ...]:
         """The norms of the layer."""
+        return *self.inner_norms, *self.post_norms
+
+    @property
+    def inner_norms(self) -> tuple[Norm, ...]:
+        """The norms before the halves, in them and at the end of the layer."""
         apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
         own = self.input.norm if self.input else None
-        every = self.pre_mixer, *self.mixer.norms, self.post_mixer, self.pre_feed, *apart, self.post_feed, own
+        every = self.pre_mixer, *self.mixer.norms, self.pre_feed, *apart, own
         return tuple(norm for norm in every if norm is not None)
+
+    @property
+    def post_norms(self) -> tuple[Norm, ...]:
+        """The norms after the halves."""
+        return tuple(norm for norm in (self.post_mixer, self.post_feed) if norm is not None)
 
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
@@ -99,8 +109,9 @@ class Layer:
 class Recipe:
     """A decoder: embeddings by `embed`, the layers, the last norm, and logits by `head`.
 
-    A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, logits by `logit_scale`.
-    With a `cap` logits x are cap * tanh(x / cap) (Gemma 2, Gemma team 2024).
+    A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, and those with an
+    `embed_eps` go through a norm without a weight. Logits are multiplied by `logit_scale`. With a `cap` logits x are
+    cap * tanh(x / cap) (Gemma 2, Gemma team 2024).
     """
 
     layers: tuple[Layer, ...]
@@ -108,6 +119,7 @@ class Recipe:
     norm: Norm
     head: Matrix
     embed_scale: float = 1.0
+    embed_eps: float | None = None
     logit_scale: float = 1.0
     cap: float = 0.0
     per_layer: PerLayer | None = None

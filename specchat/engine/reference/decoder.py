@@ -1,6 +1,7 @@
 """The reference decoder: each row alone, so a token's logits do not depend on the other rows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -51,10 +52,11 @@ class ReferenceDecoder(CachedDecoder):
         self._tempers = {mixer: tempers(mixer, self.context) for mixer in c.recipe.attentions}
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
-        return embedded(self._recipe, torch.tensor(known), self._tensors)
+        recipe = self._recipe if normed else replace(self._recipe, embed_eps=None)
+        return embedded(recipe, torch.tensor(known), self._tensors)
 
     @torch.inference_mode()
     def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, silu
 
-from specchat.engine.model.norm import capped
+from specchat.engine.model.norm import capped, unscaled
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Activation, Attention, Delta, Experts, Gated, Layer, Norm, PerLayer, Recipe
 from specchat.engine.reference.delta import Past, delta, empty
@@ -214,7 +214,7 @@ def ordered(ranks: Tensor) -> Tensor:
 
 def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
     """The hidden states float32 [..., hidden] of tokens int64 [...] before the first layer."""
-    return of.embed_scale * tensors.rows(of.embed, tokens)
+    return unscaled(of.embed_scale * tensors.rows(of.embed, tokens), of.embed_eps)
 
 
 def inputs(of: PerLayer, x: Tensor, tokens: Tensor, tensors: ModelTensors) -> Tensor:
