@@ -13,11 +13,11 @@ from torch import Tensor
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.api import Generate
 from specchat.engine.decoding import acceptance, block
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.requests import Generate
 
 TOKENS = 96
 

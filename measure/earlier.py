@@ -11,9 +11,10 @@ import argparse
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.api import Forget, Generate, Step
+from specchat.engine.events import Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.requests import Forget, Generate
 from specchat.engine.session import Session
 from specchat.engine.tally import Tally
 

@@ -19,7 +19,7 @@ from specchat.chat.store import Store
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.api import Finished, Started, Stats
+from specchat.engine.events import Finished, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.fake_steps import count, stats, steps
 from specchat.engine.options import Limits, Speculation

@@ -15,9 +15,10 @@ from typing import Any
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
-from specchat.engine.api import Finished, Generate, Stats
 from specchat.engine.client import EngineClient
+from specchat.engine.events import Finished, Stats
 from specchat.engine.options import Message, Sampling
+from specchat.engine.requests import Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 

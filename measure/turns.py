@@ -15,10 +15,11 @@ from measure.earlier import forget
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.api import Finished, Generate, Started, Step
 from specchat.engine.errors import ContextError
+from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 
 PROMPTS = 40

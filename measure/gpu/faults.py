@@ -11,12 +11,13 @@ from typing import Any
 from measure.gpu.checks import Check, command
 from specchat.config.paths import demo_model
 from specchat.engine import fake
-from specchat.engine.api import Count, Counted, Event, Failed, Finished, Generate, Load, Loaded, Stats
 from specchat.engine.client import EngineClient
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Stats
 from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairInfo, PairSpec
+from specchat.engine.requests import Count, Generate, Load
 
 PATIENCE_S = 120.0
 FREE = 200 << 20

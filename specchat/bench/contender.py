@@ -6,7 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Protocol
 
-from specchat.engine.api import Stats
+from specchat.engine.events import Stats
 from specchat.engine.options import Message, Sampling
 from specchat.engine.pair import Quant
 

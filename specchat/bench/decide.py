@@ -13,8 +13,8 @@ from specchat.bench.cost_model import break_even, expected_tokens, mean_step_cos
 from specchat.bench.interleaved import Sample
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
-from specchat.engine.api import Stats
 from specchat.engine.decoding.costs import VerifyCosts
+from specchat.engine.events import Stats
 from specchat.engine.strategies import STRATEGIES
 
 ALL = "all prompts"

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
-from specchat.engine.api import Finished, Generate, Step
+from specchat.engine.events import Finished, Step
 from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.step_tree import ranks
 from specchat.engine.strategies import labelled

@@ -16,7 +16,8 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.draft_quant import drafting
-from specchat.engine.model.plan import GIB, Model, Place, Plan, fits, plan
+from specchat.engine.model.need import Model, Place
+from specchat.engine.model.plan import GIB, Plan, fits, plan
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
 from specchat.engine.runners.host import host_model, host_runner

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from specchat.engine.api import Changed, Step
+from specchat.engine.events import Changed, Step
 from specchat.engine.options import Speculation
 from specchat.engine.step_tree import branched
 from specchat.engine.strategies import labelled

@@ -13,7 +13,7 @@ from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
-from specchat.engine.api import FinishReason, Stats
+from specchat.engine.events import FinishReason, Stats
 from specchat.engine.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, Written
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"

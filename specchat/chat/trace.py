@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from specchat.chat.record import Record
 from specchat.clean import clean
-from specchat.engine.api import Changed, Drafted, Piece, Step
+from specchat.engine.events import Changed, Drafted, Piece, Step
 from specchat.engine.options import Speculation
 from specchat.engine.step_tree import StepTree
 

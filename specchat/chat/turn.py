@@ -9,8 +9,8 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.clean import clean
-from specchat.engine.api import Changed, Failed, Finished, FinishReason, Speedup, Started, Stats, Step
 from specchat.engine.comparison import Comparison
+from specchat.engine.events import Changed, Failed, Finished, FinishReason, Speedup, Started, Stats, Step
 from specchat.engine.options import NOTHING_WRITTEN, Sampling, Span, Speculation, Written
 from specchat.engine.tally import Tally
 

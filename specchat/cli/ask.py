@@ -22,8 +22,9 @@ from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, w
 from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, told
 from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import ChatInMemory
-from specchat.engine.api import Finished, Generate
+from specchat.engine.events import Finished
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
+from specchat.engine.requests import Generate
 from specchat.reading import TOO_LONG, read_typed
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
-from specchat.engine.api import Count
 from specchat.engine.options import Acceptance
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Count
 
 if TYPE_CHECKING:
     from specchat.engine.check import CheckResult

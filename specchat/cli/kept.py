@@ -16,9 +16,10 @@ from specchat.clean import one_line
 from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.transcript import ChatInMemory
-from specchat.engine.api import Changed, Event, Failed, Finished, Generate, Started, Stats, Step
+from specchat.engine.events import Changed, Event, Failed, Finished, Started, Stats, Step
 from specchat.engine.options import Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.requests import Generate
 
 if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared

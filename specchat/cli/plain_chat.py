@@ -18,9 +18,10 @@ from specchat.cli.lines import Lines
 from specchat.cli.output import Output, on_terminal
 from specchat.cli.reply import Outlet, answer, load
 from specchat.cli.transcript import ChatInMemory
-from specchat.engine.api import Finished, Generate
+from specchat.engine.events import Finished
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Generate
 
 if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared

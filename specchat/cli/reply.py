@@ -8,10 +8,11 @@ import click
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem
 from specchat.cli.transcript import ChatInMemory
-from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Load, Loaded, Loading, Step
+from specchat.engine.events import Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.options import Span, Written
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Cancel, Generate, Load
 
 TICK_S = 0.2
 """How often a wish to stop is looked for while nothing arrives."""

@@ -1,9 +1,10 @@
 """The chat of a command so far."""
 
 from specchat.attachments import Attachment, with_attachments
-from specchat.engine.api import Event, Generate
+from specchat.engine.events import Event
 from specchat.engine.options import NOTHING_WRITTEN, Message, Written
 from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.requests import Generate
 
 
 class ChatInMemory:

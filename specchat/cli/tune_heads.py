@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem, ProgressLine
-from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ForeignModel
+from specchat.engine.events import Loading
 from specchat.engine.options import Message
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.strategy import Head

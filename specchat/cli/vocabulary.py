@@ -17,9 +17,10 @@ from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, told
 from specchat.cli.prompts import read_prompts, shipped_prompts
 from specchat.cli.writable import WRITABLE
-from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ContextError
+from specchat.engine.events import Finished
 from specchat.engine.options import Limits, Speculation
+from specchat.engine.requests import Generate
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair

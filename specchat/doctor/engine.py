@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from specchat.doctor.finding import Finding, note, ok, problem
-from specchat.engine.api import Failed, Load, Loaded, Loading
+from specchat.engine.events import Failed, Loaded, Loading
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Load
 
 TICK_S = 0.2
 

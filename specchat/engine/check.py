@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
 
-from specchat.engine.api import Count, Finished, Generate
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.events import Finished
 from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Count, Generate
 from specchat.engine.session import Session
 
 SAMPLINGS: dict[str, Sampling] = {

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from specchat.engine.api import Finished, Generate
 from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.events import Finished
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import delegates
 

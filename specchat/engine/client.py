@@ -4,16 +4,17 @@ import contextlib
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from threading import Thread
-from typing import BinaryIO
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 from specchat.engine import wire
-from specchat.engine.api import Count, Event, Failed, Finished, Generate, Load, Loaded, Loading, Request, Shutdown
+from specchat.engine.channel import Channel, Gone, all_of, each_of
+from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
 from specchat.engine.gpu_failure import LoadAgain
+from specchat.engine.requests import Count, Generate, Load, Request, Shutdown
 from specchat.private import opener
 
 LOADER = "specchat.engine.loading:load"
@@ -23,57 +24,37 @@ MAX_LOG_BYTES = 1 << 20
 """A longer log is overwritten by the next worker."""
 
 
-class _Gone:
-    """The end of a worker's events."""
-
-
-_GONE = _Gone()
-
-
 class _Process:
-    """A worker process, with a thread for each of its pipes."""
+    """A worker process."""
 
-    def __init__(self, command: list[str], log: BinaryIO | int) -> None:
+    def __init__(
+        self, command: list[str], log: BinaryIO | int, sealed: bool, arrived: Callable[[], object] | None
+    ) -> None:
         self.popen = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
-        self.events: SimpleQueue[Event | LoadAgain | _Gone] = SimpleQueue()
-        self._requests: SimpleQueue[Request] = SimpleQueue()
-        Thread(target=self._write, name="engine requests", daemon=True).start()
-        Thread(target=self._read, name="engine events", daemon=True).start()
+        events, requests = self.popen.stdout, self.popen.stdin
+        assert events is not None
+        assert requests is not None
+        more = {} if arrived is None else {"arrived": arrived}
+
+        def read() -> Iterator[Any]:
+            with events:
+                yield from wire.read(events, sealed)
+
+        self.channel = Channel(read, requests, self.popen.wait, **more)
 
     @property
     def alive(self) -> bool:
         return self.popen.poll() is None
 
-    def send(self, request: Request) -> None:
-        self._requests.put(request)
-
     def end(self, grace: float) -> None:
         """End the process; blocks for up to `grace` seconds."""
-        self.send(Shutdown())
+        self.channel.end(Shutdown())
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.popen.wait(grace)
         self.popen.kill()
         self.popen.wait()
-
-    def _write(self) -> None:
-        assert self.popen.stdin is not None
-        with contextlib.suppress(OSError, ValueError), self.popen.stdin as stream:
-            while True:
-                request = self._requests.get()
-                wire.write(stream, request)
-                if isinstance(request, Shutdown):
-                    return
-
-    def _read(self) -> None:
-        assert self.popen.stdout is not None
-        with contextlib.suppress(Exception), self.popen.stdout as stream:  # a killed worker may leave half a message
-            for event in wire.read(stream):
-                self.events.put(event)
-        self.popen.wait()
-        self._requests.put(Shutdown())  # ends the writing thread
-        self.events.put(_GONE)
 
 
 class EngineClient:
@@ -82,9 +63,18 @@ class EngineClient:
     `log` receives the worker's output; None drops it. `loader` is the "module:function" that loads a pair there.
     """
 
-    def __init__(self, log: Path | None = None, loader: str = LOADER) -> None:
+    def __init__(
+        self,
+        log: Path | None = None,
+        loader: str = LOADER,
+        sealed: bool = False,
+        arrived: Callable[[], object] | None = None,
+    ) -> None:
+        """`sealed` leaves steps as they came; a thread calls `arrived` after each event."""
         self._log = log
         self._loader = loader
+        self._sealed = sealed
+        self._arrived = arrived
         self._process: _Process | None = None
         self._own: SimpleQueue[Failed] = SimpleQueue()
         self._pair: Load | None = None
@@ -110,7 +100,8 @@ class EngineClient:
             return
         log = self._open_log()
         try:
-            self._process = _Process(self._command(log is not None), log if log is not None else subprocess.DEVNULL)
+            output = log if log is not None else subprocess.DEVNULL
+            self._process = _Process(self._command(log is not None), output, self._sealed, self._arrived)
         except OSError as error:
             self._own.put(Failed(None, "died", f"The engine process could not be started: {error}."))
         finally:
@@ -125,25 +116,19 @@ class EngineClient:
                 self._unloaded.append(request)
             if isinstance(request, Generate):
                 self._replies.append(request.id)
-            self._process.send(request)
+            self._process.channel.send(request)
         elif isinstance(request, Load | Generate | Count):
             reply = None if isinstance(request, Load) else request.id
             self._own.put(Failed(reply, "died", "The engine is not running."))
 
     def poll(self) -> list[Event]:
-        events: list[Event] = []
-        with contextlib.suppress(Empty):
-            while True:
-                events.append(self._next(0.0))
-        return events
+        return all_of(self._next)
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        with contextlib.suppress(Empty):
-            while True:
-                event = self._next(timeout)
-                yield event
-                if isinstance(event, Failed) and event.kind == "died":
-                    return
+        for event in each_of(self._next, timeout):
+            yield event
+            if isinstance(event, Failed) and event.kind == "died":
+                return
 
     def restart(self) -> None:
         """Kill the worker, start a new one and reload the last pair; unread events are lost."""
@@ -173,8 +158,8 @@ class EngineClient:
         process = self._process
         if process is None:
             return self._own.get_nowait()
-        event = process.events.get(timeout=timeout) if timeout != 0 else process.events.get_nowait()
-        if isinstance(event, _Gone):
+        event: Event = process.channel.next(timeout)
+        if isinstance(event, Gone):
             event = Failed(self._replies[0] if self._replies else None, "died", self._obituary(process))
             self._reset()
         elif isinstance(event, LoadAgain):
@@ -198,7 +183,7 @@ class EngineClient:
             return self._own.get_nowait()
         self._unloaded[0] = again = replace(first, failed=lost.failed, remembered=lost.remembered)
         for request in (again, *others):
-            self._process.send(request)
+            self._process.channel.send(request)
         return Loading(f"the GPU failed; {'trying another way' if lost.remembered else 'going to the CPU'}", 0.1)
 
     def _obituary(self, process: _Process) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from math import isfinite, sqrt
 
-from specchat.engine.api import Speedup, Step
+from specchat.engine.events import Speedup, Step
 
 MIN_STEPS, MIN_TOKENS = 4, 48
 """Both are needed for a speedup."""

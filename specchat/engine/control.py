@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from specchat.engine.api import Cancel, Change
+from specchat.engine.requests import Cancel, Change
 
 
 class Control(Protocol):

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from specchat.engine.api import Forget, Remember
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.requests import Forget, Remember
 
 PIECE_CHARS = 2_000
 """Characters indexed at a time: a few milliseconds, for which a request may have to wait."""

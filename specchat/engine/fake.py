@@ -6,31 +6,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, cycle
 
-from specchat.engine.api import (
-    Cancel,
-    Change,
+from specchat.engine.context_policy import fit
+from specchat.engine.errors import ErrorKind
+from specchat.engine.events import (
     Changed,
-    Count,
     Counted,
     Event,
     Failed,
     Finished,
     FinishReason,
-    Generate,
-    Load,
     Loaded,
     Loading,
-    Request,
-    Shutdown,
     Started,
     Stats,
     Step,
 )
-from specchat.engine.context_policy import fit
-from specchat.engine.errors import ErrorKind
 from specchat.engine.fake_steps import compared, count, stats, steps
 from specchat.engine.options import Message, Speculation, Written
 from specchat.engine.pair import PairInfo, StrategyStatus
+from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.engine.strategies import STRATEGIES
 
 INFO = PairInfo(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import cycle, groupby, islice
 from operator import itemgetter
 
-from specchat.engine.api import Drafted, Piece, Stats, Step
+from specchat.engine.events import Drafted, Piece, Stats, Step
 from specchat.engine.options import Written
 from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally

@@ -6,10 +6,10 @@ An error of a kernel leaves the process's CUDA context unusable: every later cal
 
 from dataclasses import dataclass, replace
 
-from specchat.engine.api import Count, Generate, Load
 from specchat.engine.errors import EngineError
 from specchat.engine.out_of_memory import ran_out, under_way
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Count, Generate, Load
 
 MESSAGES = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]")
 """Texts of torch's and Triton's RuntimeErrors."""

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from specchat.engine.api import Loading
 from specchat.engine.errors import ModelError
+from specchat.engine.events import Loading
 from specchat.engine.fetch.cached import cached
 from specchat.engine.fetch.download import Download, Progress
 from specchat.engine.fetch.failures import failure

@@ -5,11 +5,12 @@ from dataclasses import replace
 from statistics import median
 from time import perf_counter
 
-from specchat.engine.api import Cancel, Event, Finished, Generate
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.decoding.draft import Copier, Copy, Drafter
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.events import Event, Finished
 from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Cancel, Generate
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

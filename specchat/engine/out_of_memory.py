@@ -2,8 +2,8 @@
 
 from errno import ENOMEM
 
-from specchat.engine.api import Count, Generate, Load
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Count, Generate, Load
 
 MIN_CONTEXT = 1024
 """Smallest context that is proposed."""

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Protocol
 
-from specchat.engine.api import Event, Request
+from specchat.engine.events import Event
+from specchat.engine.requests import Request
 
 
 class EnginePort(Protocol):

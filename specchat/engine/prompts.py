@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.engine.api import Generate
 from specchat.engine.context_policy import fit
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Written
-from specchat.engine.reply_spans import Begun, ReplySpans, read
+from specchat.engine.reply_spans import Begun, ReplySpans, TextStream, read
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.requests import Generate
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Prompts:
 
 
 def _spans(begun: Begun, tokenizer: Tokenizer) -> ReplySpans:
-    return ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format, begun)
+    return ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format, begun)
 
 
 def written(request: Generate, text: ReplyText) -> Written:

@@ -5,16 +5,17 @@ from dataclasses import replace
 from itertools import zip_longest
 from time import perf_counter
 
-from specchat.engine.api import Cancel, Changed, Drafted, Event, Finished, FinishReason, Generate, Step
 from specchat.engine.control import Control
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
 from specchat.engine.prompts import written
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.requests import Cancel, Generate
 from specchat.engine.runners.runner import Runner
 from specchat.engine.step_tree import PENDING
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

@@ -5,7 +5,7 @@ from typing import Literal
 
 from specchat.engine.model.chat_format import ChatFormat
 from specchat.engine.model.marks import REASONING_CHANNELS, ReplyMarks
-from specchat.engine.model.tokenizer import TextStream
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Span
 
 SENTENCE_ENDS = "\n.!?…"
@@ -14,6 +14,32 @@ MAX_HEADER_CHARS = 200
 """A longer header of a part counts as an answer."""
 
 Begun = Literal["", "thinking", "answer"]
+
+MOST_HELD = 16
+"""Limit of tokens held back: a character takes four, but a token may end inside the next one."""
+
+
+class TextStream:
+    """An incremental decoder that holds back incomplete characters."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._held: list[int] = []
+
+    def push(self, token: int) -> str:
+        """The text that `token` completes; empty while a character is incomplete; invalid bytes show as U+FFFD."""
+        self._held.append(token)
+        text = self._tokenizer.text_after(self._held)
+        if text.endswith("\ufffd") and len(self._held) < MOST_HELD:
+            return ""
+        self._held.clear()
+        return text
+
+    def flush(self) -> str:
+        """The rest at the end, without the bytes of an incomplete character."""
+        text = self._tokenizer.text_after(self._held) if self._held else ""
+        self._held.clear()
+        return text.rstrip("\ufffd")
 
 
 class ReplySpans:

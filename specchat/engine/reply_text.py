@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import regex
 
-from specchat.engine.api import Piece
+from specchat.engine.events import Piece
 from specchat.engine.options import Span, Written
 from specchat.engine.reply_spans import ReplySpans
 

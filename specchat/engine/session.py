@@ -5,21 +5,13 @@ from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 
-from specchat.engine.api import (
-    Changed,
-    Count,
-    Counted,
-    Event,
-    Finished,
-    Generate,
-    Started,
-)
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.decoding.step import longest
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
+from specchat.engine.events import Changed, Counted, Event, Finished, Started
 from specchat.engine.learnt import Learnt
 from specchat.engine.measure import check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.habits import habits
@@ -30,6 +22,7 @@ from specchat.engine.plain_speed import PlainSpeed
 from specchat.engine.prompts import Prompts
 from specchat.engine.read_ahead import ReadAhead, reader
 from specchat.engine.reply import Reply, longest_draft
+from specchat.engine.requests import Count, Generate
 from specchat.engine.runners.runner import Runner
 
 

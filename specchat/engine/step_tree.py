@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.engine.api import Drafted, Step
+from specchat.engine.events import Drafted, Step
 
 PENDING = -1
 """Parent of the first drafts: the token pending at the start of the step."""

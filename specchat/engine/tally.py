@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from specchat.engine.api import Stats, Step
 from specchat.engine.comparison import Comparison
+from specchat.engine.events import Stats, Step
 from specchat.engine.strategies import STRATEGIES, delegates
 
 COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" or delegates(name)}

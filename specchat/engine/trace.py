@@ -9,7 +9,7 @@ from typing import Any, TextIO, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from specchat.engine.api import Changed, Event, Failed, Finished, Started, Step
+from specchat.engine.events import Changed, Event, Failed, Finished, Started, Step
 from specchat.engine.step_tree import StepTree
 
 _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}

@@ -25,29 +25,14 @@ from threading import Lock, Thread
 from typing import BinaryIO, NoReturn, Protocol
 
 from specchat.engine import gpu_failure, leash, out_of_memory, wire
-from specchat.engine.api import (
-    Cancel,
-    Change,
-    Count,
-    Counted,
-    Event,
-    Failed,
-    Finished,
-    Forget,
-    Generate,
-    Load,
-    Loaded,
-    Loading,
-    Remember,
-    Request,
-    Shutdown,
-)
 from specchat.engine.control import Control
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.requests import Cancel, Change, Count, Forget, Generate, Load, Remember, Request, Shutdown
 
 
 class WorkerSession(Protocol):
@@ -164,7 +149,7 @@ class Worker:
         """Send an event, also from downloading threads; exit if nobody reads."""
         try:
             with self._writing:
-                wire.write(self._events, event)
+                wire.write(self._events, event, event.id if isinstance(event, Step) else wire.NO_REPLY)
         except OSError:
             _leave()
 

@@ -8,7 +8,8 @@ from specchat.config.catalog import Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu_need import unsupported
-from specchat.engine.model.plan import GIB, SPARE, Model, Place, Plan, context_of, nearest, plan
+from specchat.engine.model.need import Model, Place
+from specchat.engine.model.plan import GIB, SPARE, Plan, context_of, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
 from specchat.engine.strategy import Head

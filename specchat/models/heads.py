@@ -10,7 +10,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.files import found, read_json, stored_values
-from specchat.engine.model.plan import Place
+from specchat.engine.model.need import Place
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import Head, resolved

@@ -6,7 +6,7 @@ from typing import Literal
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.engine.api import Changed, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.events import Changed, Event, Failed, Finished, Loaded, Loading, Started, Step
 from specchat.engine.pair import PairInfo
 from specchat.tui.racing import Racing
 from specchat.tui.session_state import SessionState

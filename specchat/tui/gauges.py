@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
-from specchat.engine.api import Stats
+from specchat.engine.events import Stats
 from specchat.engine.pair import PairInfo
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis

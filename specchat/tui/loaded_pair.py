@@ -5,10 +5,11 @@ from typing import Literal
 
 from specchat.clean import clean, one_line
 from specchat.config.catalog import Pair
-from specchat.engine.api import Load, Loading
+from specchat.engine.events import Loading
 from specchat.engine.options import Sampling
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Load
 from specchat.engine.strategies import STRATEGIES
 
 Death = Literal["told", "again", "back", "last"]

@@ -1,6 +1,6 @@
 """How many tokens the next prompt would have, as the engine last counted."""
 
-from specchat.engine.api import Counted, Event, Failed
+from specchat.engine.events import Counted, Event, Failed
 
 _MUCH = 2_000
 """Characters by which a text that is being counted differs from the one that was."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from specchat.engine.api import Event
+from specchat.engine.events import Event
 from specchat.tui.session_state import SessionState
 
 if TYPE_CHECKING:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import Cancel, Changed, Failed, Finished, Generate, Started, Stats, Step
+from specchat.engine.events import Changed, Failed, Finished, Started, Stats, Step
 from specchat.engine.options import Arguments, Limits, Speculation
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Cancel, Generate
 
 _REFUSALS = ("context", "request")
 """Failures of what was asked, not of the engine."""

@@ -4,8 +4,8 @@ import sqlite3
 
 from specchat.chat.schema import in_words
 from specchat.chat.store import Store
-from specchat.engine.api import Forget, Remember
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Forget, Remember
 
 CHARACTERS = 800_000
 """Characters that the engine is told at most, the newest: about as much as it keeps."""

@@ -7,9 +7,10 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
-from specchat.engine.api import Count, Failed
+from specchat.engine.events import Failed
 from specchat.engine.options import NOTHING_WRITTEN, Written
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Count
 from specchat.tui.engine_events import EngineEvents, Update
 from specchat.tui.launch import Launch
 from specchat.tui.racing import Racing

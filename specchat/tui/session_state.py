@@ -6,9 +6,9 @@ from typing import Any
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.config.catalog import Pair
-from specchat.engine.api import Change
 from specchat.engine.options import Speculation
 from specchat.engine.port import EnginePort
+from specchat.engine.requests import Change
 from specchat.tui.composing.personas import persona_of
 from specchat.tui.draft import QueuedPrompt
 from specchat.tui.fetching import Fetching

@@ -6,7 +6,7 @@ from specchat.chat.record import speculation_label
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.api import Loading
+from specchat.engine.events import Loading
 from specchat.tui import figures
 from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash

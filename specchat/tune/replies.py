@@ -8,9 +8,10 @@ from random import Random
 
 import torch
 
-from specchat.engine.api import Finished, Generate
+from specchat.engine.events import Finished
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.tune.rows import SUFFIX, TrainingText
 

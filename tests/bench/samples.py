@@ -2,7 +2,7 @@
 
 from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import Sample
-from specchat.engine.api import Stats
+from specchat.engine.events import Stats
 from specchat.engine.options import Message
 
 STATS = Stats(num_steps=4, num_spec_steps=2, num_draft_tokens=6, num_tested_draft_tokens=4, num_accepted_draft_tokens=3,

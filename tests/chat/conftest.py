@@ -10,7 +10,7 @@ from specchat.attachments import Attachment
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import Changed, Finished, Started
+from specchat.engine.events import Changed, Finished, Started
 from specchat.engine.fake import stats, steps
 from specchat.engine.options import Sampling, Speculation
 

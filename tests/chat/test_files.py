@@ -22,7 +22,7 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
 from specchat.clean import clean
-from specchat.engine.api import Failed, Finished, Stats
+from specchat.engine.events import Failed, Finished, Stats
 
 from .conftest import a_chat, answer, flush, save
 

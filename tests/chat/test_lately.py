@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
-from specchat.engine.api import Started
+from specchat.engine.events import Started
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Sampling, Speculation
 

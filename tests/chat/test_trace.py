@@ -8,7 +8,7 @@ import pytest
 
 from specchat.chat.record import Record
 from specchat.chat.trace import columns, pack, record_of, unpack
-from specchat.engine.api import Changed
+from specchat.engine.events import Changed
 from specchat.engine.fake_steps import steps
 from specchat.engine.options import Speculation
 

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from specchat.cli.root import specchat
-from specchat.engine.api import Event
+from specchat.engine.events import Event
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fetch import source, transfer
 from specchat.engine.fetch.source import Hub

@@ -9,10 +9,11 @@ import pytest
 
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.engine import fake
-from specchat.engine.api import Event, Finished, Generate, Load, Started
 from specchat.engine.errors import ErrorKind
+from specchat.engine.events import Event, Finished, Started
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message, Sampling, Speculation
+from specchat.engine.requests import Generate, Load
 from tests.cli.conftest import REPLIES, Run, configure
 
 

@@ -9,8 +9,8 @@ import pytest
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.doctor.finding import Finding
-from specchat.engine.api import Load
 from specchat.engine.fake import FakeEngine
+from specchat.engine.requests import Load
 from tests.cli.conftest import Run, configure
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.reply import load
-from specchat.engine.api import Event
+from specchat.engine.events import Event
 from specchat.engine.fake import FakeEngine
 from specchat.engine.pair import ModelSource, PairSpec
 

@@ -16,9 +16,9 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
-from specchat.engine.api import Generate, Load, Request
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
+from specchat.engine.requests import Generate, Load, Request
 from tests.chat.conftest import a_chat, save
 from tests.cli.conftest import Run, configure
 from tests.cli.test_imports import imported

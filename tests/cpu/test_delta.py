@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.plan import Model, need
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.vectors import fits, unsupported
 from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
+from specchat.engine.events import Loading
 from specchat.engine.loading import load, native
 from specchat.engine.model.devices import Placement, place
 from specchat.engine.pair import PairSpec

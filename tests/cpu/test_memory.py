@@ -15,7 +15,8 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import DTYPES, Checkpoint
 from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.host_need import ROWS, TREE_ROWS, VERIFY_ROWS
-from specchat.engine.model.plan import Model, Need, need, plan
+from specchat.engine.model.need import Model, Need, need
+from specchat.engine.model.plan import plan
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
 from specchat.engine.model.vectors import SMALL

@@ -21,7 +21,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.weights import load
-from specchat.engine.kernels.products import as_with
+from specchat.engine.kernels.processors import as_with
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import rehearse

@@ -8,10 +8,11 @@ from safetensors.torch import load_file, save_file
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.recipe import Layer
 from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE

@@ -9,10 +9,11 @@ from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.device.weights import held_bytes
 from specchat.engine.formats import EightBit
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
+from specchat.engine.model.need import Model, quantised
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.model.quantise import dequantised
 from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder

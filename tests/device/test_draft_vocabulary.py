@@ -10,9 +10,10 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.rehearsal import HOST, blank
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_shapes import VERIFY_ROWS
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan, quantised
+from specchat.engine.model.need import Model, quantised
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder

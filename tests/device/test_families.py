@@ -18,12 +18,13 @@ from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
 from specchat.engine.heads.target import Embedding
 from specchat.engine.heads.tensors import HeadTensors
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant

@@ -16,13 +16,14 @@ from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_shapes import PASS_ROWS, STATE_BACK, STATE_SLOTS
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
 from specchat.engine.model.gpu_states import checkpoints
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.model.state_need import CHECKPOINTS
 from specchat.engine.options import Sampling
 from specchat.engine.recipe import Delta

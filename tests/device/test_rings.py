@@ -11,10 +11,11 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu_need import verifying
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.options import Sampling
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner

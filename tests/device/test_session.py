@@ -5,10 +5,11 @@ from time import perf_counter
 import pytest
 
 from specchat.engine import measure
-from specchat.engine.api import Finished, Generate, Step
+from specchat.engine.events import Finished, Step
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.requests import Generate
 from specchat.engine.runners.runner import Runner
 from specchat.engine.session import Session
 from tests.device.conftest import Folders

@@ -12,10 +12,11 @@ from torch import Tensor
 from specchat.engine.device import attention as passes
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import load
-from specchat.engine.kernels.products import processors
+from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.plan import GPU_RUNTIME, Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.options import Sampling
 from specchat.engine.recipe import Layer
 from specchat.engine.reference.decoder import ReferenceDecoder

@@ -12,13 +12,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from specchat.engine.api import Finished, Generate
 from specchat.engine.backends import BACKENDS
 from specchat.engine.errors import ContextError, EngineError, ModelError
+from specchat.engine.events import Finished
 from specchat.engine.loading import load
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.tiny import SPECIAL, checkpoint, on_cpu
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.engine.api import Generate, Step
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.host import HostExecutor
@@ -14,8 +13,10 @@ from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
+from specchat.engine.events import Step
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.reply import source
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.branches import Branches
 from tests.engine.test_lossless import PROMPTS, SAMPLINGS, finished, reply

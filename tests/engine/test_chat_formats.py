@@ -11,11 +11,12 @@ from tokenizers import AddedToken
 from tokenizers import Tokenizer as Backend
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from specchat.engine.api import Event, Finished, Generate, Step
+from specchat.engine.events import Event, Finished, Step
 from specchat.engine.loading import load
 from specchat.engine.model.chat_format import FIELDS, PART
 from specchat.engine.options import Limits, Message, Written
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine import tiny
 from tests.engine.scripted import scripted

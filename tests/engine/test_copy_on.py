@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from specchat.engine.api import Step
 from specchat.engine.bandit.copies import SHORTEST, Copies, CopyOn
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.estimates import Estimates
@@ -16,6 +15,7 @@ from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
+from specchat.engine.events import Step
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.reply import source
 from specchat.engine.session import Session

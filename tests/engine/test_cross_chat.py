@@ -6,13 +6,14 @@ from time import perf_counter
 
 import pytest
 
-from specchat.engine.api import Finished, Forget, Generate, Remember
 from specchat.engine.cross_chat import PIECE_CHARS, CrossChatIndexer
 from specchat.engine.drafters import earlier as earlier_module
 from specchat.engine.drafters.earlier import Earlier
+from specchat.engine.events import Finished
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Forget, Generate, Remember
 from specchat.engine.session import Session
 
 

@@ -10,9 +10,10 @@ from measure.drafted import DRAFTED, tokens_a_step
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import PACKAGE, demo_model
 from specchat.engine import check
-from specchat.engine.api import Finished, Generate
 from specchat.engine.check import LENGTHS, QUICK_SAMPLINGS, SAMPLINGS, CheckPrompt, CheckResult, run
+from specchat.engine.events import Finished
 from specchat.engine.options import Limits, Message, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.composing.suggestions import SUGGESTIONS

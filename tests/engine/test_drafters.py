@@ -6,7 +6,6 @@ from random import Random
 import pytest
 import torch
 
-from specchat.engine.api import Generate
 from specchat.engine.bandit.averages import Average
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.cpu.decoder import CpuDecoder
@@ -25,6 +24,7 @@ from specchat.engine.drafters.suffix import SuffixDrafter
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.model.decoder import Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.api import Step
 from specchat.engine.bandit import exploration
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.events import Step
 from specchat.engine.heads.eagle import EagleHead
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.feature import FeatureHead

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError
+from specchat.engine.events import Loading
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
 from specchat.engine.model import devices

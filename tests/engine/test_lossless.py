@@ -8,13 +8,14 @@ from itertools import product
 
 import pytest
 
-from specchat.engine.api import Cancel, Change, Changed, Event, Finished, Generate, Started, Step
 from specchat.engine.bandit import exploration
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.events import Changed, Event, Finished, Started, Step
 from specchat.engine.options import Acceptance, Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Cancel, Change, Generate
 from specchat.engine.session import Session
 from specchat.engine.strategies import HEADED, STRATEGIES, delegates
 

@@ -17,7 +17,8 @@ from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.plan import Model, Place, plan
+from specchat.engine.model.need import Model, Place
+from specchat.engine.model.plan import plan
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Levels
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec

@@ -2,9 +2,9 @@
 
 import pytest
 
-from specchat.engine.api import Step
 from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.events import Step
 
 
 def test_what_a_step_waited_for_a_processor_is_told_apart() -> None:

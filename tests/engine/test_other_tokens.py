@@ -13,12 +13,12 @@ from torch import Tensor
 from measure.other_drafts import cut, permuted
 from specchat.config.paths import demo_model
 from specchat.engine import check_ratio
-from specchat.engine.api import Finished, Generate, Started, Step
 from specchat.engine.check_ratio import chi_square, exact_distribution
 from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load, native
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.devices import Placement, place
@@ -26,6 +26,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.options import ACCEPTANCES, Acceptance, Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.test_lossless import (
     SAMPLINGS,

@@ -17,20 +17,8 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.draft_quant import MIN_PARAMETERS, drafting
-from specchat.engine.model.plan import (
-    GIB,
-    GPU_RUNTIME,
-    SPARE,
-    Model,
-    Need,
-    Place,
-    Plan,
-    check_fits,
-    nearest,
-    need,
-    plan,
-    quantised,
-)
+from specchat.engine.model.need import Model, Need, Place, need, quantised
+from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Plan, check_fits, nearest, plan
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.pair import QUANTS, Quant
 from specchat.engine.reference.decoder import ReferenceDecoder

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ModelError
+from specchat.engine.events import Finished
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -23,6 +23,7 @@ from specchat.engine.model.weights import Weights
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import QUANTS, PairSpec, Quant
 from specchat.engine.reference.tensors import CheckpointTensors, owned, slabs
+from specchat.engine.requests import Generate
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu
 

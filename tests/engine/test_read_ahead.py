@@ -12,18 +12,19 @@ import pytest
 import torch
 
 from specchat.engine import threads
-from specchat.engine.api import Cancel, Change, Finished, Generate, Message, Started
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.draft_model import DraftModelDrafter
+from specchat.engine.events import Finished, Message, Started
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.requests import Cancel, Change, Generate
 from specchat.engine.runners.host import host_runner
 from specchat.engine.session import Session
 from tests.engine.tiny import on_cpu, perturbed

@@ -11,7 +11,7 @@ from tokenizers import AddedToken
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Written
-from specchat.engine.reply_spans import ReplySpans
+from specchat.engine.reply_spans import ReplySpans, TextStream
 from specchat.engine.reply_text import ReplyText
 from tests.engine import tiny
 
@@ -30,7 +30,7 @@ def made(template: str, special: Sequence[str] = (), visible: Sequence[str] = ()
 
 def read(tokenizer: Tokenizer, text: str, *, complete: bool = True, every: int = 1) -> Written:
     """What a reply of these tokens says, taken every so many of them."""
-    out = ReplyText(ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format), ())
+    out = ReplyText(ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format), ())
     spans, before = list[tuple[str, bool]](), False
     for number, token in enumerate(tokenizer.backend.encode(text, add_special_tokens=False).ids):
         out.push(token, "plain")
@@ -69,7 +69,7 @@ def test_a_closing_mark_that_is_spelt_is_text_where_it_is_a_token() -> None:
     assert think is not None
     assert end is not None
     spelt = made(PLAIN).backend.encode("the mark </think> ends it", add_special_tokens=False).ids
-    out = ReplyText(ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format), ())
+    out = ReplyText(ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format), ())
     for token in (think, *spelt, end, *tokenizer.backend.encode("So.").ids):
         out.push(token, "plain")
     out.finish()

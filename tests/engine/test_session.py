@@ -8,18 +8,19 @@ import pytest
 from torch import Tensor
 
 from specchat.engine import measure
-from specchat.engine.api import Cancel, Count, Drafted, Event, Finished, Generate, Started, Stats, Step
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
+from specchat.engine.events import Drafted, Event, Finished, Started, Stats, Step
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.options import Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.reply import source
+from specchat.engine.requests import Cancel, Count, Generate
 from specchat.engine.session import Session
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import Count, Finished, Generate
 from specchat.engine.errors import ModelError
+from specchat.engine.events import Finished
 from specchat.engine.loading import load
 from specchat.engine.options import Arguments, Limits, Message
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Count, Generate
 from tests.engine.tiny import checkpoint, on_cpu
 
 TEMPLATE = (

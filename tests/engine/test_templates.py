@@ -6,14 +6,15 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken
 
-from specchat.engine.api import Finished, Generate
 from specchat.engine.errors import ModelError
+from specchat.engine.events import Finished
 from specchat.engine.loading import load
 from specchat.engine.model.habits import habits
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Message
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine import tiny
 from tests.engine.scripted import scripted

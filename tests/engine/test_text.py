@@ -10,11 +10,11 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 from transformers import AutoTokenizer
 
-from specchat.engine.api import Piece
+from specchat.engine.events import Piece
 from specchat.engine.model.template import TemplateSource, compile_template, render
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message
-from specchat.engine.reply_spans import ReplySpans
+from specchat.engine.reply_spans import ReplySpans, TextStream
 from specchat.engine.reply_text import ReplyText
 from tests.engine import tiny
 from tests.engine.tiny import checkpoint
@@ -34,7 +34,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 def reply_text(tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> ReplyText:
     """Collects an answer."""
-    return ReplyText(ReplySpans(tokenizer.stream(), tokenizer.reply_marks, tokenizer.format, "answer"), stop)
+    return ReplyText(ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format, "answer"), stop)
 
 
 def pushed(
@@ -167,7 +167,7 @@ def falling_back(tmp_path: Path) -> Tokenizer:
 
 def spelt(tokenizer: Tokenizer, data: bytes) -> str:
     """What a stream shows of bytes that come one token each."""
-    stream = tokenizer.stream()
+    stream = TextStream(tokenizer)
     return "".join([*(stream.push(tiny.FIRST_BYTE + byte) for byte in data), stream.flush()])
 
 
@@ -187,7 +187,7 @@ def test_bytes_that_are_no_characters_show_as_replacement_but_at_the_end(
 
 
 def test_a_stream_goes_on_after_invalid_bytes(falling_back: Tokenizer) -> None:
-    stream = falling_back.stream()
+    stream = TextStream(falling_back)
     newline, invalid, word = tiny.FIRST_BYTE + 10, tiny.FIRST_BYTE + 255, 2
     assert [stream.push(t) for t in (word, newline, invalid, word, word)] == [" a", "\n", "", "\ufffd a", " a"]
 
@@ -241,7 +241,7 @@ def test_published_tokenizers_and_templates_equal_transformers(name: str, shared
     assert mine.prompt(CHAT) == expected
     text = "naïve 你好 👨\u200d👩\u200d👧 def f(x):\n\treturn x  # ok"
     ids = mine.backend.encode(text, add_special_tokens=False).ids
-    stream = mine.stream()
+    stream = TextStream(mine)
     assert "".join(stream.push(t) for t in ids) + stream.flush() == text
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from specchat.engine.api import Step
 from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import SHARE, Yardstick
+from specchat.engine.events import Step
 
 PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
 """Of a machine that is not slow."""

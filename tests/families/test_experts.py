@@ -20,7 +20,7 @@ from specchat.engine.heads.settings import shape_of
 from specchat.engine.model import gpu_need
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
-from specchat.engine.model.plan import Model, need
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.vectors import unsupported
 from specchat.engine.recipe import Attention, Experts, Recipe
 from tests.cpu.test_decoder import whole

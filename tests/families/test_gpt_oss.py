@@ -14,7 +14,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.model.mxfp4 import by_exponents, mxfp4
-from specchat.engine.model.plan import Model, need
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.quantise import dequantised
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.host import host_model

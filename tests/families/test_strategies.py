@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from specchat.engine.api import Finished, Generate
+from specchat.engine.events import Finished
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.conftest import HEADS, heads

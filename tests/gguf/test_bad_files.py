@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.events import Loading
 from specchat.engine.gguf import library, trial
 from specchat.engine.gguf.file import file_parts, first_part
 from specchat.engine.loading import load

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from specchat.engine.api import Generate
 from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.gguf.conftest import loaded

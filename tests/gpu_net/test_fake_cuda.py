@@ -26,7 +26,8 @@ from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.model.plan import Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import plan
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner

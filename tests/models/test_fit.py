@@ -9,7 +9,8 @@ from specchat.bench.published import narrowed
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
-from specchat.engine.model.plan import Model, plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import plan
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.models import machine as machine_module
 from specchat.models import words

@@ -3,10 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import Event, Failed, Finished, Generate, Load, Loaded
 from specchat.engine.client import EngineClient
+from specchat.engine.events import Event, Failed, Finished, Loaded
 from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.requests import Generate, Load
 
 SCRIPTED = "tests.process.scripted:load"
 PAIR = PairSpec("pair", "Pair", ModelSource(path="/nowhere"))

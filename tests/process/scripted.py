@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from specchat.engine import fake
-from specchat.engine.api import Cancel, Changed, Count, Counted, Event, Finished, Generate, Loading, Started
 from specchat.engine.control import Control
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
+from specchat.engine.events import Changed, Counted, Event, Finished, Loading, Started
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.options import Message
 from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.requests import Cancel, Count, Generate
 from specchat.engine.worker import WorkerSession
 
 STEP_S = 0.02

@@ -7,28 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from specchat.engine.api import (
-    Cancel,
-    Change,
-    Changed,
-    Count,
-    Counted,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Load,
-    Loaded,
-    Loading,
-    Shutdown,
-    Started,
-    Step,
-)
 from specchat.engine.client import EngineClient
+from specchat.engine.events import Changed, Counted, Event, Failed, Finished, Loaded, Loading, Started, Step
 from specchat.engine.gpu_failure import AGAIN
 from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Shutdown
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 
 

@@ -15,7 +15,8 @@ APP = """
 import sys, time
 from pathlib import Path
 from specchat.engine.client import EngineClient
-from specchat.engine.api import Load, Started
+from specchat.engine.events import Started
+from specchat.engine.requests import Load
 from tests.process.conftest import PAIR, ask, until
 engine = EngineClient(Path(sys.argv[1]), sys.argv[2])
 engine.start()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.engine.api import Drafted, Step
+from specchat.engine.events import Drafted, Step
 from specchat.engine.fake_steps import steps
 from specchat.engine.step_tree import PENDING, StepTree, branched, likeliest, ranks
 

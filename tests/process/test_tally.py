@@ -1,6 +1,6 @@
 """The figures of a reply, summed from its steps."""
 
-from specchat.engine.api import Step
+from specchat.engine.events import Step
 from specchat.engine.fake_steps import stats, steps
 from specchat.engine.step_tree import branched
 from specchat.engine.tally import Tally

@@ -10,22 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine import fake, trace
-from specchat.engine.api import (
-    Cancel,
-    Changed,
-    Drafted,
-    Event,
-    Failed,
-    Finished,
-    Generate,
-    Load,
-    Loaded,
-    Started,
-    Stats,
-    Step,
-)
+from specchat.engine.events import Changed, Drafted, Event, Failed, Finished, Loaded, Started, Stats, Step
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.requests import Cancel, Generate, Load
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots" / "trace.jsonl"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -10,9 +10,10 @@ from time import monotonic
 import pytest
 
 from specchat.engine import wire
-from specchat.engine.api import Failed, Finished, Forget, Generate, Load, Loaded, Loading, Remember, Shutdown, Started
 from specchat.engine.client import EngineClient
+from specchat.engine.events import Failed, Finished, Loaded, Loading, Started
 from specchat.engine.options import Message
+from specchat.engine.requests import Forget, Generate, Load, Remember, Shutdown
 from specchat.engine.worker import Worker
 from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
 

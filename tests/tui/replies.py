@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specchat.chat.turn import Reply
-from specchat.engine.api import Finished, Piece, Started, Step
+from specchat.engine.events import Finished, Piece, Started, Step
 from specchat.engine.fake_steps import compared, stats, steps
 from specchat.engine.options import Sampling, Speculation
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import Changed, Drafted, Failed, Finished, Piece, Stats, Step
+from specchat.engine.events import Changed, Drafted, Failed, Finished, Piece, Stats, Step
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.text.lines import TextLine

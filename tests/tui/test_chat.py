@@ -14,10 +14,11 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.api import Cancel, Change, Count, Failed, Generate, Started
+from specchat.engine.events import Failed, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
+from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.app import SpecchatApp
 from specchat.tui.gauges import footer

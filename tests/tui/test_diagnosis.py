@@ -7,7 +7,7 @@ from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import Changed, Step
+from specchat.engine.events import Changed, Step
 from specchat.engine.fake import INFO as FAKE
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation

@@ -8,7 +8,7 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from replies import reply_of
 from textual.pilot import Pilot
 
-from specchat.engine.api import Drafted, Piece, Step
+from specchat.engine.events import Drafted, Piece, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Speculation
 from specchat.tui.app import SpecchatApp

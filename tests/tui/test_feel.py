@@ -14,7 +14,7 @@ from measure.feel_app import events, fill, long_reply
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
-from specchat.engine.api import Finished, Started
+from specchat.engine.events import Finished, Started
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Sampling, Speculation
 

@@ -13,7 +13,7 @@ from specchat.chat.rows import ChatRow, MessageRow
 from specchat.chat.store import Store
 from specchat.clean import clean
 from specchat.config.catalog import Catalog, Pair
-from specchat.engine.api import Drafted, Failed, Finished, Piece, Started, Stats, Step
+from specchat.engine.events import Drafted, Failed, Finished, Piece, Started, Stats, Step
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
 from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus

@@ -11,7 +11,7 @@ from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
-from specchat.engine.api import Changed, Drafted, Finished, Started, Stats, Step
+from specchat.engine.events import Changed, Drafted, Finished, Started, Stats, Step
 from specchat.engine.fake import steps
 from specchat.engine.options import Sampling, Speculation
 from specchat.tui import figures

@@ -11,8 +11,8 @@ from textual.app import App
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
 
-from specchat.engine.api import Cancel
 from specchat.engine.fake import FakeEngine
+from specchat.engine.requests import Cancel
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.engine.api import Drafted, Piece, Step
+from specchat.engine.events import Drafted, Piece, Step
 from specchat.engine.trace import read
 from specchat.tui.text.parts import TokenPart, parts_of
 

@@ -6,9 +6,10 @@ from pathlib import Path
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
-from specchat.engine.api import Counted, Failed, Generate, Started
+from specchat.engine.events import Counted, Failed, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Speculation
+from specchat.engine.requests import Generate
 from specchat.tui.draft import UnsentText, keep, take
 
 BIG = "a line of it\n" * 400

@@ -8,10 +8,11 @@ import pytest
 from conftest import CATALOG, LAUNCH
 from replies import step_of
 
-from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Request, Started, Stats
+from specchat.engine.events import Event, Failed, Finished, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import StrategyStatus
+from specchat.engine.requests import Cancel, Generate, Request
 from specchat.tui.insight.race import Race, RaceView, first_difference, rival
 from specchat.tui.session import AppSession
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_text import a_reply, answered, shown, step, styles_at
 
 from specchat.chat.turn import Reply
-from specchat.engine.api import Finished, Piece, Stats, Step
+from specchat.engine.events import Finished, Piece, Stats, Step
 from specchat.engine.model.marks import MARKS, Marks
 from specchat.engine.options import Sampling, Span, Speculation, Written
 from specchat.tui.text.blocks import BlockSplitter, split

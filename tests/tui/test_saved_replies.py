@@ -8,8 +8,8 @@ import pytest
 from conftest import LAUNCH, flush, loaded, make_app
 
 from specchat.chat.store import Store
-from specchat.engine.api import Forget, Generate, Remember
 from specchat.engine.fake import FakeEngine
+from specchat.engine.requests import Forget, Generate, Remember
 from specchat.tui import saved_replies
 from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.session import AppSession

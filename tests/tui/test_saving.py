@@ -12,9 +12,9 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.saving import FLUSH_S
 from specchat.chat.store import Store
 from specchat.chat.titles import LONGEST, make_title
-from specchat.engine.api import Generate
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
+from specchat.engine.requests import Generate
 from specchat.tui.session import AppSession
 
 

@@ -10,10 +10,11 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.engine.api import Cancel, Change, Count, Failed, Finished, FinishReason, Generate, Started, Stats
+from specchat.engine.events import Failed, Finished, FinishReason, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
+from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
 from specchat.tui.session import AppSession, Update

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replies import finished, reply_of, step_of
 
-from specchat.engine.api import Changed
+from specchat.engine.events import Changed
 from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation

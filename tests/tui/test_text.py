@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.api import Changed, Drafted, Finished, Piece, Started, Stats, Step
+from specchat.engine.events import Changed, Drafted, Finished, Piece, Started, Stats, Step
 from specchat.engine.options import Sampling, Speculation
 from specchat.tui.text import code, turn
 from specchat.tui.text.blocks import split

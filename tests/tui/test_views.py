@@ -9,9 +9,9 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from specchat.engine.api import Cancel, Change, Generate
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
+from specchat.engine.requests import Cancel, Change, Generate
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.board import Board
 from specchat.tui.screens.ledger import LedgerScreen

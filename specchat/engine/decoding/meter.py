@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from specchat.engine.api import Stats
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.events import Stats
 from specchat.engine.tally import Tally
 
 

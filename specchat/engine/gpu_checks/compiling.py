@@ -19,7 +19,7 @@ from specchat.engine.device.rehearsal import HOST
 from specchat.engine.gpu_checks.demo import decoder
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import first_line
-from specchat.engine.kernels.products import as_with, processors
+from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import rehearse

@@ -6,7 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from specchat.engine.errors import ModelError
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.plan import Place
+from specchat.engine.model.need import Place
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import brief, fits
 from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, Norm, Recipe

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels import filters, noise
+from specchat.engine.kernels import acceptance, filters, noise
 from specchat.engine.kernels.verify_state import BLOCK, BY_BLOCKS, FILTERED, GREEDY, GROUP, RATIO, Scored, VerifyState
 
 WARPS = 8
@@ -18,78 +18,6 @@ CHOOSE, CHECK, ONE_HOT, SAMPLED = range(4)
 _CHOOSE, _CHECK, _SAMPLED = tl.constexpr(CHOOSE), tl.constexpr(CHECK), tl.constexpr(SAMPLED)
 _GREEDY, _FILTERED, _RATIO = tl.constexpr(GREEDY), tl.constexpr(FILTERED), tl.constexpr(RATIO)
 _BY_BLOCKS = tl.constexpr(BY_BLOCKS)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _ratio(
-    scores: tl.tensor,
-    candidates: tl.tensor,
-    cut: tl.tensor,
-    last: tl.tensor,
-    top: tl.tensor,
-    mass: tl.tensor,
-    draft_scores: tl.tensor,
-    draft_kept: tl.tensor,
-    draft_norm: tl.tensor,
-    sampled: tl.tensor,
-    fed: tl.tensor,
-    children: tl.tensor,
-    first: tl.tensor,
-    end: tl.tensor,
-    seed: tl.tensor,
-    position: tl.tensor,
-    filtered: tl.tensor,
-    n: tl.tensor,
-    vocab: tl.tensor,
-    BLOCK: tl.constexpr,
-) -> tl.tensor:
-    """Token of the first accepted child, otherwise a sample of norm(max(p - q, 0)) without the children's tokens.
-
-    `children` has a bit for each child among the nodes first .. end - 1. A `sampled` child, which has no siblings, is
-    accepted with probability min(1, p/q), others with p / (1 - p of those rejected before). If rounding leaves nothing
-    to sample, the sample is from p.
-    """
-    # Without a sample these are the row's own values, which a thread of this program is writing.
-    draft_cut = tl.load(draft_kept, mask=sampled, other=0)
-    draft_last = tl.load(draft_kept + 1, mask=sampled, other=0)
-    draft_top = tl.load(draft_norm, mask=sampled, other=0.0)
-    draft_mass = tl.load(draft_norm + 1, mask=sampled, other=1.0)
-    token = tl.full((), -1, tl.int32)
-    turn = tl.full((), 0, tl.int32)
-    q = tl.full((), 1.0, tl.float32)
-    for child in range(first, end):
-        if (((children >> child) & 1) != 0) & (token < 0):
-            drafted = tl.load(fed + child)
-            inside = (drafted >= 0) & (drafted < vocab)
-            p = filters.probability(scores, cut, last, top, mass, drafted, inside)
-            if sampled:
-                q = filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, drafted, inside)
-            # u < p / q as u * q < p: a token with q = 0 is rejected.
-            if (q > 0.0) & (noise.uniform(seed, position, noise.ACCEPT, turn) * q < p):
-                token = drafted
-            q -= p
-            turn += 1
-    if token < 0:
-        most = tl.full((), float("-inf"), tl.float32)
-        most_p = tl.full((), float("-inf"), tl.float32)
-        token = tl.full((), 0, tl.int32)
-        token_p = tl.full((), 0, tl.int32)
-        for start in range(0, n, BLOCK):
-            ids, wanted = filters.tokens(candidates, start, n, filtered, BLOCK)
-            p_all = filters.probability(scores, cut, last, top, mass, ids, wanted)
-            rest = p_all
-            if sampled:
-                rest -= filters.probability(draft_scores, draft_cut, draft_last, draft_top, draft_mass, ids, wanted)
-            for child in range(first, end):
-                if ((children >> child) & 1) != 0:
-                    rest = tl.where(ids == tl.load(fed + child), 0.0, rest)
-            extra = noise.gumbel(seed, position, noise.RESIDUAL, ids)
-            noisy = tl.where(rest > 0.0, tl.log(tl.where(rest > 0.0, rest, 1.0)) + extra, float("-inf"))
-            most, token = filters.better(most, token, noisy, ids)
-            noisy = tl.where(p_all > 0.0, tl.log(tl.where(p_all > 0.0, p_all, 1.0)) + extra, float("-inf"))
-            most_p, token_p = filters.better(most_p, token_p, noisy, ids)
-        token = tl.where(most == float("-inf"), token_p, token)
-    return token
 
 
 @triton.jit(
@@ -196,7 +124,7 @@ def _choose(
             above = tl.load(parents + node_ids, mask=node_ids < end, other=-1)
             children = tl.sum((above == at).to(tl.int32) << node_ids, 0)
             if children != 0:
-                token = _ratio(
+                token = acceptance.ratio(
                     scores,
                     candidates,
                     cut,

@@ -11,7 +11,8 @@ from specchat.engine import gpu_shapes
 from specchat.engine.formats import Weight
 from specchat.engine.gpu_shapes import Tiling, expert_tiles, tiling
 from specchat.engine.kernels.activation import Activation
-from specchat.engine.kernels.products import bits_of, launch, place_of, processors
+from specchat.engine.kernels.processors import processors
+from specchat.engine.kernels.products import bits_of, launch, place_of
 from specchat.engine.kernels.route import Pairs
 
 

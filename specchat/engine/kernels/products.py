@@ -4,11 +4,7 @@ Weights are the first operand, and rows go through the tensor cores in padded ti
 instructions in the same order as eight. More rows are more tiles against the same weights.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
-from functools import cache
 
 import torch
 import triton
@@ -18,9 +14,10 @@ from torch import Tensor
 from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, PROCESSORS, TILE_ROWS, Tiling, stages, tiling
+from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling
 from specchat.engine.kernels import row_tiles, unpack
 from specchat.engine.kernels.activation import Activation
+from specchat.engine.kernels.processors import processors
 
 TYPES = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16, torch.float32: tl.float32}
 
@@ -280,27 +277,3 @@ def place_of(weight: Weight) -> torch.device:
 def _tiling(weight: Weight) -> Tiling:
     outputs, inputs = weight.shape
     return tiling(outputs, inputs, bits_of(weight), processors(place_of(weight)))
-
-
-_OF_HOST = ContextVar("processors", default=PROCESSORS)
-
-
-def processors(device: torch.device) -> int:
-    """Multiprocessors of a GPU; PROCESSORS if kernels are interpreted."""
-    return _counted(device) if device.type == "cuda" else _OF_HOST.get()
-
-
-@contextmanager
-def as_with(count: int) -> Iterator[None]:
-    """Tile products in main memory as for a GPU of `count` multiprocessors."""
-    token = _OF_HOST.set(count)
-    try:
-        yield
-    finally:
-        _OF_HOST.reset(token)
-
-
-@cache
-def _counted(device: torch.device) -> int:
-    found: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return found

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from specchat.engine.api import Loading
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, HF_BACKEND
 from specchat.engine.errors import ForeignModel, ModelError
+from specchat.engine.events import Loading
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.loading.next_best import KernelsUnsupported, instead
 from specchat.engine.pair import PairSpec

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
 
-from specchat.engine.api import Loading
 from specchat.engine.backends import GGUF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard, RoughGuard
 from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.events import Loading
 from specchat.engine.gguf.file import GgufFile, file_parts, first_part
 from specchat.engine.gguf.header import read_header
 from specchat.engine.gguf.library import llama

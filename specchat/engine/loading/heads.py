@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from specchat.engine.api import Loading
 from specchat.engine.errors import EngineError
+from specchat.engine.events import Loading
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import need

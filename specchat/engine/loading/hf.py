@@ -5,13 +5,13 @@ from time import perf_counter
 
 import torch
 
-from specchat.engine.api import Loading
 from specchat.engine.backends import HF_BACKEND, UNSUPPORTED, plain_only
 from specchat.engine.cross_tokenizer.model import wrap_draft
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.decoding.cached import HostModel
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.errors import EngineError, ForeignModel, ModelError
+from specchat.engine.events import Loading
 from specchat.engine.hf.files import HfFiles
 from specchat.engine.hf.model import HfModel
 from specchat.engine.hf.proof import Proof, prove
@@ -22,7 +22,8 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import CHOSEN, Gpu, find_gpu
 from specchat.engine.model.memory import free_memory
-from specchat.engine.model.plan import Place, shortened
+from specchat.engine.model.need import Place
+from specchat.engine.model.plan import shortened
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import TargetInfo, assembled, host_model
 from specchat.engine.session import Session

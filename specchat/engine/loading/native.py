@@ -9,10 +9,10 @@ from time import perf_counter
 
 import torch
 
-from specchat.engine.api import Loading
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.errors import EngineError
+from specchat.engine.events import Loading
 from specchat.engine.gpu_checks import card
 from specchat.engine.gpu_failure import GpuLost, first_line, is_gpu_failure
 from specchat.engine.gpu_record import GpuRecord

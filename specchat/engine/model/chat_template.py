@@ -9,14 +9,13 @@ from typing import Any
 
 import jinja2
 import jinja2.meta
-from jinja2.utils import Namespace
 
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
 from specchat.engine.model.chat_format import ARGUMENTS, CHOICES, FIELDS, PART, ChatFormat, Content
 from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
-from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
+from specchat.engine.model.sandbox import Assignable, Sandbox, TemplateBoundError
 from specchat.engine.model.template import compile_template, render
 from specchat.engine.options import Arguments, Message
 
@@ -291,16 +290,3 @@ def _turn(message: Message, form: ChatFormat) -> Any:
     elif form.content == "parts":
         turn["content"] = parts
     return Assignable(turn) if form.content == "assignable" else turn
-
-
-class Assignable(Namespace):
-    """A message whose fields a template may set, which jinja allows only for namespaces."""
-
-    def __getitem__(self, name: str) -> Any:
-        try:
-            return getattr(self, name)
-        except AttributeError:
-            raise KeyError(name) from None
-
-    def __contains__(self, name: str) -> bool:
-        return hasattr(self, name)

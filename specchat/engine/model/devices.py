@@ -13,7 +13,8 @@ from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
-from specchat.engine.model.plan import Model, Place, Plan, check_fits, fits, plan, quantised
+from specchat.engine.model.need import Model, Place, quantised
+from specchat.engine.model.plan import Plan, check_fits, fits, plan
 from specchat.engine.pair import Device, ModelSource, PairSpec
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from specchat.engine.model.plan import Model, Place, Plan, fits, quantised
+from specchat.engine.model.need import Model, Place, quantised
+from specchat.engine.model.plan import Plan, fits
 
 MIN_PARAMETERS = 100_000_000
 """Smallest draft worth quantising; below, launches take most of a pass. Estimated: on an RTX 4090 285 launches take

@@ -10,6 +10,7 @@ from jinja2 import nodes
 from jinja2.filters import do_format
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 from jinja2.visitor import NodeTransformer
 
 MOST_CHARACTERS = 50_000_000
@@ -121,3 +122,16 @@ def _ticking() -> nodes.Node:
 
 def _call(name: str, *values: nodes.Expr) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name), list(values), [], None, None)
+
+
+class Assignable(Namespace):
+    """A message whose fields a template may set, which jinja allows only for namespaces."""
+
+    def __getitem__(self, name: str) -> Any:
+        try:
+            return getattr(self, name)
+        except AttributeError:
+            raise KeyError(name) from None
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self, name)

@@ -19,8 +19,6 @@ from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer_files import read_files, working
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Message, Written
 
-MOST_HELD = 16
-"""Limit of tokens held back: a character takes four, but a token may end inside the next one."""
 NO_TEMPLATE = ChatFormat()
 
 
@@ -246,10 +244,6 @@ class Tokenizer:
         with working(self.file, "cannot split a text into tokens"):
             return list(self.backend.encode(text, add_special_tokens=add_special_tokens).ids)
 
-    def stream(self) -> "TextStream":
-        """An incremental decoder of a reply's tokens."""
-        return TextStream(self)
-
     def decode(self, tokens: Sequence[int]) -> str:
         with working(self.file, "cannot put tokens together to a text"):
             return str(self.backend.decode(list(tokens)))
@@ -285,29 +279,6 @@ class Tokenizer:
             if marker in text:
                 text = text.replace(marker, f"{marker[0]}\u200b{marker[1:]}" if len(marker) > 1 else "\ufffd")
         return text
-
-
-class TextStream:
-    """An incremental decoder that holds back incomplete characters."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._held: list[int] = []
-
-    def push(self, token: int) -> str:
-        """The text that `token` completes; empty while a character is incomplete; invalid bytes show as U+FFFD."""
-        self._held.append(token)
-        text = self._tokenizer.text_after(self._held)
-        if text.endswith("\ufffd") and len(self._held) < MOST_HELD:
-            return ""
-        self._held.clear()
-        return text
-
-    def flush(self) -> str:
-        """The rest at the end, without the bytes of an incomplete character."""
-        text = self._tokenizer.text_after(self._held) if self._held else ""
-        self._held.clear()
-        return text.rstrip("\ufffd")
 
 
 def same_tokens(one: Tokenizer, other: Tokenizer) -> bool:

@@ -21,7 +21,7 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.feature import FeatureHead
-from specchat.engine.kernels.products import as_with, processors
+from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner

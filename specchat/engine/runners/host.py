@@ -17,7 +17,7 @@ from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
-from specchat.engine.model.plan import Place
+from specchat.engine.model.need import Place
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder

@@ -11,7 +11,8 @@ from specchat.engine.errors import EngineError
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.gpu import CHOSEN
-from specchat.engine.model.plan import Model, Plan
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import Plan
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import NO_HEADS, host_model, host_runner
 from specchat.engine.runners.runner import Runner

@@ -9,7 +9,7 @@ from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.model.plan import Place
+from specchat.engine.model.need import Place
 from specchat.engine.options import Sampling
 from specchat.engine.pair import StrategyStatus
 

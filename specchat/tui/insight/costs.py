@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from specchat.engine.api import Step
+from specchat.engine.events import Step
 from specchat.engine.strategies import begins_verify
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.api import Speedup
+from specchat.engine.events import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES, delegates, in_group

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specchat.chat.turn import Reply
-from specchat.engine.api import Step
 from specchat.engine.comparison import Comparison
+from specchat.engine.events import Step
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import delegates
 from specchat.tui.insight.costs import Checks

@@ -13,7 +13,7 @@ from typing import Literal
 
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
-from specchat.engine.api import Step
+from specchat.engine.events import Step
 from specchat.engine.step_tree import branched, ranks
 from specchat.engine.strategies import begins_verify, delegates
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

@@ -10,9 +10,10 @@ from typing import Literal
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.api import Cancel, Event, Failed, Finished, Generate, Request, Started, Step
+from specchat.engine.events import Event, Failed, Finished, Started, Step
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo
+from specchat.engine.requests import Cancel, Generate, Request
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui.insight.replay import SPEEDS, Timeline
 

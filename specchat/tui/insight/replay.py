@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
-from specchat.engine.api import Started, Step
+from specchat.engine.events import Started, Step
 
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 _ROUNDING = 1e-6

@@ -7,7 +7,7 @@ from textual.content import Content
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.api import Step
+from specchat.engine.events import Step
 from specchat.engine.step_tree import branched
 from specchat.tui import figures
 from specchat.tui.insight.replay import Playback, ReplayState

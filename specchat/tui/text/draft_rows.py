@@ -3,7 +3,7 @@
 from textual.content import Content
 
 from specchat.clean import clean
-from specchat.engine.api import Drafted, Step
+from specchat.engine.events import Drafted, Step
 from specchat.engine.step_tree import PENDING, StepTree, branched, likeliest
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.sources import REJECTED

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specchat.engine.api import Drafted, Step
+from specchat.engine.events import Drafted, Step
 
 _CHECKED = ("target", "bonus", "plain")
 """Sources of the token that the target itself adds to a step."""

@@ -1,0 +1,85 @@
+"""Messages to and from another process, with a thread for each direction."""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import IO, Any
+
+from specchat.engine import wire
+
+
+class Gone:
+    """The end of the messages."""
+
+
+class Channel:
+    """Never blocks its caller. `received` ends with a `Gone`."""
+
+    def __init__(
+        self,
+        read: Callable[[], Iterable[Any]],
+        stream: IO[bytes],
+        ended: Callable[[], object] = lambda: None,
+        arrived: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`read` gives the messages, `stream` takes them.
+
+        The reading thread calls `arrived` after each message, and `ended` before the `Gone`.
+        """
+        self.received: SimpleQueue[Any] = SimpleQueue()
+        self._sent: SimpleQueue[Any] = SimpleQueue()
+        self._stream = stream
+        self._last: object = None
+        Thread(target=self._write, name="engine requests", daemon=True).start()
+        Thread(target=self._read, args=(read, ended, arrived), name="engine events", daemon=True).start()
+
+    def send(self, message: object) -> None:
+        self._sent.put(message)
+
+    def end(self, message: object) -> None:
+        """Send a last message and close the stream."""
+        self._last = message
+        self._sent.put(message)
+
+    def next(self, timeout: float | None) -> Any:
+        """Wait up to `timeout` seconds for a message; raises Empty."""
+        return self.received.get(timeout=timeout) if timeout != 0 else self.received.get_nowait()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError, ValueError), self._stream:
+            while True:
+                message = self._sent.get()
+                if isinstance(message, Gone):
+                    return
+                wire.write(self._stream, message)
+                if message is self._last:
+                    return
+
+    def _read(
+        self, read: Callable[[], Iterable[Any]], ended: Callable[[], object], arrived: Callable[[], object]
+    ) -> None:
+        with contextlib.suppress(Exception):  # a killed process may leave half a message
+            for message in read():
+                self.received.put(message)
+                arrived()
+        ended()
+        self._sent.put(Gone())  # ends the writing thread
+        self.received.put(Gone())
+        arrived()
+
+
+def all_of(following: Callable[[float | None], Any]) -> list[Any]:
+    """The messages that are there already, by a function that raises Empty."""
+    found = []
+    with contextlib.suppress(Empty):
+        while True:
+            found.append(following(0.0))
+    return found
+
+
+def each_of(following: Callable[[float | None], Any], timeout: float | None) -> Iterator[Any]:
+    """Messages as they come, until none comes within `timeout` seconds."""
+    with contextlib.suppress(Empty):
+        while True:
+            yield following(timeout)
