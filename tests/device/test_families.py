@@ -28,7 +28,7 @@ from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Delta, Experts, Layer
+from specchat.engine.recipe import Delta, Experts, Layer, ShortConv
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
@@ -61,7 +61,7 @@ RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(
 """Families that the kernels take."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
-BRIEF = (*FEW, "muse", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
+BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
 """Families that have every feature of the others between them."""
 
 
@@ -139,9 +139,13 @@ def test_heads_that_want_rows_of_the_table_get_them_without_the_norm(tmp_path: P
 def launched(layer: Layer, apart: int) -> int:
     """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two.
 
-    The gates of a recurrent layer take one more.
+    The gates of a recurrent layer take one more, a short convolution two fewer.
     """
-    feed, of_gated, of_mixer = layer.feed, 2 + apart, 7 + isinstance(layer.mixer, Delta)
+    feed, of_gated, of_mixer = (
+        layer.feed,
+        2 + apart,
+        7 + isinstance(layer.mixer, Delta) - 2 * isinstance(layer.mixer, ShortConv),
+    )
     if not isinstance(feed, Experts):
         return of_mixer + of_gated
     beside = of_gated * bool(feed.shared) + bool(feed.shared_gate) + 2 * bool(feed.apart)
@@ -313,6 +317,7 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
     [
         *(("gemma4", 2), ("gemma4_e", 3), ("gemma4_moe", 2), ("ministral3", 1), ("qwen3_moe", 1), ("qwen2_moe", 1)),
         ("glm4_moe", 1),
+        ("lfm2", 2),
     ],
 )
 def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: Path) -> None:
@@ -320,7 +325,8 @@ def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: P
     needed = max(one.layers for one in STRATEGIES.values())
     # Where the last two layers share, the first one of the second kind has the entries.
     first = ["full_attention"] * (forms > 2)
-    of = [*first, *["sliding_attention"] * (needed + 2 - len(first)), "full_attention"]
+    other = "conv" if family == "lfm2" else "sliding_attention"
+    of = [*first, *[other] * (needed + 2 - len(first)), "full_attention"]
     kinds = {"layer_types": of} if forms > 1 else {}
     deep = changes(family) | kinds | {"num_hidden_layers": needed + 3}
     opened = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **deep))

@@ -262,6 +262,13 @@ MORE: dict[str, dict[str, Any]] = {
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
         "layer_rope_theta": [10000.0, 0, 10000.0, 0],
     },
+    "lfm2": {
+        "model_type": "lfm2",
+        "num_key_value_heads": 2,
+        "norm_eps": 1e-3,
+        "block_multiple_of": 16,
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+    },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
 """Families that differ from Llama in more than a norm or a bias."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from specchat.engine import families
 from specchat.engine.model import gpu_need, vectors
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.recipe import Attention, Delta, Experts, Layer
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, ShortConv
 from tests.engine.tiny import FAMILIES, config
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
@@ -21,6 +21,7 @@ def attends(has: Callable[[Attention], object]) -> Callable[[Layer], object]:
 
 OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "recurrent layers": lambda one: isinstance(one.mixer, Delta),
+    "short convolutions": lambda one: isinstance(one.mixer, ShortConv),
     "a gate on attention": attends(lambda mixer: mixer.gated),
     "biases": lambda one: any(matrix.bias for matrix in one.products),
     "fused matrices": lambda one: any(len(matrix.names) < len(matrix.outputs) for matrix in one.products),

@@ -19,6 +19,7 @@ from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
+from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
@@ -80,7 +81,8 @@ class CpuDecoder(CachedDecoder):
 
             product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
             self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm, ADDRESSES)
-        described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas
+        convs = ShortConvs(c.recipe.layers, of.vectors, _code_of_short_conv)
+        described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas, convs
         self._layers = Descriptors(c.recipe.layers, *described)
         self._arguments = PassArguments(c, of, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
@@ -275,6 +277,12 @@ class CpuDecoder(CachedDecoder):
         if rows not in self._layouts:
             self._layouts[rows] = pass_spans(chain(rows))
         return self._layouts[rows]
+
+
+def _code_of_short_conv() -> int:
+    from specchat.engine.cpu.short_conv import ADDRESS  # compiles
+
+    return ADDRESS
 
 
 def _code_of_delta() -> int:

@@ -107,8 +107,8 @@ def architecture(recipe: Recipe) -> str:
 
 def unsupported(recipe: Recipe) -> str:
     """The feature of a recipe that no GGUF file of ours holds, in words; empty where it has none."""
-    if recipe.recurrent:
-        return "recurrent layers"
+    if len(recipe.attentions) < len(recipe.layers):
+        return "layers without attention"
     layers, mixers = recipe.layers, recipe.attentions
     kinds = {rope.kind for rope in recipe.ropes if rope is not None}
     factors = {recipe.embed_scale, recipe.logit_scale, *(layer.residual for layer in layers)}

@@ -2,7 +2,7 @@
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
 
 LANES = 16
 """float32 values of a vector."""
@@ -24,6 +24,7 @@ def unsupported(recipe: Recipe) -> str:
         "attention heads": {mixer.head_dim for mixer in recipe.attentions},
         "rotated parts of heads": {mixer.rope.width for mixer in recipe.attentions if mixer.rope},
         "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
+        "halves of convolutions": {mixer.head_dim for mixer in recipe.cached if isinstance(mixer, ShortConv)},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
         "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }

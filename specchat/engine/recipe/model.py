@@ -6,7 +6,7 @@ from math import prod
 
 from specchat.engine.recipe.feeds import Experts, Gated
 from specchat.engine.recipe.inputs import LayerInput, PerLayer
-from specchat.engine.recipe.mixers import Attention, Delta
+from specchat.engine.recipe.mixers import Attention, Delta, ShortConv
 from specchat.engine.recipe.parts import Matrix, Norm, Rope
 
 
@@ -19,7 +19,7 @@ class Layer:
         scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
     """
 
-    mixer: Attention | Delta
+    mixer: Attention | ShortConv | Delta
     feed: Gated | Experts
     pre_mixer: Norm | None
     pre_feed: Norm | None
@@ -180,6 +180,11 @@ class Recipe:
     def attentions(self) -> list[Attention]:
         """The mixers that are attention, in the order of the layers."""
         return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)]
+
+    @property
+    def cached(self) -> list[Attention | ShortConv]:
+        """The mixers with KV entries or what is held as such, in the order of the layers."""
+        return [layer.mixer for layer in self.layers if not isinstance(layer.mixer, Delta)]
 
     @property
     def recurrent(self) -> list[Delta]:

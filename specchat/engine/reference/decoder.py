@@ -14,6 +14,7 @@ from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Delta, ShortConv
 from specchat.engine.reference.delta import Past
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embedded, norm
 from specchat.engine.reference.layer import inputs as layer_inputs
@@ -95,7 +96,8 @@ class ReferenceDecoder(CachedDecoder):
         """The context of a row in layer `index`: the cache with the row's own entry."""
         if (recurrence := self._recurrences[index]) is not None:
             return recurrence.past(row.position, row.ancestors, row.node)
-        of, end = self._recipe.layers[index].attention, row.position + 1
+        of, end = self._recipe.layers[index].mixer, row.position + 1
+        assert not isinstance(of, Delta)
         place = index if of.share is None else of.share
         cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
@@ -115,6 +117,8 @@ class ReferenceDecoder(CachedDecoder):
             keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
 
+        if isinstance(of, ShortConv):
+            return Context(None, entries)
         temper = self._tempers[of]
         tempered = None if temper is None else temper[row.position]
         if of.rope is None:
