@@ -128,6 +128,8 @@ def renamed(part: Part, old: str, new: str) -> Part:
         case Matrix():
             return replace(part, names=tuple(new + name.removeprefix(old) for name in part.names))
         case Layer() | Attention() | Gated() | Experts():
-            return replace(part, **{one.name: renamed(getattr(part, one.name), old, new) for one in fields(part)})
+            given: dict[str, Any] = {one.name: getattr(part, one.name) for one in fields(part)}
+            named = {key: one.replace(old, new, 1) for key, one in given.items() if isinstance(one, str)}
+            return replace(part, **{key: renamed(one, old, new) for key, one in given.items()} | named)
         case _:
             return part
