@@ -23,7 +23,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.need import Model
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.plan import GPU_RUNTIME, plan
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Sampling
@@ -310,6 +310,22 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
     many = replace(mixed, recipe=replace(mixed.recipe, layers=(*(first,) * 6, other, last)))
     rehearsed = blank(DeviceDecoder(many, half.weights, CONTEXT, DEVICE, torch.float16)).config.recipe.layers
     assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]
+
+
+def test_rows_that_take_turns_are_planned_in_four_bits(tmp_path: Path) -> None:
+    """Whose nested scales are dequantised when queries and gates are put in turns."""
+    wide = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **changes("muse") | wide))
+    weights = load(opened, "nf4", DEVICE, torch.float16)
+    qkv = weights.products[opened.config.recipe.layers[0].mixer.qkv].weight
+    assert isinstance(qkv, FourBit)
+    assert qkv.nested is None
+    planned = need(Model(opened.config, "cuda", "nf4"), CONTEXT).weights
+    ones = [norm for layer in opened.config.recipe.layers for norm in layer.norms if not norm.name]
+    shared = 4 * (sum(norm.size for norm in ones) - sum(norm.size for norm in set(ones)))
+    four = [one.weight for one in weights.products.values() if isinstance(one.weight, FourBit)]
+    tables = sum(16 + 256 * (weight.nested is not None) for weight in four)
+    assert planned == held_bytes(weights) - 4 * tables + shared
 
 
 @pytest.mark.parametrize(
