@@ -25,7 +25,7 @@ class FrozenTarget:
 
     def embedded(self, tokens: Tensor) -> Tensor:
         """Embeddings float32 [*tokens.shape, hidden] of tokens int64."""
-        rows = self.model.embedded(tokens.flatten().tolist())
+        rows = self.model.embedded(tokens.flatten().tolist(), normed=False)
         return rows.clone().view(*tokens.shape, self.config.hidden)
 
     def normed(self, states: Tensor) -> Tensor:

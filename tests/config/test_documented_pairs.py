@@ -69,7 +69,7 @@ def test_the_heads_that_shipped_pairs_name_can_be_taken_in(tmp_path: Path) -> No
     named = re.compile(r"# (\[pair\.heads\]|\w+ = \{ repo)")
     text = "\n".join(line[2:] if named.match(line) else line for line in lines)
     catalog = load_catalog(read(text[text.index("schema") :], tmp_path))
-    assert sum(line.startswith("# [pair.heads]") for line in lines) == 5
+    assert sum(line.startswith("# [pair.heads]") for line in lines) == 6
     assert catalog.find("qwen3-8b").spec.heads.keys() == {"dflash", "eagle3", "peagle"}
     listed = (DOCS / "heads.md").read_text("utf-8")
     for pair in catalog.pairs:

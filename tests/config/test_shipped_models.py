@@ -12,6 +12,9 @@ import pytest
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
+from specchat.engine.model.config import parse_config
+from specchat.engine.model.need import Model, need
+from specchat.engine.pair import Quant
 
 CATALOG = load_catalog(None)
 DOCS = Path(__file__).parents[2] / "docs" / "models-toml.md"
@@ -86,7 +89,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Recurrent:
-    """A model with recurrent layers, whose states take as many bytes whatever the context."""
+    """A model with recurrent layers, whose states take as many bytes whatever the context, or with experts."""
 
     parameters: int
     kept: int
@@ -104,6 +107,22 @@ class Recurrent:
         layers = self.parameters - self.kept
         weights = layers * (NF4_CPU_BYTES if quantised else 2) + self.kept * 2
         return weights + self.cached * context * 4 + self.states_on_cpu
+
+
+@dataclass(frozen=True)
+class InMxfp4:
+    """A model whose experts are published in MXFP4 and stay so."""
+
+    parameters: int
+    of_experts: int
+    cached: int
+    windows_on_gpu: int
+    windows_on_cpu: int
+    bytes: int
+
+    def held(self, context: int, bytes_a_weight: float, bytes_a_value: int, windows: int) -> float:
+        weights = 2 * (self.parameters - self.of_experts) + bytes_a_weight * self.of_experts
+        return weights + self.cached * context * bytes_a_value + windows
 
 
 @dataclass(frozen=True)
@@ -133,6 +152,7 @@ def _shapes() -> dict[str, Shape]:
 
 SHAPES = _shapes()
 RECURRENT = {cells[0]: Recurrent(*map(_number, cells[1:])) for cells in _rows(7)}
+IN_MXFP4 = {cells[0]: InMxfp4(*map(_number, cells[1:7])) for cells in _rows(8)}
 FILES = {cells[0]: GgufFile(*map(_number, cells[1:])) for cells in _rows(3)}
 REAL = [pair for pair in CATALOG.pairs if pair.id != "demo"]
 
@@ -159,6 +179,11 @@ def needs(pair: Mapping[str, Any]) -> tuple[float, float, float]:
             model = RECURRENT[pair["target"]["repo"]]
             gpu, cpu = model.on_gpu(context, quantised), model.on_cpu(context, quantised)
             disk = 2 * (model.parameters + model.beside)
+        case _ if pair["target"]["repo"] in IN_MXFP4:
+            stored = IN_MXFP4[pair["target"]["repo"]]
+            gpu = stored.held(context, 0.53125, 2, stored.windows_on_gpu)
+            cpu = stored.held(context, 0.625, 4, stored.windows_on_cpu)
+            disk = stored.bytes
         case _:
             target, draft = (SHAPES[source["repo"]] for source in sources)
             gpu = target.on_gpu(context, quantised) + draft.drafting_on_gpu(context)
@@ -174,6 +199,54 @@ DECLARED = [pair for pair in tomllib.loads(shipped("models.toml").read_text("utf
 def test_needs_follow_from_the_shapes(pair: dict[str, Any]) -> None:
     stated = pair["requires"]
     assert (stated["vram_gib"], stated["ram_gib"], stated["disk_gib"]) == needs(pair)
+
+
+SIZED = {
+    "openai/gpt-oss-20b": {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "vocab_size": 201088,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "sliding_window": 128,
+        "attention_bias": True,
+    },
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": {
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+    },
+}
+"""Sizes of published models with experts."""
+
+
+@pytest.mark.parametrize("repo", SIZED)
+def test_needs_of_experts_are_those_of_the_plan(repo: str) -> None:
+    """But for buffers, which the page counts with the rest of the process."""
+    config = parse_config(Path(), SIZED[repo] | {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5})
+    packed = repo in IN_MXFP4
+    quant: Quant | None = None if packed else "nf4"
+    stated = IN_MXFP4[repo].parameters if packed else RECURRENT[repo].parameters
+    assert config.parameters() == stated
+    pair = next(pair for pair in DECLARED if pair["target"]["repo"] == repo)
+    stated_gib = pair["requires"]["vram_gib"], pair["requires"]["ram_gib"]
+    for place, gib in zip(("cuda", "cpu"), stated_gib, strict=True):
+        planned = need(Model(config, place, quant, half=True, threads=8, packed_experts=packed), pair["context"])
+        assert planned.weights + planned.cache == pytest.approx((gib - OVERHEAD_GIB) * GIB, rel=0.02)
 
 
 def test_pairs_are_ordered_by_memory() -> None:

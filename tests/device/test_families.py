@@ -16,16 +16,19 @@ from specchat.engine.device.rehearsal import blank
 from specchat.engine.device.weights import held_bytes, load
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
+from specchat.engine.heads.target import Embedding
+from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.kernels.processors import processors
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.gpu_need import unsupported, verifying
-from specchat.engine.model.need import Model
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.plan import GPU_RUNTIME, plan
+from specchat.engine.model.weights import Weights
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Delta, Experts, Layer
+from specchat.engine.recipe import Delta, Experts, Layer, ShortConv
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import host_model
@@ -48,7 +51,7 @@ def changes(family: str, layers: int = SHAPE["num_hidden_layers"]) -> dict[str, 
     """
     layers = max(layers, 4 if "num_kv_shared_layers" in FAMILIES[family] else 0)
     found = {**FAMILIES[family], "num_key_value_heads": 1}
-    kinds = {key: found[key][:layers] for key in ("no_rope_layers", "layer_types") if key in found}
+    kinds = {key: found[key][:layers] for key in ("no_rope_layers", "layer_types", "layer_rope_theta") if key in found}
     return SHAPE | found | kinds | {"num_hidden_layers": layers}
 
 
@@ -58,7 +61,7 @@ RUN = [family for family in MORE if not unsupported(parse_config(Path(), config(
 """Families that the kernels take."""
 FEW = "gemma4_moe", "gemma4_e", "gpt_oss", "qwen3_next"
 """Families with most features between them."""
-BRIEF = (*FEW, "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
+BRIEF = (*FEW, "muse", "lfm2", "granite", "glm4", "smollm3", "olmo3", "phi3", "glm4_moe", "ministral3")
 """Families that have every feature of the others between them."""
 
 
@@ -122,12 +125,27 @@ def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None
     torch.testing.assert_close(ours.next_logits(tokens[5], 5), logits[5, :VOCAB], atol=2 * SLACK, rtol=SLACK)
 
 
+def test_heads_that_want_rows_of_the_table_get_them_without_the_norm(tmp_path: Path) -> None:
+    folder, tokens = checkpoint(tmp_path / "m", seed=3, **changes("muse")), ids(6)
+    table = load_file(folder / "model.safetensors")["model.embed_tokens.weight"][tokens]
+    ours = device_runner(decoder(folder), None, VOCAB, DEVICE).target.model
+    opened = Checkpoint.open(folder)
+    for model in (ours, host_model(opened), ReferenceDecoder(opened)):
+        assert torch.equal(model.embedded(tokens, normed=False).cpu(), table)
+        assert torch.equal(Embedding(Weights(opened), HeadTensors(), model, model.config.hidden)(tokens).cpu(), table)
+        assert not torch.allclose(model.embedded(tokens).cpu(), table, atol=0.1)
+
+
 def launched(layer: Layer, apart: int) -> int:
     """Launches of a layer, with activations apart or not: Llama's nine, or those of a mixture in place of two.
 
-    The gates of a recurrent layer take one more.
+    The gates of a recurrent layer take one more, a short convolution two fewer.
     """
-    feed, of_gated, of_mixer = layer.feed, 2 + apart, 7 + isinstance(layer.mixer, Delta)
+    feed, of_gated, of_mixer = (
+        layer.feed,
+        2 + apart,
+        7 + isinstance(layer.mixer, Delta) - 2 * isinstance(layer.mixer, ShortConv),
+    )
     if not isinstance(feed, Experts):
         return of_mixer + of_gated
     beside = of_gated * bool(feed.shared) + bool(feed.shared_gate) + 2 * bool(feed.apart)
@@ -294,11 +312,28 @@ def test_layers_of_unlike_shapes(tmp_path: Path) -> None:
     assert [one.mixer.heads for one in rehearsed] == [2] * max(one.layers for one in STRATEGIES.values()) + [3]
 
 
+def test_rows_that_take_turns_are_planned_in_four_bits(tmp_path: Path) -> None:
+    """Whose nested scales are dequantised when queries and gates are put in turns."""
+    wide = {"hidden_size": 256, "intermediate_size": 256, "head_dim": 64}
+    opened = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **changes("muse") | wide))
+    weights = load(opened, "nf4", DEVICE, torch.float16)
+    qkv = weights.products[opened.config.recipe.layers[0].mixer.qkv].weight
+    assert isinstance(qkv, FourBit)
+    assert qkv.nested is None
+    planned = need(Model(opened.config, "cuda", "nf4"), CONTEXT).weights
+    ones = [norm for layer in opened.config.recipe.layers for norm in layer.norms if not norm.name]
+    shared = 4 * (sum(norm.size for norm in ones) - sum(norm.size for norm in set(ones)))
+    four = [one.weight for one in weights.products.values() if isinstance(one.weight, FourBit)]
+    tables = sum(16 + 256 * (weight.nested is not None) for weight in four)
+    assert planned == held_bytes(weights) - 4 * tables + shared
+
+
 @pytest.mark.parametrize(
     ("family", "forms"),
     [
         *(("gemma4", 2), ("gemma4_e", 3), ("gemma4_moe", 2), ("ministral3", 1), ("qwen3_moe", 1), ("qwen2_moe", 1)),
         ("glm4_moe", 1),
+        ("lfm2", 2),
     ],
 )
 def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: Path) -> None:
@@ -306,7 +341,8 @@ def test_all_that_a_family_holds_is_planned(family: str, forms: int, tmp_path: P
     needed = max(one.layers for one in STRATEGIES.values())
     # Where the last two layers share, the first one of the second kind has the entries.
     first = ["full_attention"] * (forms > 2)
-    of = [*first, *["sliding_attention"] * (needed + 2 - len(first)), "full_attention"]
+    other = "conv" if family == "lfm2" else "sliding_attention"
+    of = [*first, *[other] * (needed + 2 - len(first)), "full_attention"]
     kinds = {"layer_types": of} if forms > 1 else {}
     deep = changes(family) | kinds | {"num_hidden_layers": needed + 3}
     opened = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **deep))

@@ -198,6 +198,26 @@ def qwen_mtp(folder: Path, family: str = "qwen3_5", **told: Any) -> Path:
     return written(folder, c, tensors)
 
 
+def glm_mtp(folder: Path, **told: Any) -> Path:
+    """GLM-4.5's layout: one layer more than config.json counts, with the tables that it shares with the target."""
+    checkpoint(folder, **FAMILIES["glm4_moe"] | {"num_nextn_predict_layers": 1} | told)
+    g, c = torch.Generator().manual_seed(17), json.loads((folder / "config.json").read_text())
+    tensors, hidden, last = load_file(folder / "model.safetensors"), c["hidden_size"], c["num_hidden_layers"]
+    of_last, prefix = f"model.layers.{last - 1}.", f"model.layers.{last}."
+    for name, weight in [(name, one) for name, one in tensors.items() if name.startswith(of_last)]:
+        drawn = torch.randn(weight.shape, generator=g)
+        made = (
+            1 + 0.3 * drawn if "norm" in name else 0.3 * drawn if weight.dim() == 1 else drawn / weight.shape[-1] ** 0.5
+        )
+        tensors[prefix + name.removeprefix(of_last)] = made
+    for name in ("enorm", "hnorm", "shared_head.norm"):
+        tensors[f"{prefix}{name}.weight"] = 1 + 0.3 * torch.randn(hidden, generator=g)
+    tensors[f"{prefix}eh_proj.weight"] = matrix(g, hidden, 2 * hidden, 0.9)
+    for name, shared in (("shared_head.head", "lm_head"), ("embed_tokens", "model.embed_tokens")):
+        tensors[f"{prefix}{name}.weight"] = tensors[f"{shared}.weight"].clone()
+    return written(folder, c, tensors)
+
+
 def qwen_layer(c: dict[str, Any]) -> Any:
     """Transformers' own layer of full attention for a target's settings."""
     kind = c["model_type"].removesuffix("_text")

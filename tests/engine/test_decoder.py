@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 from specchat.engine.model.checkpoint import Checkpoint
@@ -13,6 +12,7 @@ from specchat.engine.model.decoder import Skip
 from specchat.engine.model.plan import context_of
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.reference.decoder import ReferenceDecoder
+from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, VOCAB, checkpoint
 
 pytestmark = pytest.mark.cpu
@@ -23,7 +23,7 @@ def tokens(count: int, seed: int = 0) -> list[int]:
 
 
 def reference(folder: Path, ids: list[int]) -> torch.Tensor:
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     with torch.no_grad():
         return model(torch.tensor([ids])).logits[0]
 

@@ -70,7 +70,7 @@ class Elsewhere:
         assert first == last or 0 <= first < last <= KNOWN
         return torch.zeros(last - first, self.config.hidden, device=THERE)
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         return torch.zeros(len(tokens), self.config.hidden, device=THERE)
 
     def normed(self, hidden: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers.modeling_layers import MtpModel
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.files import HeadFiles
@@ -22,7 +23,8 @@ from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
-from tests.engine.published_heads import mtp, qwen_layer, qwen_mtp, written
+from tests.engine.layouts import stacked
+from tests.engine.published_heads import glm_mtp, mtp, qwen_layer, qwen_mtp, written
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_eagle import Reference, Spoil, agree, change, drafts_as, greedy, lost, put, rms, told
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
@@ -128,6 +130,64 @@ def test_qwen_s_layer_is_what_transformers_own_layer_gives(family: str, tmp_path
     own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith("mtp.")}
     assert head.parameters() == sum(weight.numel() for weight in own.values())
     assert head.capturable == (family == "qwen3_5")
+
+
+class GlmReference(MtpReference):
+    """GLM-4.5's layer as transformers has it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder, normed=True)
+        self.own = MtpModel(self.model, 1).eval()
+        prefix = f"model.layers.{self.model.config.num_hidden_layers}."
+        given = {name.removeprefix(prefix): one for name, one in stacked(self.w).items() if name.startswith(prefix)}
+        outer = {"enorm", "hnorm", "eh_proj", "post_norm"}
+        given = {name.replace("shared_head.norm", "post_norm"): one for name, one in given.items()}
+        named = {name if name.split(".")[0] in outer else f"mtp_block.{name}": one for name, one in given.items()}
+        wanted = self.own.layers[0].state_dict().keys()
+        self.own.layers[0].load_state_dict({name: one for name, one in named.items() if name in wanted})
+
+    def step(self, ids: list[int], features: Tensor) -> Tensor:
+        x, places = self.embedded(ids)[None], torch.arange(len(ids))[None]
+        mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)[None, None]
+        with torch.no_grad():
+            rotations = self.decoder.rotary_emb(x, places)
+            hidden = self.own.layers[0](x, features[None], rotations, mask, places, None)
+        return hidden[0]
+
+
+def test_glm_s_layer_is_what_transformers_has(tmp_path: Path) -> None:
+    folder = glm_mtp(tmp_path / "glm")
+    model = host_model(Checkpoint.open(folder))
+    assert isinstance(model, CachedDecoder)
+    target = CachedModel(model)
+    head = MtpHead(HeadFiles.open(folder), target)
+    agree(head, target, GlmReference(folder))
+    tables = ("shared_head.head", "embed_tokens")
+    own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith("model.layers.4.")}
+    assert head.parameters() == sum(w.numel() for name, w in own.items() if not any(one in name for one in tables))
+
+
+def test_glm_s_layer_drafts_unasked(tmp_path: Path) -> None:
+    session = load(PairSpec("g", "G", on_cpu(glm_mtp(tmp_path / "glm"))), lambda _: None)
+    assert session.info.strategy("mtp").available
+    drafted = accepted = 0
+    for name, sampling in SAMPLINGS.items():
+        plain = finished(reply(session, "abcab", replace(sampling, seed=5), Limits(40), Speculation()))
+        last = finished(reply(session, "abcab", replace(sampling, seed=5), Limits(40), Speculation("mtp", 3)))
+        assert last.token_ids == plain.token_ids, name
+        drafted += last.stats.num_draft_tokens
+        accepted += last.stats.num_accepted_draft_tokens
+    assert 0 < accepted < drafted
+
+
+def test_a_copy_of_glm_that_lost_the_layer_says_so(tmp_path: Path) -> None:
+    """As transformers writes it."""
+    folder = glm_mtp(tmp_path / "glm")
+    change(folder, lambda tensors, _: [tensors.pop(name) for name in list(tensors) if ".layers.4." in name])
+    session = load(PairSpec("g", "G", on_cpu(folder)), lambda _: None)
+    words = "holds no layer for multi-token prediction (model.layers.4.*): this copy was made without it"
+    assert words in session.info.strategy("mtp").reason
+    assert session.info.warning == ""
 
 
 @pytest.mark.parametrize("told", [{}, {"mtp_num_hidden_layers": None}])

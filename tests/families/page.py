@@ -7,7 +7,7 @@ from pathlib import Path
 from specchat.engine import families
 from specchat.engine.model import gpu_need, vectors
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.recipe import Attention, Delta, Experts, Layer
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, ShortConv
 from tests.engine.tiny import FAMILIES, config
 
 PAGE = Path(__file__).parents[2] / "docs" / "families.md"
@@ -21,6 +21,7 @@ def attends(has: Callable[[Attention], object]) -> Callable[[Layer], object]:
 
 OF_LAYERS: dict[str, Callable[[Layer], object]] = {
     "recurrent layers": lambda one: isinstance(one.mixer, Delta),
+    "short convolutions": lambda one: isinstance(one.mixer, ShortConv),
     "a gate on attention": attends(lambda mixer: mixer.gated),
     "biases": lambda one: any(matrix.bias for matrix in one.products),
     "fused matrices": lambda one: any(len(matrix.names) < len(matrix.outputs) for matrix in one.products),
@@ -58,6 +59,8 @@ def features(found: list[ModelConfig]) -> Iterator[str]:
     yield from (name for name, has in OF_LAYERS.items() if any(map(has, layers)))
     if any(len(one.recipe.ropes) > 1 and None not in one.recipe.ropes for one in found):
         yield "ropes by layer"
+    if any(one.recipe.embed_eps is not None for one in found):
+        yield "a norm of embeddings"
     if any(one.recipe.embed_scale != 1 or one.recipe.logit_scale != 1 for one in found):
         yield "factors on embeddings or logits"
     if any(one.recipe.cap for one in found):

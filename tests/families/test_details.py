@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.recipe import Apart, Attention, Delta, Experts, Layer, Recipe
+from specchat.engine.recipe import Apart, Attention, Experts, Layer, Recipe
 from specchat.engine.runners.host import host_model
 from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
@@ -33,8 +34,8 @@ def of_attention(change: Callable[[Attention], Attention]) -> Callable[[Recipe],
     return of_layers(lambda layer: replace(layer, mixer=change(layer.mixer)))
 
 
-def of_deltas(change: Callable[[Delta], Delta]) -> Callable[[Recipe], Recipe]:
-    """Change the first layer alone."""
+def of_first(change: Callable[[Any], Any]) -> Callable[[Recipe], Recipe]:
+    """Change the mixer of the first layer alone."""
 
     def changed(recipe: Recipe) -> Recipe:
         first, *others = recipe.layers
@@ -175,24 +176,48 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
     ),
     "decays exchanged with their shifts": (
         "qwen3_5",
-        of_deltas(lambda one: replace(one, decay=one.shift, shift=one.decay)),
+        of_first(lambda one: replace(one, decay=one.shift, shift=one.decay)),
     ),
     "a norm after the layer less one": (
         "qwen3_5",
-        of_deltas(lambda one: replace(one, norm=replace(one.norm, plus_one=True))),
+        of_first(lambda one: replace(one, norm=replace(one.norm, plus_one=True))),
     ),
     "gates exchanged": (
         "qwen3_5",
-        of_deltas(lambda one: replace(one, gates=replace(one.gates, names=one.gates.names[::-1]))),
+        of_first(lambda one: replace(one, gates=replace(one.gates, names=one.gates.names[::-1]))),
     ),
     "recurrent rows as they are stored": (
         "qwen3_next",
-        of_deltas(lambda one: replace(one, mix=replace(one.mix, by_head=()))),
+        of_first(lambda one: replace(one, mix=replace(one.mix, by_head=()))),
     ),
     "gates as they are stored": (
         "qwen3_next",
-        of_deltas(lambda one: replace(one, gates=replace(one.gates, by_head=()))),
+        of_first(lambda one: replace(one, gates=replace(one.gates, by_head=()))),
     ),
+    "embeddings without their norm": ("muse", lambda recipe: replace(recipe, embed_eps=None)),
+    "heads of queries and gates as they are stored": (
+        "muse",
+        of_attention(lambda mixer: replace(mixer, qkv=replace(mixer.qkv, alternating=0))),
+    ),
+    "no norm of keys without a weight": ("muse", of_attention(lambda mixer: replace(mixer, key_norm=None))),
+    "eps of norms after": (
+        "muse",
+        of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, eps=1.0))),
+    ),
+    "a layer turns without a window": (
+        "muse",
+        lambda r: of_attention(lambda mixer: replace(mixer, rope=r.layers[0].mixer.rope))(r),
+    ),
+    "a factor on queries": ("muse", of_attention(lambda mixer: replace(mixer, scale=mixer.head_dim**-0.5))),
+    "a convolution of another layer": (
+        "lfm2",
+        lambda r: of_first(lambda one: replace(one, convolution=r.layers[2].mixer.convolution))(r),
+    ),
+    "parts of a short convolution as they are not": (
+        "lfm2",
+        of_first(lambda one: replace(one, mix=replace(one.mix, by_head=(8, 8, 8)))),
+    ),
+    "no norm of queries beside convolutions": ("lfm2", of_attention(lambda mixer: replace(mixer, query_norm=None))),
     "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
 }
 

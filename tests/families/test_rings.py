@@ -10,6 +10,7 @@ from specchat.engine.loading import load
 from specchat.engine.model import host_need
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder, Skip
+from specchat.engine.model.need import Model, need
 from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
@@ -31,9 +32,12 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_need, "ROOM", ROOM)
 
 
-@pytest.fixture(scope="module", params=["gemma3", "gemma4_e"])
+@pytest.fixture(scope="module", params=["gemma3", "gemma4_e", "lfm2"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the second the last two layers share the entries of the first two, one of which has a window."""
+    """Of the second the last two layers share the entries of the first two, one of which has a window.
+
+    The third has short convolutions, whose window is their taps.
+    """
     return checkpoint(tmp_path_factory.mktemp("rings") / "m", seed=5, **FAMILIES[request.param] | LONG)
 
 
@@ -78,6 +82,11 @@ def test_rows_and_trees_have_the_bits_of_a_cache_of_all_positions(
             assert ring.guesses(ids[after - 32 : after], after - 32, skip) == full.guesses(
                 ids[after - 32 : after], after - 32, skip
             )
+
+
+def test_what_it_holds_is_planned(folder: Path) -> None:
+    model = host_model(Checkpoint.open(folder), 1024)
+    assert need(Model(model.config, "cpu", threads=1), 1024).cache == model.cache.memory()
 
 
 def test_a_text_is_rolled_back_as_far_as_its_windows_are_held_and_else_read_again(folder: Path) -> None:

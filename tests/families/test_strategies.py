@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from specchat.engine.events import Finished
 from specchat.engine.loading import load
@@ -10,6 +9,7 @@ from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
+from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.conftest import HEADS, heads
 from tests.engine.tiny import FAMILIES, MORE, checkpoint, on_cpu, perturbed
 

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import Gemma3Config, Gemma3ForConditionalGeneration
+from transformers import (
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    MuseGlimmerConfig,
+    MuseGlimmerForConditionalGeneration,
+)
 
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -66,6 +71,25 @@ def test_its_logits_are_those_of_transformers(names: tuple[str, str], saved: Pat
         theirs = whole(torch.tensor([ids])).logits[0]
     assert theirs.std() > 0.3
     torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
+
+
+def test_muse_writes_what_transformers_writes(tmp_path: Path) -> None:
+    """By the whole model, whose text part is in no other class; the fifth layer from the last sees all."""
+    torch.manual_seed(2)
+    text = TEXT | {"num_hidden_layers": 5, "output_multiplier": 0.9, "final_logit_softcapping": 4.0}
+    whole = MuseGlimmerForConditionalGeneration(MuseGlimmerConfig(text_config=text, vision_config=VISION))
+    for name, weight in whole.named_parameters():
+        weight.data.normal_(std=0.2 if "norm" in name else 1.3 * weight.shape[-1] ** -0.5)
+    whole.save_pretrained(tmp_path)
+    opened, ids = Checkpoint.open(tmp_path), tokens(30)
+    model = host_model(opened)
+    assert [layer.mixer.window for layer in opened.config.recipe.layers] == [0, 8, 8, 8, 0]
+    with torch.no_grad():
+        theirs = whole(torch.tensor([ids])).logits[0]
+    torch.testing.assert_close(model.logits(model.forward(ids, 0)), theirs, atol=2e-4, rtol=1e-4)
+    made = whole.generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False, eos_token_id=256)[0].tolist()
+    for place in range(len(ids), len(made)):
+        assert model.next_logits(made[place - 1], place - 1).argmax() == made[place]
 
 
 def test_that_images_are_not_read_is_told(saved: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows, states
+from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows, short_convs, states
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.model.gpu import Gpu
 
@@ -102,6 +102,24 @@ def test_recurrent_layers_are_looked_at() -> None:
         notes = run(check)
         assert notes.rows
         assert notes.wrong == []
+
+
+def test_short_convolutions_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = short_convs.outputs, short_convs.company, short_convs.nodes
+    for check in checks:
+        notes = run(check)
+        assert notes.rows or check is short_convs.outputs
+        assert notes.wrong == []
+    convolve = short_convs.short_conv
+
+    def otherwise(partials: Tensor, *rest: Any) -> None:
+        """As where rows are added up in another order in company."""
+        convolve(partials, *rest)
+        if partials.shape[1] > 1:
+            rest[6][0] = torch.nextafter(rest[6][0], torch.full((), torch.inf))
+
+    monkeypatch.setattr(short_convs, "short_conv", otherwise)
+    assert [len(run(check).wrong) for check in checks] == [0, 2, 1]
 
 
 def test_a_state_that_is_replayed_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

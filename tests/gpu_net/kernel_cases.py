@@ -18,6 +18,7 @@ from tests.kernels import (
     test_rings,
     test_rope,
     test_rowwise,
+    test_short_conv,
     test_sinks,
     test_trees,
     test_verify,
@@ -110,6 +111,12 @@ def recurrent() -> None:
     test_delta.test_a_row_of_a_tree_is_a_row_of_a_chain(5)
 
 
+def convolved() -> None:
+    test_short_conv.test_it_is_torchs(HALF)
+    test_short_conv.test_a_row_of_a_tree_is_a_row_of_a_chain(5, FLOAT)
+    test_short_conv.test_nothing_is_written_beyond_the_cache_or_of_a_skipped_layer()
+
+
 def ringed() -> None:
     # Not of trees: to the interpreter, `other` of a lone number that is 0 is none.
     test_rings.test_attention_is_that_of_all_positions(4, 16, 9, 201, False, FLOAT)
@@ -151,5 +158,6 @@ CASES: dict[str, Callable[[], None]] = {
     "commit": test_verify.test_commit,
     "keep": lambda: test_trees.test_the_entries_of_the_path_move_together(None),
     "recurrent": recurrent,
+    "short convolution": convolved,
     "growth": lambda: test_growth.check(test_growth.Model(THREE_BLOCKS, 7), SAMPLED, "coupled", 2),
 }

@@ -32,6 +32,7 @@ from specchat.engine.kernels import (
     route,
     row_tiles,
     scores,
+    short_conv,
     unpack,
 )
 from tests.gpu_net.kernel_cases import CASES
@@ -83,6 +84,9 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("recurrent", Mutation(delta_outputs._finish, "mask", "tl.store(log"), {SANITISER, REFERENCE}),
     ("recurrent", Mutation(delta._step, "mask", "tl.load(place, mask"), {REFERENCE}),
     ("recurrent", Mutation(delta_state._keep_entries, "mask", "tl.store(own"), {SANITISER, REFERENCE}),
+    ("short convolution", Mutation(short_conv._short_conv, "mask", "tl.store(entries"), {SANITISER, REFERENCE}),
+    ("short convolution", Mutation(short_conv._short_conv, "mask", "tl.load(entries"), {SANITISER, REFERENCE}),
+    ("short convolution", Mutation(short_conv._short_conv, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("silu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("gelu", Mutation(activation._gate_mul, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("inputs of layers", Mutation(layer_inputs._make_inputs, "mask", "tl.load(table"), {SANITISER}),

@@ -21,12 +21,20 @@ CASES = [
                 "vocab": "i32",
                 "hidden": "i32",
                 "scale": "fp32" if scaled else "constexpr",
+                "eps": "fp32" if normed else "constexpr",
                 "COLUMNS": "constexpr",
             },
-            constants={"COLUMNS": embed.COLUMNS} | ({} if scaled else {"scale": None}),
+            constants={"COLUMNS": WIDEST if normed else embed.COLUMNS}
+            | ({} if scaled else {"scale": None})
+            | ({} if normed else {"eps": None}),
             aligned=("tokens", "table", "residual", "hidden"),
+            num_warps=norm.warps(WIDEST) if normed else 4,
         )
-        for name, scaled in (("embed", False), ("embed, scaled", True))
+        for name, scaled, normed in (
+            ("embed", False, False),
+            ("embed, scaled", True, False),
+            ("embed, normed", False, True),
+        )
     ),
     *(
         Case(

@@ -54,6 +54,14 @@ class TestEmbed:
         close(residual, 12.5 * table[tokens.long()].double())
         assert torch.equal(residual, reference_embed(tokens, table, 12.5))
 
+    def test_rows_go_through_a_norm_without_a_weight(self, dtype: torch.dtype) -> None:
+        table, residual = random(50, 1100, dtype=dtype), torch.zeros(3, 1100, device=DEVICE)
+        tokens = torch.tensor([0, 49, 3], dtype=torch.int32, device=DEVICE)
+        embed(tokens, table, residual, 3, 0.5, 1e-2)
+        truth = torch.nn.functional.rms_norm(0.5 * table[tokens.long()].double(), (1100,), eps=1e-2)
+        torch.testing.assert_close(residual.double(), truth, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(residual, reference_embed(tokens, table, 0.5, 1e-2))
+
     def test_an_id_outside_the_table(self) -> None:
         table, residual = random(50, 64), torch.ones(2, 64, device=DEVICE)
         tokens = torch.tensor([50, -1], dtype=torch.int32, device=DEVICE)
@@ -172,6 +180,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     ceilings = {
         "embed": (24, 2048),
         "embed, scaled": (24, 2048),
+        "embed, normed": (40, 16384),
         "norm": (56, 8192),
         "norm without partials": (40, 64),
         "norm, widest": (56, 16384),

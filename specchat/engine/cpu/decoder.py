@@ -20,6 +20,7 @@ from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
+from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.cpu.threads import ByRows
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.cache import KVCache
@@ -82,7 +83,8 @@ class CpuDecoder(CachedDecoder):
 
             product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
             self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, of.layer_rows, product, norm, ADDRESSES)
-        described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas
+        convs = ShortConvs(c.recipe.layers, of.vectors, _code_of_short_conv)
+        described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas, convs
         self._layers = Descriptors(c.recipe.layers, *described)
         self._arguments = PassArguments(c, of, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
@@ -135,8 +137,8 @@ class CpuDecoder(CachedDecoder):
             self._count = 0
         threads.took(rows, self._clock() - started)
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        return self._parameters.embedded(tokens)
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        return self._parameters.embedded(tokens, normed)
 
     def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         return self._run(x, layers, rows, skip, None)
@@ -189,8 +191,8 @@ class CpuDecoder(CachedDecoder):
     def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
-        embed, keeps_states = self._parameters.embed, self.aux_states is not None and skip == NOTHING
-        if shared or isinstance(embed, Tensor) or keeps_states or len(tokens) > TILE or self._inputs is not None:
+        embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
+        if shared or embed is None or keeps_states or len(tokens) > TILE or self._inputs is not None:
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
@@ -247,7 +249,7 @@ class CpuDecoder(CachedDecoder):
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
         embed = self._parameters.embed
-        return None if isinstance(embed, Tensor) else embed
+        return None if isinstance(embed, Tensor) or self.config.recipe.embed_eps is not None else embed
 
     @property
     def threads(self) -> int:
@@ -277,6 +279,12 @@ class CpuDecoder(CachedDecoder):
         if rows not in self._layouts:
             self._layouts[rows] = pass_spans(chain(rows))
         return self._layouts[rows]
+
+
+def _code_of_short_conv() -> int:
+    from specchat.engine.cpu.short_conv import ADDRESS  # compiles
+
+    return ADDRESS
 
 
 def _code_of_delta() -> int:

@@ -16,6 +16,7 @@ from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.mixtures import Mixtures
 from specchat.engine.cpu.products import COLUMNS
+from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.vectors import whole_vectors
@@ -27,8 +28,9 @@ FLOAT_BYTES = 4
 (
     PRODUCTS, HEADS, KV_HEADS, SIZE, CAPACITY, KEYS, VALUES, TREE_SCRATCH, VALUES_OFFSET, COS, SIN, TURNED,
     PRE_MIXER, POST_MIXER, PRE_FEED, POST_FEED, QUERY_NORM, KEY_NORM, VALUE_NORM, ALL_HEADS,
-    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, SHARED, INPUTS, INPUT_PRODUCTS, INPUT_NORM, GATED, DELTA, FIELDS,
-) = range(32)  # fmt: skip
+    WINDOW, TEMPER, SINKS, ACTIVATION, MIXTURE, SHARED, INPUTS, INPUT_PRODUCTS, INPUT_NORM, GATED, DELTA, SHORT_CONV,
+    FIELDS,
+) = range(33)  # fmt: skip
 """Columns of the integers: shapes, and addresses (0 for nothing).
 
 PRODUCTS is the address of the layer's rows in the table of products, four of them or those of its experts, which
@@ -36,10 +38,12 @@ MIXTURE describes (`mixtures.py`). TREE_SCRATCH is the address of the tree's key
 elements later. TURNED values of each head are rotated, and GATED is 1 if gates follow queries. ALL_HEADS is 1 if a norm
 of queries or keys is over all heads; ACTIVATION is a code of `gates.CODES`. SHARED is 1 if the KV entries are those of
 a layer before. INPUTS describes the inputs of layers (`layer_inputs.py`), which this layer adds by the products at
-INPUT_PRODUCTS. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention.
+INPUT_PRODUCTS. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention. One
+with a short convolution has a row of `short_convs.ShortConvs` at SHORT_CONV, and entries.
 """
-EPS, HEAD_EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(6)
-"""Columns of the floats. HEAD_EPS is of the norms of heads."""
+EPS, POST_EPS, HEAD_EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(7)
+"""Columns of the floats. POST_EPS is that of the norms after the halves, HEAD_EPS of those
+of heads, EPS of the others."""
 
 
 class Descriptors:
@@ -61,6 +65,7 @@ class Descriptors:
         mixtures: Mixtures | None = None,
         inputs: LayerInputs | None = None,
         deltas: Deltas | None = None,
+        short_convs: ShortConvs | None = None,
     ) -> None:
         """Describe `layers`.
 
@@ -73,8 +78,9 @@ class Descriptors:
             mixtures: of layers with experts.
             inputs: of layers that have some.
             deltas: of layers with recurrent states.
+            short_convs: of layers with short convolutions.
         """
-        self._held = mixtures, inputs, deltas
+        self._held = mixtures, inputs, deltas, short_convs
         pairs = (part for pair in (*cache, *turns) for part in pair)
         self._kept: list[NDArray[Any]] = [table, *norms.values(), *vectors.values(), *pairs]
         self.integers = np.zeros((len(layers), FIELDS), np.int64)
@@ -92,6 +98,7 @@ class Descriptors:
             row[PRODUCTS], first = first, first + table.itemsize * COLUMNS * len(layer.products)
             row[MIXTURE] = mixtures.addresses[index] if mixtures else 0
             row[DELTA] = deltas.addresses[index] if deltas else 0
+            row[SHORT_CONV] = short_convs.addresses[index] if short_convs else 0
             row[INPUTS] = inputs.address if inputs else 0
             if layer.input:
                 row[INPUT_PRODUCTS], row[INPUT_NORM] = first - 2 * table.itemsize * COLUMNS, weight(layer.input.norm)
@@ -99,14 +106,15 @@ class Descriptors:
             row[PRE_FEED], row[POST_FEED] = weight(layer.pre_feed), weight(layer.post_feed)
             row[ACTIVATION] = CODES[layer.gated.activation]
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
-            eps, hidden = layer.norms[0].eps, sum(mixer.out.outputs)
-            of_hidden = filled_eps(eps, hidden, whole_vectors(hidden))
-            self.floats[index] = of_hidden, eps, 1.0, layer.residual, scalar
+            eps, post_eps = (next((norm.eps for norm in norms), 0.0) for norms in (layer.inner_norms, layer.post_norms))
+            hidden = sum(mixer.out.outputs)
+            of_hidden, of_post = (filled_eps(one, hidden, whole_vectors(hidden)) for one in (eps, post_eps))
+            self.floats[index] = of_hidden, of_post, eps, 1.0, layer.residual, scalar
+            keys, (cos, sin) = cache[index][0], turns[index]
+            (row[KV_HEADS], row[CAPACITY], row[SIZE]), (row[KEYS], row[VALUES]) = keys.shape, self._first[index]
             if not isinstance(mixer, Attention):
                 continue
-            (keys, values), (cos, sin) = cache[index], turns[index]
-            row[HEADS], row[KV_HEADS], row[SIZE], row[CAPACITY] = mixer.heads, *keys.shape[::2], keys.shape[1]
-            row[KEYS], row[VALUES], row[COS], row[SIN] = (a.ctypes.data for a in (keys, values, cos, sin))
+            row[HEADS], row[COS], row[SIN] = mixer.heads, cos.ctypes.data, sin.ctypes.data
             row[GATED], row[TURNED], row[WINDOW] = mixer.gated, cos.shape[1], mixer.window
             row[QUERY_NORM], row[KEY_NORM] = weight(mixer.query_norm), weight(mixer.key_norm)
             row[VALUE_NORM] = weight(mixer.value_norm)

@@ -14,6 +14,7 @@ from specchat.engine.cpu.packed import Packed, looked_up
 from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
+from specchat.engine.model.norm import unscaled
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Attention, Norm
@@ -74,8 +75,8 @@ class Parameters:
         self.table, self.extras = self._packed.table, self._packed.extras
         self.kernels = kernels_of(self.table)
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """Inputs of the first layer, float32 [tokens, hidden]."""
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
         if isinstance(self.embed, Tensor):
@@ -84,7 +85,7 @@ class Parameters:
             rows = torch.from_numpy(looked_up(self.embed, known))
         scale = self._recipe.embed_scale
         rows = rows[:, : self._recipe.hidden]
-        return rows if scale == 1 else rows * scale
+        return unscaled(rows if scale == 1 else rows * scale, self._recipe.embed_eps if normed else None)
 
     def spread(self, scores: Tensor) -> Tensor:
         """Spread the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""

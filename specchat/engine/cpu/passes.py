@@ -30,6 +30,7 @@ from specchat.engine.cpu.descriptors import (
     KEYS,
     KV_HEADS,
     MIXTURE,
+    POST_EPS,
     POST_FEED,
     POST_MIXER,
     PRE_FEED,
@@ -40,6 +41,7 @@ from specchat.engine.cpu.descriptors import (
     SCALAR,
     SCALE,
     SHARED,
+    SHORT_CONV,
     SIN,
     SINKS,
     SIZE,
@@ -57,8 +59,11 @@ from specchat.engine.cpu.mixtures import CODE, ROUTER_NORM
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.cpu.products import INPUTS as OF_PRODUCT
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
+from specchat.engine.cpu.short_convs import CODE as SHORT_CONV_CODE
+from specchat.engine.cpu.short_convs import HALF
 from specchat.engine.cpu.signatures import ADD_INPUT, EXPERTS, HEAD, LAYERS, MAKE_INPUTS
 from specchat.engine.cpu.signatures import DELTA as DELTA_ARGS
+from specchat.engine.cpu.signatures import SHORT_CONV as SHORT_CONV_ARGS
 from specchat.engine.cpu.simd import called, inner
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, next_piece, product
 
@@ -72,6 +77,8 @@ make_inputs, add_input = caller_of(MAKE_INPUTS), caller_of(ADD_INPUT)
 """Call the functions of `per_layer.py` by their addresses."""
 run_delta = caller_of(DELTA_ARGS)
 """Calls `delta.delta_layer` by its address."""
+run_short_conv = caller_of(SHORT_CONV_ARGS)
+"""Calls `short_conv.convolve` by its address."""
 
 
 @inner
@@ -222,7 +229,8 @@ def layers(
                 copy_vector(xs, state, hidden)
         if layer == deep:
             break
-        used, of, eps, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, EPS], floats[layer, RESIDUAL]
+        used, of, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, RESIDUAL]
+        eps, post_eps = floats[layer, EPS], floats[layer, POST_EPS]
         for part in range(2):
             if not parts[layer, part]:
                 continue
@@ -256,7 +264,7 @@ def layers(
                 passed = barrier(board, passed, threads)
             else:
                 product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, NO_CAP, board, used, threads)
-                delta = integers[layer, DELTA]
+                delta, short_conv = integers[layer, DELTA], integers[layer, SHORT_CONV]
                 if delta:
                     run_delta(word(delta, DELTA_CODE), (
                         rows, start, address(spans), spans.shape[0], address(ancestors), integers[layer, TREE_SCRATCH],
@@ -264,6 +272,15 @@ def layers(
                         address(scores) + 4 * thread * scores.shape[1], board, used + 1, passed, thread, threads,
                     ))  # fmt: skip
                     passed, outputs = passed + 2, ys + 4 * word(delta, CHANNELS)
+                elif short_conv:
+                    passed = barrier(board, passed, threads)
+                    run_short_conv(word(short_conv, SHORT_CONV_CODE), (
+                        rows, start, address(spans), spans.shape[0], address(ancestors), integers[layer, TREE_SCRATCH],
+                        integers[layer, VALUES_OFFSET], scratch_row, short_conv, integers[layer, KEYS],
+                        integers[layer, VALUES], ys, wide_row, address(scores) + 4 * thread * scores.shape[1], board,
+                        used + 1, threads,
+                    ))  # fmt: skip
+                    passed, outputs = barrier(board, passed, threads), ys + 8 * word(short_conv, HALF)
                 else:
                     passed = barrier(board, passed, threads)
                     passed = attend(
@@ -273,8 +290,8 @@ def layers(
             last = of + 8 * COLUMNS * (DOWN if part else OUT)
             turns = used + 4 if part else used + 2
             passed = add_product(
-                rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, eps, scratch, own_row, board,
-                turns, passed, thread, threads,
+                rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, post_eps, scratch, own_row,
+                board, turns, passed, thread, threads,
             )  # fmt: skip
         if not (parts[layer, 0] or parts[layer, 1]):
             continue

@@ -28,6 +28,10 @@ DELTA: tuple[Any, ...] = normalize_signature(
     "void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, f4, i8, i8, i8, i8, i8, i8)"
 )[0]
 """Arguments of `delta.delta_layer`."""
+SHORT_CONV: tuple[Any, ...] = normalize_signature(
+    "void(i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8, i8)"
+)[0]
+"""Arguments of `short_conv.convolve`."""
 LAYER_ARGS = types.Tuple(LAYERS[5:-2])
 """Arguments of `passes.layers` after `ancestors`, without thread and threads."""
 HEAD_ARGS = types.Tuple(HEAD[2:-2])

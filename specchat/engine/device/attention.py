@@ -1,4 +1,7 @@
-"""Attention of a model's layers on a GPU: KV entries, tables by position, and the launches between two norms."""
+"""Attention of a model's layers on a GPU: KV entries, tables by position, and the launches between two norms.
+
+Layers with short convolutions hold entries here too.
+"""
 
 from collections import Counter
 from typing import NamedTuple
@@ -15,7 +18,7 @@ from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.rope import NormOf, rope_and_write
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Attention, Norm, Recipe, Rope
+from specchat.engine.recipe import Attention, Delta, Norm, Recipe, Rope, ShortConv
 
 
 class Placed(NamedTuple):
@@ -50,24 +53,24 @@ class Attentions:
     ) -> None:
         """Allocate caches of `capacity` positions, of which `context` hold text."""
         self._weights, self._context, self._capacity = weights, context, capacity
-        mixers = recipe.attentions
+        cached, mixers = recipe.cached, recipe.attentions
 
-        def shape_of(mixer: Attention) -> tuple[int, int, int]:
+        def shape_of(mixer: Attention | ShortConv) -> tuple[int, int, int]:
             return mixer.kv_heads, held(mixer.window, context, capacity), mixer.head_dim
 
-        alike = Counter(shape_of(mixer) for mixer in mixers if mixer.share is None)
+        alike = Counter(shape_of(mixer) for mixer in cached if mixer.share is None)
         self.caches = {
             shape: torch.zeros(2, count, *shape, device=device, dtype=dtype) for shape, count in alike.items()
         }
         """Keys and values of all layers of one shape, by that shape: [2, layers, kv_heads, held, head_dim]."""
-        sizes = {(held(mixer.window, context, capacity), mixer.window) for mixer in mixers}
+        sizes = {(held(mixer.window, context, capacity), mixer.window) for mixer in cached}
         self._rings = [(entries, window) for entries, window in sizes if entries < capacity]
         """KV entries of layers that hold those of a window, and the window."""
         unused = {shape: zip(*cache, strict=True) for shape, cache in self.caches.items()}
         self.entries: dict[int, tuple[Tensor, Tensor]] = {}
         """Keys and values that a layer attends to, by its index: [kv_heads, held, head_dim]."""
         for index, layer in enumerate(recipe.layers):
-            if isinstance(mixer := layer.mixer, Attention):
+            if not isinstance(mixer := layer.mixer, Delta):
                 share = mixer.share
                 self.entries[index] = next(unused[shape_of(mixer)]) if share is None else self.entries[share]
         turns = set(map(_turn, mixers))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.device import short_conv
 from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.feeds import Feeds, first_norm
@@ -25,7 +26,7 @@ from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
-from specchat.engine.recipe import Delta, Norm, Recipe
+from specchat.engine.recipe import Delta, Norm, Recipe, ShortConv
 
 ALIGNED = 4
 """int32 values between 16-byte boundaries: kernels are compiled once for aligned pointers."""
@@ -147,7 +148,7 @@ class DeviceDecoder:
         """
         b, states, recipe = self.buffers, self.states, self.config.recipe
         at = Placed(rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)))
-        embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale)
+        embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale, recipe.embed_eps)
         if self.inputs and recipe.per_layer:
             self._take(None, None, rows)
             self.inputs.make(recipe.per_layer, self.weights, tokens, b.x, rows)
@@ -161,6 +162,9 @@ class DeviceDecoder:
             if isinstance(layer.mixer, Delta):
                 assert self.recurrent is not None
                 self.recurrent.mix(index, layer.mixer, b, own, at, no_mixer)
+            elif isinstance(layer.mixer, ShortConv):
+                entries, capacity = self.attention.entries[index], self.capacity
+                short_conv.mix(layer.mixer, self.weights, entries, capacity, b, own, at, no_mixer)
             else:
                 self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
             self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), first_norm(layer), rows)
@@ -196,7 +200,7 @@ class DeviceDecoder:
 
     @property
     def entries(self) -> list[tuple[Tensor, Tensor]]:
-        """Keys and values of each layer with attention: [kv_heads, held, head_dim]."""
+        """Keys and values of each layer with entries: [kv_heads, held, head_dim]."""
         return list(self.attention.entries.values())
 
     def keep(self, state: VerifyState, places: Tensor | None) -> None:

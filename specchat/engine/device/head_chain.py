@@ -5,7 +5,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.kernels.verify_state import VerifyState
@@ -21,9 +20,7 @@ class ChainHead(Protocol):
 
     def feature(self, states: Tensor) -> Tensor: ...
     def guessed(self, slots: Tensor) -> Tensor: ...
-    @property
-    def table(self) -> Tensor | None: ...
-
+    def embedded(self, tokens: Tensor) -> Tensor: ...
     def chained(self, embedded: Tensor, features: Tensor, slots: Tensor) -> Tensor: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
 
@@ -51,9 +48,7 @@ class HeadChain:
             tokens = torch.index_select(state.fed, 0, state.node)
             slots = (state.length + state.node - 1).to(self._two.dtype)
             features = head.guessed(slots)
-        table = head.table
-        embedded = self._target.embedded(tokens) if table is None else embedding(tokens, table).float()
-        hidden = head.chained(embedded, features, slots)[-1:]
+        hidden = head.chained(head.embedded(tokens), features, slots)[-1:]
         if self._last is None:
             self._last = torch.zeros_like(hidden)
         self._last.copy_(hidden)

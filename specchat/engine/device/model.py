@@ -10,7 +10,7 @@ from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
 from specchat.engine.model.decoder import Skip
-from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.norm import RMSNorm, unscaled
 
 
 class DeviceModel:
@@ -63,10 +63,11 @@ class DeviceModel:
         assert self.decoder.states is not None
         return self.decoder.states.picked(layer, positions)
 
-    def embedded(self, tokens: Sequence[int] | Tensor) -> Tensor:
-        """Input of the first layer: float32 [len(tokens), hidden]."""
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         found = embedding(torch.as_tensor(tokens, device=self.device), self.decoder.weights.embed).float()
-        return found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
+        found = found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
+        return unscaled(found, self._recipe.embed_eps if normed else None)
 
     def normed(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""

@@ -168,10 +168,11 @@ def _assemble(
         matrices = [form.of(number) for number in range(count)]
         parts = [(matrix, place, *each) for matrix in matrices for place, each in enumerate(matrix.parts)]
         biases = [bias(*each) for each in parts] if form.bias else []
-        weight = fused([part(*each) for each in parts])
+        weight = reordered(fused([part(*each) for each in parts]), form.turns)
         if isinstance(weight, FourBit) and weight.block == MXFP4_BLOCK:
             weight = by_exponents(weight)
-        return Product(weight, torch.cat(biases).to(device, torch.float32) if biases else None)
+        whole = reordered(torch.cat(biases), form.turns).to(device, torch.float32) if biases else None
+        return Product(weight, whole)
 
     def table(matrix: Matrix) -> Tensor:
         ((name, outputs),) = matrix.parts

@@ -15,8 +15,8 @@ STRATEGY = headed(
     "A layer for further tokens, which came with the target, drafts a chain from the target's last state.",
     3,
     """The target was trained with it, and it runs again on its own states (DeepSeek-V3, 2024; Xiaomi's MiMo-7B,
-2025; Qwen3.5, 2026): [heads.md](heads.md#the-targets-own-layer). *Parameters*: none, or `[pair.heads] mtp` for a layer
-from another folder. *Pays* for a token or two a step, at the cost of one layer each; further ones are accepted less
-often, as it was trained for one.""",
+2025; GLM-4.5, 2025; Qwen3.5, 2026): [heads.md](heads.md#the-targets-own-layer). *Parameters*: none, or
+`[pair.heads] mtp` for a layer from another folder. *Pays* for a token or two a step, at the cost of one layer each;
+further ones are accepted less often, as it was trained for one.""",
     lambda parts: EagleDrafter("mtp", "mtp", parts.heads["mtp"]),
 )

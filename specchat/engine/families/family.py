@@ -47,7 +47,7 @@ class Family:
     recipe: Callable[[Any], Recipe]
     settings: type[Settings] = Settings
     also_seeing: tuple[str, ...] = ()
-    mtp: Literal["", "model.mtp_layers.", "mtp."] = ""
+    mtp: Literal["", "model.mtp_layers.", "mtp.", "model.layers.{0}."] = ""
 
 
 def attention(c: Settings, prefix: str, *, qkv_bias: bool = False, out_bias: bool = False) -> Attention:

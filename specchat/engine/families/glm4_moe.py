@@ -27,4 +27,4 @@ def recipe(c: Glm4MoeSettings) -> Recipe:
     return decoder(c, layer)
 
 
-FAMILY = Family("glm4_moe", "GLM-4 MoE", recipe, Glm4MoeSettings)
+FAMILY = Family("glm4_moe", "GLM-4 MoE", recipe, Glm4MoeSettings, mtp="model.layers.{0}.")

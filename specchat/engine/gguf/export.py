@@ -107,8 +107,8 @@ def architecture(recipe: Recipe) -> str:
 
 def unsupported(recipe: Recipe) -> str:
     """The feature of a recipe that no GGUF file of ours holds, in words; empty where it has none."""
-    if recipe.recurrent:
-        return "recurrent layers"
+    if len(recipe.attentions) < len(recipe.layers):
+        return "layers without attention"
     layers, mixers = recipe.layers, recipe.attentions
     kinds = {rope.kind for rope in recipe.ropes if rope is not None}
     factors = {recipe.embed_scale, recipe.logit_scale, *(layer.residual for layer in layers)}
@@ -135,6 +135,7 @@ def unsupported(recipe: Recipe) -> str:
         "a factor on embeddings, scores, residuals or logits": (
             factors != {1.0} or any(one.scale != one.head_dim**-0.5 for one in mixers)
         ),
+        "a norm of embeddings": recipe.embed_eps is not None,
         "a norm of all heads": any(one.query_norm and one.query_norm.size != one.head_dim for one in mixers),
         "a bias beside norms of heads": any(
             one.attention.query_norm and any(matrix.bias for matrix in one.products) for one in layers

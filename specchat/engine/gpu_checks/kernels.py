@@ -10,7 +10,7 @@ from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.device.page_locked import page_locked
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_checks import drafts, place, states
+from specchat.engine.gpu_checks import drafts, place, short_convs, states
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import attention
@@ -58,9 +58,8 @@ def all_kernels(notes: Notes) -> None:
     rowwise(notes)
     for quant in (None, *QUANTS):
         product(notes, quant)
-    attend(notes)
-    attend(notes, dim=256, window=WINDOW)
-    attend(notes, dim=512)
+    for dim, window in ((64, 0), (256, WINDOW), (512, 0)):
+        attend(notes, dim=dim, window=window)
     ringed(notes)
     gated(notes)
     verdicts(notes)
@@ -68,6 +67,7 @@ def all_kernels(notes: Notes) -> None:
     drafts.grown(notes)
     moved(notes)
     states.outputs(notes)
+    short_convs.outputs(notes)
 
 
 def rowwise(notes: Notes) -> None:

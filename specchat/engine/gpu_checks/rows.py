@@ -7,7 +7,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import place, states
+from specchat.engine.gpu_checks import place, short_convs, states
 from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates, weight_of
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, gate_mul
@@ -36,6 +36,7 @@ def alone(notes: Notes) -> None:
     gated(notes)
     norms(notes)
     states.company(notes)
+    short_convs.company(notes)
 
 
 def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
@@ -112,10 +113,11 @@ def compare(notes: Notes, what: str, run: Run, company: tuple[int, ...] = COMPAN
 
 
 def trees(notes: Notes) -> None:
-    """A tree's nodes in attention, over the whole text and in a window, and in recurrent layers."""
+    """A tree's nodes in attention, over the whole text and in a window, in recurrent layers and short convolutions."""
     for window in (0, WINDOW):
         nodes(notes, STARTS, window)
     states.nodes(notes)
+    short_convs.nodes(notes)
 
 
 def nodes(notes: Notes, starts: tuple[int, ...], window: int = 0) -> None:

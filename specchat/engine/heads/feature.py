@@ -63,7 +63,7 @@ class FeatureHead(StandIn):
             return self._made[:0]
         return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.looked_at], -1))
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
+    def embedded(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Token embeddings for the layer, float32 [len(tokens), hidden]."""
         return self.target.model.embedded(tokens) if self._embedding is None else self._embedding(tokens)
 

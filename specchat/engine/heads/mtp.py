@@ -6,8 +6,8 @@ h is the target's last hidden state before the final norm, e the embedding of th
     scores = V norm(g)
 
 with the target's own head V. For a draft token h is the previous g: the layer was trained for one token and drafts
-further ones from its own hidden states. FastMTP (Cai et al. 2025) and Qwen3.5 (Qwen team 2026) take h and g after the
-norms, and Qwen3.5 joins them in the other order.
+further ones from its own hidden states. FastMTP (Cai et al. 2025), Qwen3.5 (Qwen team 2026) and GLM-4.5 (GLM-4.5 team
+2025) take h and g after the norms, and the last two join them in the other order.
 """
 
 from dataclasses import replace
@@ -41,7 +41,7 @@ class MtpHead(FeatureHead):
         given = MtpSettings.read(files, model.config)
         recipe, hidden, layout = given.recipe(model.config), given.shape.hidden, given.layout
         with Weights(files, model.device) as weights:
-            super().__init__(target, recipe, weights.count(layout.prefix))
+            super().__init__(target, recipe, given.parameters)
             _agree(files, weights, layout)
             tensors, like = self._tensors, given.shape.recipe.norm
             self._of_state, self._of_token, self._final = (
@@ -80,7 +80,7 @@ def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:
             f"{files.folder} holds no layer for multi-token prediction ({layout.prefix}*): this copy was made without "
             "it, or is of a target that has none. Take the checkpoint as it was published."
         )
-    if weights.count(f"{layout.layer.removesuffix('0')}1."):
+    if weights.count(layout.further):
         raise ModelError(
             f"{files.folder} holds more layers for multi-token prediction than config.json tells of ({layout.told})."
         )

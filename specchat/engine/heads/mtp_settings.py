@@ -18,9 +18,13 @@ from specchat.engine.strategy import Head
 class MtpLayout(NamedTuple):
     """Names of the tensors, and how state and token are joined.
 
+    In the names stands {0} for the number of the target's layers, and {1} for the next one.
+
     Attributes:
         told: key of config.json for the number of such layers.
-        prefix: begins all names, then the layer's number in `layer`.
+        prefix: begins all names.
+        layer: begins those of the layer.
+        further: begins those of a further layer, which is not run.
         joined: matrix of state and token side by side.
         of_state, of_token, final: norms before and after.
         token_first: the token's half comes first.
@@ -31,6 +35,7 @@ class MtpLayout(NamedTuple):
     told: str
     prefix: str
     layer: str
+    further: str
     joined: str
     of_state: str
     of_token: str
@@ -38,11 +43,17 @@ class MtpLayout(NamedTuple):
     token_first: bool
     normed: bool | None
 
+    def of(self, layers: int) -> "MtpLayout":
+        """The layout for a target of `layers` layers."""
+        named: list[Any] = [one.format(layers, layers + 1) if isinstance(one, str) else one for one in self]
+        return MtpLayout(*named)
+
 
 MIMO = MtpLayout(
     told="num_nextn_predict_layers",
     prefix="model.mtp_layers.",
     layer="model.mtp_layers.0",
+    further="model.mtp_layers.1.",
     joined="model.mtp_layers.0.input_proj",
     of_state="model.mtp_layers.0.hidden_layernorm",
     of_token="model.mtp_layers.0.token_layernorm",
@@ -54,6 +65,7 @@ QWEN = MtpLayout(
     told="mtp_num_hidden_layers",
     prefix="mtp.",
     layer="mtp.layers.0",
+    further="mtp.layers.1.",
     joined="mtp.fc",
     of_state="mtp.pre_fc_norm_hidden",
     of_token="mtp.pre_fc_norm_embedding",
@@ -61,7 +73,19 @@ QWEN = MtpLayout(
     token_first=True,
     normed=True,
 )
-LAYOUTS = {layout.prefix: layout for layout in (MIMO, QWEN)}
+GLM = MtpLayout(
+    told="num_nextn_predict_layers",
+    prefix="model.layers.{0}.",
+    layer="model.layers.{0}",
+    further="model.layers.{1}.",
+    joined="model.layers.{0}.eh_proj",
+    of_state="model.layers.{0}.hnorm",
+    of_token="model.layers.{0}.enorm",
+    final="model.layers.{0}.shared_head.norm",
+    token_first=True,
+    normed=True,
+)
+LAYOUTS = {layout.prefix: layout for layout in (MIMO, QWEN, GLM)}
 """By the beginnings of their names, as families have them."""
 
 
@@ -120,10 +144,12 @@ class MtpSettings:
                 f"{path}: this layer is for another target, of {shape.vocab} tokens and a hidden size of "
                 f"{shape.hidden}; this one has {target.vocab} and {target.hidden}."
             )
-        layers = ((i, layer) for i, layer in enumerate(shape.recipe.layers) if isinstance(layer.mixer, Attention))
-        number, like = next(layers, (0, None))
+        # The first layers of some targets have no experts, and such a layer has.
+        layers = reversed([*enumerate(shape.recipe.layers)])
+        number, like = next((one for one in layers if isinstance(one[1].mixer, Attention)), (0, None))
         if like is None:
             raise ModelError(f"{path}: no layer of the target has attention, as one for multi-token prediction has.")
+        layout = layout.of(shape.layers)
         layer = renamed(full_attention(like), f"model.layers.{number}.", f"{layout.layer}.")
         normed = bool(known.num_speculative_steps) if layout.normed is None else layout.normed
         return cls(shape, layout, layer, normed)
@@ -135,9 +161,13 @@ class MtpSettings:
 
     def recipe(self, target: ModelConfig) -> HeadRecipe:
         """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
-        hidden, own = self.shape.hidden, (self.layer,)
-        found = on_features(self.of_one, own, (target.layers,))
-        return replace(found, parameters=self.layer.parameters + 2 * hidden * hidden + 3 * hidden)
+        return replace(on_features(self.of_one, (self.layer,), (target.layers,)), parameters=self.parameters)
+
+    @property
+    def parameters(self) -> int:
+        """Number of weights, without tables that the files may hold once more."""
+        hidden = self.shape.hidden
+        return self.layer.parameters + 2 * hidden * hidden + 3 * hidden
 
 
 def mtp_recipe(files: Given, target: ModelConfig, _: Head) -> HeadRecipe:

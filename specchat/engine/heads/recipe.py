@@ -86,8 +86,9 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
     shape = parse_config(files.folder, {"model_type": model_type, **settings, "layer_types": None})
     if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
         raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
-    if shape.recipe.recurrent or any(mixer.gated for mixer in shape.recipe.attentions):
-        raise ModelError(f"{files.folder}: the head's layers are recurrent or gated, and no such head is run.")
+    attentions = shape.recipe.attentions
+    if len(attentions) < shape.layers or any(mixer.gated for mixer in attentions):
+        raise ModelError(f"{files.folder}: the head's layers are gated or have no attention, and no such head is run.")
     return shape
 
 
@@ -128,6 +129,8 @@ def renamed(part: Part, old: str, new: str) -> Part:
         case Matrix():
             return replace(part, names=tuple(new + name.removeprefix(old) for name in part.names))
         case Layer() | Attention() | Gated() | Experts():
-            return replace(part, **{one.name: renamed(getattr(part, one.name), old, new) for one in fields(part)})
+            given: dict[str, Any] = {one.name: getattr(part, one.name) for one in fields(part)}
+            named = {key: one.replace(old, new, 1) for key, one in given.items() if isinstance(one, str)}
+            return replace(part, **{key: renamed(one, old, new) for key, one in given.items()} | named)
         case _:
             return part

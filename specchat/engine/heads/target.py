@@ -57,8 +57,8 @@ class Target(Model, Protocol):
         """Hidden states after `layer` layers at positions first, ..., last - 1: float32 [last - first, hidden]."""
         ...
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """Input of the first layer: float32 [len(tokens), hidden]."""
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         ...
 
     def normed(self, hidden: Tensor) -> Tensor:
@@ -135,11 +135,12 @@ class Embedding:
         if self.own is None and hidden != target.config.hidden:
             raise ModelError(f"{weights.folder}: tensor {name} is missing, and the target's has another size.")
 
-    def __call__(self, tokens: Sequence[int]) -> Tensor:
+    def __call__(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Embeddings float32 [len(tokens), hidden]."""
         if self.own is None:
-            return self._target.embedded(tokens)
-        return embedding(torch.tensor(tokens, device=self.own.device), self.own).float()
+            # Such heads were trained on the rows of the table.
+            return self._target.embedded(tokens, normed=False)
+        return embedding(torch.as_tensor(tokens, device=self.own.device), self.own).float()
 
 
 class Scores:

@@ -9,7 +9,7 @@ from specchat.engine.model.host_need import CACHE_BLOCK
 from specchat.engine.model.state_log import NOWHERE, StateCheckpoint, StateLog
 from specchat.engine.model.state_need import CHECKPOINTS
 from specchat.engine.model.vectors import LANES
-from specchat.engine.recipe import Attention, Recipe
+from specchat.engine.recipe import Delta, Recipe
 
 
 class KVCache:
@@ -29,16 +29,16 @@ class KVCache:
             of: list[torch.Tensor] = []
             for place, mixer in zip(self._places, mixers, strict=True):
                 shape = 0, self.capacity, 0
-                if isinstance(mixer, Attention):
+                if not isinstance(mixer, Delta):
                     shape = mixer.kv_heads, host_need.positions(mixer, self.capacity), mixer.head_dim
                 of.append(torch.zeros(shape) if place == len(of) else of[place])
             return of
 
         self.keys, self.values = made(), made()
         self.bases = [0] * len(mixers)
-        self._windows = [mixer.window if isinstance(mixer, Attention) else 0 for mixer in mixers]
+        self._windows = [0 if isinstance(mixer, Delta) else mixer.window for mixer in mixers]
         self._back = host_need.BACK
-        self.logs = [None if isinstance(mixer, Attention) else StateLog(mixer) for mixer in mixers]
+        self.logs = [StateLog(mixer) if isinstance(mixer, Delta) else None for mixer in mixers]
         self._checkpoints: dict[int, list[StateCheckpoint | None]] = {}
         """States of each layer by their position, in the order in which they were taken."""
 

@@ -49,8 +49,8 @@ class CachedDecoder(ABC):
     """Recorded auxiliary hidden states; None before `record_states`."""
 
     @abstractmethod
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
-        """Input of the first layer: float32 [len(tokens), hidden]."""
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
 
     @abstractmethod
     def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:

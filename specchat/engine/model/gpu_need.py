@@ -58,7 +58,7 @@ def _normed(mixer: Attention) -> bool:
 
 def cache(config: ModelConfig, context: int, capacity: int) -> int:
     """Bytes of the KV entries of `capacity` positions, of which `context` hold text, and of recurrent states."""
-    values = (mixer.entry * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.attentions)
+    values = (mixer.entry * shapes.held(mixer.window, context, capacity) for mixer in config.recipe.cached)
     return 2 * sum(values) + gpu_states.held(config.recipe)
 
 

@@ -6,7 +6,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.mixture_need import mixture_need
 from specchat.engine.model.state_need import held, room
 from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for, workers
-from specchat.engine.recipe import Attention, Recipe
+from specchat.engine.recipe import Attention, Recipe, ShortConv
 
 ROWS, VERIFY_ROWS, TREE_ROWS = 128, 16, 64
 """Rows of a prefill pass, rows with logits, and nodes of a tree."""
@@ -21,7 +21,7 @@ PACKING: dict[ReadAs, int] = {"quantised": 7, "half": 3, "whole": 6}
 """Bytes per weight that packing a layer's matrix takes beside the result, by the format read (measured)."""
 
 
-def positions(mixer: Attention, capacity: int) -> int:
+def positions(mixer: Attention | ShortConv, capacity: int) -> int:
     """Positions that a layer's KV cache holds, for a text of up to `capacity`."""
     held = -(-(mixer.window + BACK + ROOM) // CACHE_BLOCK) * CACHE_BLOCK
     return min(held, capacity) if mixer.window else capacity
@@ -29,8 +29,8 @@ def positions(mixer: Attention, capacity: int) -> int:
 
 def entries(recipe: Recipe, capacity: int) -> int:
     """Values of the caches of all layers: KV entries, and recurrent states."""
-    of_attention = sum(mixer.entry * positions(mixer, capacity) for mixer in recipe.attentions)
-    return of_attention + sum(map(held, recipe.recurrent))
+    of_entries = sum(mixer.entry * positions(mixer, capacity) for mixer in recipe.cached)
+    return of_entries + sum(map(held, recipe.recurrent))
 
 
 def buffers(c: ModelConfig, head_rows: int, threads: int, capacity: int) -> int:

@@ -1,5 +1,7 @@
 """The tensors of a recipe, read from a checkpoint."""
 
+from typing import overload
+
 import torch
 from torch import Tensor
 
@@ -27,8 +29,16 @@ def read_matrix(weights: Weights, matrix: Matrix, quant: Quant | None) -> tuple[
         return found[order] if order else found
 
     biases = [bias(place, *part) for place, part in enumerate(matrix.parts)] if matrix.bias else []
-    made = fused([stored(place, *part) for place, part in enumerate(matrix.parts)])
-    return made, torch.cat(biases) if biases else None
+    made = reordered(fused([stored(place, *part) for place, part in enumerate(matrix.parts)]), matrix.turns)
+    return made, reordered(torch.cat(biases), matrix.turns) if biases else None
+
+
+@overload
+def reordered(weight: Tensor, order: list[int]) -> Tensor: ...
+
+
+@overload
+def reordered(weight: Weight, order: list[int]) -> Weight: ...
 
 
 def reordered(weight: Weight, order: list[int]) -> Weight:

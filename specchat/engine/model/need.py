@@ -140,8 +140,9 @@ def _matrix(model: Model, matrix: Matrix) -> int:
     packed, scales = outputs * inputs // 2, outputs * blocks
     # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])
-    # Stored rows in another order are so, too (`matrices.reordered`).
-    if on_cpu or not model.nested or not aligned or (model.fixed and matrix.paired[1]):
+    # Rows that are put in another order are so, too (`matrices.reordered`).
+    moved = matrix.alternating or (model.fixed and matrix.paired[1])
+    if on_cpu or not model.nested or not aligned or moved:
         return packed + 4 * scales
     return packed + scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
 

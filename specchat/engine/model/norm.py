@@ -21,6 +21,11 @@ class RMSNorm:
         return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), self.eps)).mul_(self.weight)
 
 
+def unscaled(x: Tensor, eps: float | None) -> Tensor:
+    """The norm without a weight of each row of x [..., values]; x itself without an eps."""
+    return x if eps is None else RMSNorm(x.new_ones(x.shape[-1]), eps)(x)
+
+
 def capped(x: Tensor, cap: float) -> Tensor:
     """cap * tanh(x / cap); x itself where the cap is 0."""
     return cap * torch.tanh(x / cap) if cap else x

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
-from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe
+from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
 
 LANES = 16
 """float32 values of a vector."""
@@ -23,6 +23,7 @@ def unsupported(recipe: Recipe) -> str:
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     sizes = {
         "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
+        "halves of convolutions": {mixer.head_dim for mixer in recipe.cached if isinstance(mixer, ShortConv)},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
     }
     for what, found in sizes.items():
@@ -30,13 +31,19 @@ def unsupported(recipe: Recipe) -> str:
             return f"{what} of {odd[0]} values, not a multiple of {LANES}: not in the compiled pass"
     if any(layer.post_mixer and isinstance(layer.mixer, Delta) for layer in recipe.layers):
         return "a norm after recurrent layers: not in the compiled pass"
-    if any(len({norm.eps for norm in layer.norms}) != 1 for layer in recipe.layers):
-        return "layers without norms, or with norms of unlike eps: not in the compiled pass"
+    if any(len(eps) > 1 for layer in recipe.layers for eps in _alike(layer)):
+        return "norms of unlike eps in a layer: not in the compiled pass"
     if any(one.shared and one.shared.activation != one.each.activation for one in mixtures):
         return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
         return "a norm of each head beside one of all heads: not in the compiled pass"
     return next((f"{feature}: not in the compiled pass" for feature in uncompiled(recipe)), "")
+
+
+def _alike(layer: Layer) -> tuple[set[float], ...]:
+    """The eps of norms that must have one in common."""
+    inner, post = ({norm.eps for norm in norms} for norms in (layer.inner_norms, layer.post_norms))
+    return (inner | post,) if isinstance(layer.feed, Experts) else (inner, post)
 
 
 def _norms_over_heads(mixer: Attention) -> set[bool]:

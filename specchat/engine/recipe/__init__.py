@@ -6,7 +6,7 @@ recipes. Torch is not imported here, since the app imports this.
 
 from specchat.engine.recipe.feeds import MOST_EXPERTS, Activation, Apart, Experts, Gated
 from specchat.engine.recipe.inputs import LayerInput, PerLayer
-from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta
+from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta, ShortConv
 from specchat.engine.recipe.model import Layer, Recipe
 from specchat.engine.recipe.parts import Matrix, Norm, Rope, Unsupported
 
@@ -26,5 +26,6 @@ __all__ = [
     "PerLayer",
     "Recipe",
     "Rope",
+    "ShortConv",
     "Unsupported",
 ]

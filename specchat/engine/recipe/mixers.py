@@ -1,4 +1,4 @@
-"""Mixers of a token with those before it: attention, and recurrent states."""
+"""Mixers of a token with those before it: attention, short convolutions, and recurrent states."""
 
 from dataclasses import dataclass
 
@@ -48,7 +48,8 @@ class Attention:
     @property
     def key_value(self) -> Matrix:
         """Keys and values alone, of tokens that ask nothing."""
-        return self.qkv.only(1, 3)
+        parts = len(self.qkv.outputs)
+        return self.qkv.only(parts - 2, parts)
 
     @property
     def rotary_dim(self) -> int:
@@ -74,6 +75,62 @@ class Attention:
     def entry(self) -> int:
         """Values of a KV entry: a key and a value of each key-value head; none where another layer's is attended to."""
         return 2 * self.kv_heads * self.head_dim if self.share is None else 0
+
+
+@dataclass(frozen=True)
+class ShortConv:
+    """A gated short convolution (Liquid AI 2025): with B, C and z of each token, out(C * convolution(B * z)).
+
+    The convolution is causal, of each channel alone over `taps` tokens. B * z of a token is held as a KV entry of a
+    layer whose window is `taps`: the first half of the channels as a key, the others as a value, of one head.
+
+    Attributes:
+        mix: B, C and z, concatenated.
+        convolution: name of the tensor [channels, 1, taps]; the last tap is of the token itself.
+    """
+
+    taps: int
+    mix: Matrix
+    out: Matrix
+    convolution: str
+
+    kv_heads = 1
+    share = None
+
+    @property
+    def channels(self) -> int:
+        """Channels of the convolution."""
+        return self.out.inputs
+
+    @property
+    def head_dim(self) -> int:
+        """Values of the key, and of the value, of an entry."""
+        return self.channels // 2
+
+    @property
+    def window(self) -> int:
+        """Positions that a token sees, including its own."""
+        return self.taps
+
+    @property
+    def products(self) -> tuple[Matrix, ...]:
+        """The products before and after the convolution."""
+        return self.mix, self.out
+
+    @property
+    def norms(self) -> tuple[Norm | None, ...]:
+        """None of its own."""
+        return ()
+
+    @property
+    def vectors(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of tensors that are neither matrices nor weights of norms, by name."""
+        return {self.convolution: (self.channels, 1, self.taps)}
+
+    @property
+    def entry(self) -> int:
+        """Values of a token's entry."""
+        return self.channels
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from math import prod
 
 from specchat.engine.recipe.feeds import Experts, Gated
 from specchat.engine.recipe.inputs import LayerInput, PerLayer
-from specchat.engine.recipe.mixers import Attention, Delta
+from specchat.engine.recipe.mixers import Attention, Delta, ShortConv
 from specchat.engine.recipe.parts import Matrix, Norm, Rope
 
 
@@ -19,7 +19,7 @@ class Layer:
         scalar: name of the tensor [1] that x is multiplied by at the end, where a half was not skipped; empty: none.
     """
 
-    mixer: Attention | Delta
+    mixer: Attention | ShortConv | Delta
     feed: Gated | Experts
     pre_mixer: Norm | None
     pre_feed: Norm | None
@@ -68,10 +68,20 @@ class Layer:
     @property
     def norms(self) -> tuple[Norm, ...]:
         """The norms of the layer."""
+        return *self.inner_norms, *self.post_norms
+
+    @property
+    def inner_norms(self) -> tuple[Norm, ...]:
+        """The norms before the halves, in them and at the end of the layer."""
         apart = self.feed.apart.all if isinstance(self.feed, Experts) and self.feed.apart else ()
         own = self.input.norm if self.input else None
-        every = self.pre_mixer, *self.mixer.norms, self.post_mixer, self.pre_feed, *apart, self.post_feed, own
+        every = self.pre_mixer, *self.mixer.norms, self.pre_feed, *apart, own
         return tuple(norm for norm in every if norm is not None)
+
+    @property
+    def post_norms(self) -> tuple[Norm, ...]:
+        """The norms after the halves."""
+        return tuple(norm for norm in (self.post_mixer, self.post_feed) if norm is not None)
 
     @property
     def vectors(self) -> dict[str, tuple[int, ...]]:
@@ -99,8 +109,9 @@ class Layer:
 class Recipe:
     """A decoder: embeddings by `embed`, the layers, the last norm, and logits by `head`.
 
-    A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, logits by `logit_scale`.
-    With a `cap` logits x are cap * tanh(x / cap) (Gemma 2, Gemma team 2024).
+    A tied model's head is its table of embeddings. Embeddings are multiplied by `embed_scale`, and those with an
+    `embed_eps` go through a norm without a weight. Logits are multiplied by `logit_scale`. With a `cap` logits x are
+    cap * tanh(x / cap) (Gemma 2, Gemma team 2024).
     """
 
     layers: tuple[Layer, ...]
@@ -108,6 +119,7 @@ class Recipe:
     norm: Norm
     head: Matrix
     embed_scale: float = 1.0
+    embed_eps: float | None = None
     logit_scale: float = 1.0
     cap: float = 0.0
     per_layer: PerLayer | None = None
@@ -168,6 +180,11 @@ class Recipe:
     def attentions(self) -> list[Attention]:
         """The mixers that are attention, in the order of the layers."""
         return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention)]
+
+    @property
+    def cached(self) -> list[Attention | ShortConv]:
+        """The mixers with KV entries or what is held as such, in the order of the layers."""
+        return [layer.mixer for layer in self.layers if not isinstance(layer.mixer, Delta)]
 
     @property
     def recurrent(self) -> list[Delta]:

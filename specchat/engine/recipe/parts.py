@@ -51,7 +51,8 @@ class Matrix:
     A `dense` product is never quantised when it is loaded. `paired` are the rows of a head and those of them to rotate,
     in the first two matrices, where neighbours make pairs; they are read in the order of `Rope`: the first of each
     pair, then the second. `by_head` are the rows of each part for one head, where a single stored matrix holds the
-    parts of a head after those of the one before; they are read part by part.
+    parts of a head after those of the one before; they are read part by part. `alternating` are the rows of a head,
+    where heads of the first two stored matrices take turns in the product: one of the first, then one of the second.
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,7 @@ class Matrix:
     dense: bool = False
     paired: tuple[int, int] = (0, 0)
     by_head: tuple[int, ...] = ()
+    alternating: int = 0
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
@@ -74,7 +76,7 @@ class Matrix:
 
     def only(self, first: int, last: int) -> "Matrix":
         """The product of the stored matrices `first`, ..., `last` - 1 alone."""
-        return replace(self, names=self.names[first:last], outputs=self.outputs[first:last])
+        return replace(self, names=self.names[first:last], outputs=self.outputs[first:last], alternating=0)
 
     def order(self, place: int) -> list[int]:
         """The rows of stored matrix `place` in the order of the product; empty where they have that order."""
@@ -87,6 +89,16 @@ class Matrix:
             return []
         of_head = [*range(0, rotated, 2), *range(1, rotated, 2), *range(rotated, head)]
         return [first + row for first in range(0, outputs, head) for row in of_head]
+
+    @property
+    def turns(self) -> list[int]:
+        """The rows of all stored matrices in the order of the product; empty where they have that order."""
+        if not self.alternating:
+            return []
+        one, every = self.outputs[0], sum(self.outputs)
+        heads = range(0, one, self.alternating)
+        taken = [first + row for head in heads for first in (head, one + head) for row in range(self.alternating)]
+        return [*taken, *range(2 * one, every)]
 
     def of(self, number: int) -> "Matrix":
         """The matrix of expert `number`, for which "{}" stands in the names."""

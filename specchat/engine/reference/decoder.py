@@ -1,6 +1,7 @@
 """The reference decoder: each row alone, so a token's logits do not depend on the other rows."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -13,6 +14,7 @@ from specchat.engine.model.norm import capped
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
+from specchat.engine.recipe import Delta, ShortConv
 from specchat.engine.reference.delta import Past
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embedded, norm
 from specchat.engine.reference.layer import inputs as layer_inputs
@@ -51,10 +53,11 @@ class ReferenceDecoder(CachedDecoder):
         self._tempers = {mixer: tempers(mixer, self.context) for mixer in c.recipe.attentions}
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
-    def embedded(self, tokens: Sequence[int]) -> Tensor:
+    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
-        return embedded(self._recipe, torch.tensor(known), self._tensors)
+        recipe = self._recipe if normed else replace(self._recipe, embed_eps=None)
+        return embedded(recipe, torch.tensor(known), self._tensors)
 
     @torch.inference_mode()
     def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
@@ -93,7 +96,8 @@ class ReferenceDecoder(CachedDecoder):
         """The context of a row in layer `index`: the cache with the row's own entry."""
         if (recurrence := self._recurrences[index]) is not None:
             return recurrence.past(row.position, row.ancestors, row.node)
-        of, end = self._recipe.layers[index].attention, row.position + 1
+        of, end = self._recipe.layers[index].mixer, row.position + 1
+        assert not isinstance(of, Delta)
         place = index if of.share is None else of.share
         cache, base = (self.cache.keys[place], self.cache.values[place]), self.cache.bases[place]
 
@@ -113,6 +117,8 @@ class ReferenceDecoder(CachedDecoder):
             keys, values = (kept[:, first - base : end - base] for kept in cache)
             return keys, values
 
+        if isinstance(of, ShortConv):
+            return Context(None, entries)
         temper = self._tempers[of]
         tempered = None if temper is None else temper[row.position]
         if of.rope is None:

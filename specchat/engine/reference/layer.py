@@ -8,11 +8,22 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, silu
+from torch.nn.functional import gelu, pad, silu
 
-from specchat.engine.model.norm import capped
+from specchat.engine.model.norm import capped, unscaled
 from specchat.engine.model.rope import tables, tempers
-from specchat.engine.recipe import Activation, Attention, Delta, Experts, Gated, Layer, Norm, PerLayer, Recipe
+from specchat.engine.recipe import (
+    Activation,
+    Attention,
+    Delta,
+    Experts,
+    Gated,
+    Layer,
+    Norm,
+    PerLayer,
+    Recipe,
+    ShortConv,
+)
 from specchat.engine.reference.delta import Past, delta, empty
 from specchat.engine.reference.protocols import ModelTensors, Tensors
 
@@ -60,6 +71,8 @@ def after_mixer(
     if isinstance(context, Past):
         assert isinstance(of.mixer, Delta)
         mixed = delta(of.mixer, inputs, tensors, context)
+    elif isinstance(of.mixer, ShortConv):
+        mixed = short_conv(of.mixer, inputs, tensors, context)
     else:
         mixed = attention(of.attention, inputs, tensors, context)
     return x.add(norm(of.post_mixer, mixed, tensors), alpha=of.residual)
@@ -111,6 +124,17 @@ def attention(of: Attention, x: Tensor, tensors: Tensors, context: Context) -> T
         mixed = attended(of, query, keys, values, context.seen, sinks)
     mixed = mixed.transpose(-2, -3).flatten(-2)
     return tensors.product(mixed if gate is None else mixed * gate.sigmoid(), of.out)
+
+
+def short_conv(of: ShortConv, x: Tensor, tensors: Tensors, context: Context) -> Tensor:
+    """A short convolution of rows float32 [..., rows, inputs] after those of `context`: float32 [..., rows, hidden]."""
+    before, after, z = tensors.product(x, of.mix).chunk(3, -1)
+    halves = context.entries(*((before * z).unsqueeze(-3).chunk(2, -1)))
+    inputs, taps = torch.cat(halves, -1).squeeze(-3), tensors.vector(of.convolution)[:, 0]
+    rows = x.shape[-2]
+    inputs = pad(inputs, (0, 0, max(0, rows + of.taps - 1 - inputs.shape[-2]), 0))[..., 1 - of.taps - rows :, :]
+    seen = [inputs[..., tap : tap + rows, :] * taps[:, tap] for tap in range(of.taps)]
+    return tensors.product(after * torch.stack(seen).sum(0), of.out)
 
 
 def attended(
@@ -214,7 +238,7 @@ def ordered(ranks: Tensor) -> Tensor:
 
 def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
     """The hidden states float32 [..., hidden] of tokens int64 [...] before the first layer."""
-    return of.embed_scale * tensors.rows(of.embed, tokens)
+    return unscaled(of.embed_scale * tensors.rows(of.embed, tokens), of.embed_eps)
 
 
 def inputs(of: PerLayer, x: Tensor, tokens: Tensor, tensors: ModelTensors) -> Tensor:
@@ -245,10 +269,12 @@ def logits(of: Recipe, x: Tensor, tensors: Tensors) -> Tensor:
     return capped(of.logit_scale * tensors.product(norm(of.norm, x, tensors), of.head), of.cap)
 
 
-def whole(of: Attention | Delta, shape: tuple[int, ...], device: torch.device) -> Context | Past:
+def whole(of: Attention | ShortConv | Delta, shape: tuple[int, ...], device: torch.device) -> Context | Past:
     """The context of whole texts of tokens of `shape` [..., rows]: causal attention within the window, or no past."""
     if isinstance(of, Delta):
         return empty(of, shape[:-1], device)
+    if isinstance(of, ShortConv):
+        return Context(None, lambda key, value: (key, value))
     rotation, rows = None, shape[-1]
     if of.rope is not None:
         cos, sin = (table.to(device) for table in tables(of.rope, of.rope.width, rows))

@@ -42,7 +42,8 @@ class Dense:
             bias = self._tensors[f"{name}.bias"] if of.bias else None
             made, order = linear(x, self._tensors[f"{name}.weight"], bias), of.order(place)
             found.append(made[..., order] if order else made)
-        return torch.cat(found, -1)
+        whole, turns = torch.cat(found, -1), of.turns
+        return whole[..., turns] if turns else whole
 
 
 class CheckpointTensors:
