@@ -123,7 +123,7 @@ async def test_an_empty_ledger_says_so(size: tuple[int, int]) -> None:
 async def test_what_if_marks_lengths_and_applies_one(size: tuple[int, int]) -> None:
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
         await pilot.press("f10")
-        await shown(pilot, app, "this reply's", "in use")
+        await shown(pilot, app, "drafted", "in use")
         assert isinstance(app.screen, WhatIfScreen)
         assert app.screen.query_one(OptionList).highlighted == 5
         await pilot.press("up", "up", "enter")
@@ -175,8 +175,9 @@ async def test_a_reply_is_replayed_and_walked(size: tuple[int, int]) -> None:
         await shown(pilot, app, "step 2 of", "kept 0 of 5")
         await pilot.press("end")
         await shown(pilot, app, "word399")
-        await pilot.press("plus", "plus", "plus", "space")
-        assert (screen.playback.speed, screen.playback.playing) == (8, True)
+        await pilot.press("plus", "plus", "plus", "plus", "space")
+        assert screen.playback.playing
+        screen.playback.advance(8)
         await wait_until(pilot, lambda: screen.playback.ended and rests(app))
         await closed(app, pilot)
         assert app.session.last_reply is not None

@@ -30,7 +30,7 @@ _TEXT = 6
 class ReplayScreen(Board):
     CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "replay"
-    DIALOG_HINT = "space plays · left right step · + - speed · esc closes"
+    DIALOG_HINT = "space plays · left right step · + - pace · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "play", "Play or pause", show=False),
         Binding("right", "move(1)", "Step forward", show=False),
@@ -71,12 +71,12 @@ class ReplayScreen(Board):
         return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
 
     def _place(self, moment: ReplayState) -> Content:
-        """`step 12 of 63 · paused · 1x · 0.84 s · 41 tokens · AL 3.4`."""
+        """`step 12 of 63 · paused, 80x slower · 0.04 of 0.10 s · 41 tokens · AL 3.4`."""
         acceptance = self.playback.shown.tally.acceptance_length
         length = "" if acceptance is None else f" · AL {acceptance:.1f}"
         state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
-        time = f"{moment.milliseconds / 1000:.2f} s"
-        rest = f" · {state} · {self.playback.speed:g}x · {time} · {moment.tokens} tokens{length}"
+        time = f"{moment.milliseconds / 1000:.2f} of {moment.total / 1000:.2f} s"
+        rest = f" · {state}, {self.playback.pace} · {time} · {moment.tokens} tokens{length}"
         return styled(f"step {moment.steps} of {moment.of}", ".value") + styled(rest, ".label")
 
     # Keys
