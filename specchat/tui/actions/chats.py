@@ -19,8 +19,8 @@ CHATS = (
     Action("undelete-chat", "Bring back chat", "Bring back the chat deleted last.", ("u",), hint="undo",
            slash="undelete", where="chats"),
     Action("export-chat", "Export chat",
-           "Write the chat to a new file: its shown path as Markdown, or everything as JSON.", slash="export",
-           argument="md or json, file name"),
+           "Write the chat to a new file: its shown path as Markdown or HTML, or everything as JSON.", slash="export",
+           argument="md, html or json, file name"),
     Action("import-chats", "Import chats", "Add chats from an export of specchat or ChatGPT, or from Markdown.",
            slash="import", argument="file name"),
 )  # fmt: skip

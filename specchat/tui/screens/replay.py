@@ -5,6 +5,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from specchat.chat.sources import REJECTED, rejected_text, source_of
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.events import Step
@@ -12,10 +13,9 @@ from specchat.engine.step_tree import branched
 from specchat.tui import figures
 from specchat.tui.insight.replay import Playback, ReplayState
 from specchat.tui.screens.board import Board
-from specchat.tui.text.draft_rows import refused, tree_rows
+from specchat.tui.text.draft_rows import tree_rows
 from specchat.tui.text.inspect import WAITED_MS
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.text.sources import REJECTED, source_of
 from specchat.tui.text.tail import tail_of
 from specchat.tui.text.tokens import TokenView
 
@@ -131,7 +131,7 @@ def _drafted(step: Step) -> Content:
     kept = [piece for piece in step.pieces if piece.source not in ("target", "bonus")]
     if kept:
         row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), source_of(kept[-1].source).style)
-    text, others = refused(step)
+    text, others = rejected_text(step)
     if text:
         row += styled(" | refused: ", ".label") + _shown(text, REJECTED.style)
         row += styled(f" and {others} other{'s' * (others != 1)}" if others else "", ".label")

@@ -7,13 +7,13 @@ from textual import events
 from textual.content import Content
 from textual.message import Message
 
+from specchat.chat.sources import LEGEND
 from specchat.chat.turn import Reply
 from specchat.tui.actions.action import Action, When, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.inspect import inspected
 from specchat.tui.text.lines import EMPTY, styled, tagged
-from specchat.tui.text.sources import LEGEND
 from specchat.tui.text.tokens import Token
 from specchat.tui.widgets.plain import Plain
 
