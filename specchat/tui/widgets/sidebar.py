@@ -117,7 +117,8 @@ class Sidebar(Vertical):
             )
             self._rows = list(found)
         except sqlite3.Error as error:
-            self._rows = [ListRow(styled(in_words(error, self._store.path)))]
+            words = styled(in_words(error, self._store.path))
+            self._rows = [ListRow(row) for row in words.wrap(max(self._width, 20))]
         self.list.clear_options()
         self.list.add_options([Entry(row) for row in self._rows])
         self.list.highlighted = self._nearest(at or 0, marked)
