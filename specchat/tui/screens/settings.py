@@ -70,6 +70,17 @@ class SystemInput(TextArea):
         self.insert(clean(event.text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
+class Strategies(Options):
+    """The list stands below the fields, and scrolls the dialog while it has the focus alone."""
+
+    def on_focus(self) -> None:
+        self.call_after_refresh(self.uncover)
+
+    def uncover(self) -> None:
+        if self.has_focus:
+            super().uncover()
+
+
 class FieldNote(Plain):
     """The purpose of a field, or the mistake in it."""
 
@@ -118,7 +129,7 @@ class SettingsScreen(Dialog[str]):
         """The strategies, and the whole summary of the one that is looked at."""
         yield Plain("Who drafts?", classes="heading")
         options = [Option(self._shown(row), id=row.id, disabled=bool(row.reason)) for row in self._rows]
-        yield Options(*options, id="strategy", markup=False)
+        yield Strategies(*options, id="strategy", markup=False)
         yield Plain(id="strategy-note")
 
     def _row(self, label: str, control: Input | Choice | TextArea, field: Field | None = None) -> Horizontal:
