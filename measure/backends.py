@@ -1,4 +1,4 @@
-"""Writes README's table of strategies by backend from the code: `python -m measure.backends`."""
+"""Writes the table of strategies by backend in docs/backends.md from the code: `python -m measure.backends`."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from specchat.engine import families
 from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
 from specchat.engine.strategies import HEADS, STRATEGIES
 
-PAGE = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "backends.md"
 BEGIN, END = marks("backends")
 SENTENCES = {
     DEFAULT_BACKEND: "specchat's own decoder takes safetensors of {families} and costs nothing to install; "
@@ -15,10 +15,10 @@ SENTENCES = {
     "on a GPU it lacks `early-exit`.",
     GGUF_BACKEND: "llama.cpp takes GGUF files and costs `pip install 'specchat[gguf]'`, which compiles for minutes, "
     "and some of plain decoding's speed on most processors; a model with a running state has `plain` alone "
-    "([docs/gguf.md](docs/gguf.md)).",
+    "([gguf.md](gguf.md)).",
     HF_BACKEND: "transformers takes any other text model that it knows, such as Phi, Falcon or Gemma 2, and costs "
     "speed: passes run eagerly, on the CPU in float32; a model whose cache cannot be taken back has `plain` alone "
-    "([docs/transformers.md](docs/transformers.md)).",
+    "([transformers.md](transformers.md)).",
 }
 """Models and costs of each backend."""
 
@@ -33,7 +33,7 @@ def table() -> str:
 
 
 def page(text: str) -> str:
-    """README's `text` with a new table.
+    """The page's `text` with a new table.
 
     Raises:
         ValueError: a mark is missing.

@@ -1,39 +1,29 @@
-"""Writes README's table of strategies and the sections of docs/strategies.md: `python -m measure.strategies`."""
+"""Writes the table and the sections of docs/strategies.md: `python -m measure.strategies`."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from measure.marks import marks, rewritten
 from specchat.engine.strategies import STRATEGIES
 
-ROOT = Path(__file__).parents[1]
+PAGE = Path(__file__).parents[1] / "docs" / "strategies.md"
 BEGIN, END = marks("strategies")
 
 
-def table() -> str:
-    """README's table, as Markdown; each name leads to its section of docs/strategies.md."""
-    rows = [f"| [`{one.name}`](docs/strategies.md#{one.name}) | {one.summary} |" for one in STRATEGIES.values()]
-    return "\n".join(["| strategy | who drafts |", "|---|---|", *rows, ""])
+def generated() -> str:
+    """A table whose names lead to the sections below it, as Markdown."""
+    rows = [f"| [`{one.name}`](#{one.name}) | {one.summary} |" for one in STRATEGIES.values()]
+    sections = [f"## {one.name}\n\n{one.summary}\n{one.notes}\n" for one in STRATEGIES.values()]
+    return "\n".join(["| strategy | who drafts |", "|---|---|", *rows, "", *sections])
 
 
-def sections() -> str:
-    """The sections, as Markdown."""
-    return "\n".join(f"## {one.name}\n\n{one.summary}\n{one.notes}\n" for one in STRATEGIES.values())
-
-
-PAGES: dict[Path, Callable[[], str]] = {ROOT / "README.md": table, ROOT / "docs" / "strategies.md": sections}
-"""Generated part of each page."""
-
-
-def page(path: Path) -> str:
-    """A page with its part generated anew.
+def page() -> str:
+    """The page with its part generated anew.
 
     Raises:
         ValueError: a mark is missing.
     """
-    return rewritten(path.read_text("utf-8"), path, BEGIN, END, PAGES[path]())
+    return rewritten(PAGE.read_text("utf-8"), PAGE, BEGIN, END, generated())
 
 
 if __name__ == "__main__":
-    for written in PAGES:
-        written.write_text(page(written), "utf-8")
+    PAGE.write_text(page(), "utf-8")

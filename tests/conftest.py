@@ -52,6 +52,9 @@ def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Nothing that a test starts is left behind.
+os.environ["SPECCHAT_ENGINE_MINUTES"] = "0"
+
 # A shell's background job ignores it, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

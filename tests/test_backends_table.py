@@ -1,4 +1,4 @@
-"""README's table of what drafts with which backend."""
+"""The table of what drafts with which backend."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from specchat.engine.backends import BACKENDS, UNSUPPORTED, declared
 from specchat.engine.strategies import HEADS, STRATEGIES
 
 
-def test_readme_is_what_the_code_says() -> None:
+def test_the_page_is_what_the_code_says() -> None:
     text = PAGE.read_text("utf-8")
     assert text == page(text), "run python -m measure.backends"
 

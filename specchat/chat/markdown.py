@@ -65,8 +65,8 @@ def _parts(chat: Conversation) -> Iterator[str]:
         yield _block("user", "You", turn.content, turn.created)
         if turn.reply is not None:
             yield _block("assistant", one_line(turn.reply.name) or "Assistant", turn.reply.marked, turn.reply.created)
-            if figures := _figures(turn.reply):
-                yield f"{_mark('figures')}*{figures}*\n\n"
+            if words := figures(turn.reply):
+                yield f"{_mark('figures')}*{words}*\n\n"
     yield _mark("end")
 
 
@@ -84,13 +84,15 @@ def _cell(text: str) -> str:
     return text.replace("\\", "\\\\").replace("|", "\\|")
 
 
-def _figures(reply: Reply) -> str:
+def figures(reply: Reply) -> str:
+    """`214 tokens · 142 tok/s · 1.9x plain · draft x5 · temperature 0.7 · seed 42`, as far as it is known."""
     stats = reply.stats
     if stats is None or not stats.completion_tokens:
         return one_line(reply.outcome)
     parts = [
         f"{stats.completion_tokens} tokens",
         f"{stats.tokens_per_second:.0f} tok/s",
+        f"{stats.speedup_vs_plain:.1f}x plain" if stats.speedup_vs_plain is not None else "",
         speculation_label(reply.speculation),
         f"temperature {reply.sampling.temperature:g}",
         f"seed {reply.seed}",

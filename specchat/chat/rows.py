@@ -24,6 +24,18 @@ Recorded = Callable[[str, int], Record | None]
 
 
 @dataclass(frozen=True)
+class ChatEntry:
+    """A line of the list of chats; `preview` is the beginning of the last message, on one line."""
+
+    key: str
+    title: str
+    pinned: bool
+    updated: float
+    messages: int
+    preview: str = ""
+
+
+@dataclass(frozen=True)
 class ChatRow:
     """A chat without its messages. Times in seconds since 1970; `view` is what the app wants to find again."""
 
@@ -165,6 +177,31 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded)
     if isinstance(leaf, str) and (shown := chat.find(leaf)) is not None:
         chat.show(shown)
     return chat
+
+
+def merge(chat: Conversation, messages: Iterable[MessageRow], record: Recorded) -> bool:
+    """Add what another program wrote in a chat: prompts, and replies that have ended.
+
+    What is shown stays, with what follows below it. Gives whether there was anything.
+    """
+    known: dict[str | None, Turn | Reply | None] = {None: None}
+    for turn in chat.every_turn():
+        known |= {turn.key: turn, **{reply.key: reply for reply in turn.replies}}
+    end = (chat.last.reply or chat.last) if chat.last else None
+    before = len(known)
+    for row in messages:
+        if row.key in known or row.parent not in known or row.state == "writing":
+            continue
+        parent = known[row.parent]
+        if row.role == "assistant" and isinstance(parent, Turn):
+            known[row.key] = reply = _reply(row, record)
+            chat.answer(parent, reply)
+        elif row.role == "user" and not isinstance(parent, Turn):
+            attachments = _read(Sent, row.meta).attachments
+            known[row.key] = chat.add(Turn(row.text, attachments, parent, row.key, row.created))
+    if end is not None and not any(end in (turn, turn.reply) for turn in chat.turns):
+        chat.show(end)
+    return len(known) > before
 
 
 def _reply(row: MessageRow, record: Recorded) -> Reply:

@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 
-from specchat.chat.sql import as_text, as_time
+from specchat.chat.sql import LISTED, as_text, as_time
 from specchat.clean import clean, one_line
 
 _OPEN, _CLOSE = "\x02", "\x03"
@@ -42,22 +42,22 @@ _MESSAGE = f"{_CHAT}, {as_text('message.key')}, {as_text('role')}"
 _TITLES = f"""
     SELECT {_CHAT}, NULL, 'title', highlight(chat_words, 0, ?, ?)
     FROM chat_words JOIN chat ON chat.id = chat_words.rowid
-    WHERE chat_words MATCH ? AND deleted IS NULL ORDER BY rank LIMIT ?
+    WHERE chat_words MATCH ? AND {LISTED} ORDER BY rank LIMIT ?
 """
 _MESSAGES = f"""
     SELECT {_MESSAGE}, snippet(message_words, 0, ?, ?, '…', 14)
     FROM message_words JOIN message ON message.id = message_words.rowid JOIN chat ON chat.key = message.chat
-    WHERE message_words MATCH ? AND deleted IS NULL ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
+    WHERE message_words MATCH ? AND {LISTED} ORDER BY rank * (CASE role WHEN 'user' THEN 2 ELSE 1 END) LIMIT ?
 """
 _PLAIN_TITLES = f"""
     SELECT {_CHAT}, NULL, 'title', ifnull({as_text("title")}, '') FROM chat
-    WHERE title LIKE ? ESCAPE '\\' AND deleted IS NULL ORDER BY updated DESC LIMIT ?
+    WHERE title LIKE ? ESCAPE '\\' AND {LISTED} ORDER BY updated DESC LIMIT ?
 """
 _PLAIN = f"""
     SELECT {_MESSAGE},
         substr({as_text("text")}, max(instr(lower(text), lower(?)) - 30, 1), 120)
     FROM message JOIN chat ON chat.key = message.chat
-    WHERE text LIKE ? ESCAPE '\\' AND deleted IS NULL ORDER BY message.id DESC LIMIT ?
+    WHERE text LIKE ? ESCAPE '\\' AND {LISTED} ORDER BY message.id DESC LIMIT ?
 """
 
 

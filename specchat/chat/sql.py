@@ -7,7 +7,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specchat.chat.rows import ChatRow, MessageRow
+from specchat.chat.rows import ChatEntry, ChatRow, MessageRow
+from specchat.clean import one_line
 
 _LONE = re.compile("[\ud800-\udfff]")
 """Halves of characters, which UTF-8 cannot hold: from arguments and file names of other encodings."""
@@ -25,9 +26,14 @@ def as_time(column: str) -> str:
     return f"max(0.0, min({LATEST}, ifnull(CAST({column} AS REAL), 0.0)))"
 
 
+_SCRATCH = "ifnull(json_extract(CASE WHEN json_valid(view) THEN view END, '$.scratch'), 0)"
+LISTED = f"deleted IS NULL AND NOT {_SCRATCH}"
+"""Of a chat that lists and searches show: no deleted one, and none that was asked for in passing."""
 _ENTRIES = f"""
     SELECT {as_text("key")}, ifnull({as_text("title")}, ''), pinned, {as_time("updated")},
-        (SELECT count(*) FROM message WHERE message.chat = chat.key)
+        (SELECT count(*) FROM message WHERE message.chat = chat.key),
+        ifnull((SELECT substr({as_text("text")}, 1, 200) FROM message WHERE message.chat = chat.key
+            ORDER BY id DESC LIMIT 1), '')
     FROM chat
 """
 _CHAT = f"""
@@ -42,7 +48,7 @@ _MESSAGES_OF = f"""
 """
 _REPLIES = f"""
     SELECT {as_text("message.chat")}, ifnull({as_text("text")}, '') FROM message
-    JOIN chat ON chat.key = message.chat WHERE role = 'assistant' AND deleted IS NULL ORDER BY message.id DESC
+    JOIN chat ON chat.key = message.chat WHERE role = 'assistant' AND {LISTED} ORDER BY message.id DESC
 """
 _REPLIES_OF = f"""
     SELECT ifnull({as_text("text")}, '') FROM message WHERE chat = ? AND role = 'assistant' ORDER BY id DESC
@@ -123,14 +129,30 @@ def tidy(db: sqlite3.Connection, deleted_before: float) -> None:
     )
 
 
-def chats(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
-    """key, title, pinned, updated, number of messages."""
-    return db.execute(f"{_ENTRIES} WHERE deleted IS NULL ORDER BY pinned DESC, updated DESC").fetchall()
+def chats(db: sqlite3.Connection) -> list[ChatEntry]:
+    """Pinned ones first, then the latest."""
+    return _entries(db, f"{LISTED} ORDER BY pinned DESC, updated DESC")
 
 
-def deleted(db: sqlite3.Connection) -> list[tuple[str, str, int, float, int]]:
-    """The same of chats that can be brought back, the latest deleted first."""
-    return db.execute(f"{_ENTRIES} WHERE deleted IS NOT NULL ORDER BY deleted DESC").fetchall()
+def scratch(db: sqlite3.Connection) -> list[ChatEntry]:
+    """Those that no list shows, the latest first."""
+    return _entries(db, f"deleted IS NULL AND {_SCRATCH} ORDER BY updated DESC")
+
+
+def drop_scratch(db: sqlite3.Connection, but: str) -> None:
+    db.execute(f"DELETE FROM chat WHERE {_SCRATCH} AND key != ?", (but,))
+
+
+def deleted(db: sqlite3.Connection) -> list[ChatEntry]:
+    """Those that can be brought back, the latest deleted first."""
+    return _entries(db, "deleted IS NOT NULL ORDER BY deleted DESC")
+
+
+def _entries(db: sqlite3.Connection, which: str) -> list[ChatEntry]:
+    return [
+        ChatEntry(key, title, bool(pinned), updated, count, one_line(text, 120))
+        for key, title, pinned, updated, count, text in db.execute(f"{_ENTRIES} WHERE {which}")
+    ]
 
 
 def has_chat(db: sqlite3.Connection, key: str) -> bool:
@@ -152,6 +174,14 @@ def chat(db: sqlite3.Connection, key: str) -> ChatRow | None:
 
 def messages(db: sqlite3.Connection, key: str) -> list[MessageRow]:
     return [MessageRow(*row) for row in db.execute(_MESSAGES_OF, (key,))]
+
+
+def ended(db: sqlite3.Connection, chat: str) -> set[str]:
+    """The keys of a chat's messages but of replies that are being written."""
+    return {
+        key
+        for (key,) in db.execute(f"SELECT {as_text('key')} FROM message WHERE chat = ? AND state != 'writing'", (chat,))
+    }
 
 
 def replies(db: sqlite3.Connection) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from specchat.chat import rows, sql
 from specchat.chat.fork import new_key
 from specchat.chat.record import Record
-from specchat.chat.rows import ChatRow, MessageRow, WholeChat
+from specchat.chat.rows import ChatEntry, ChatRow, MessageRow, WholeChat
 from specchat.chat.schema import opened, prepare_memory
 from specchat.chat.trace import columns, pack, record_of, unpack
 from specchat.chat.tree import Conversation
@@ -29,17 +29,6 @@ TICK_S = 0.02
 """How often a failure of the database is looked for while a change waits."""
 SHOWN_SOON_S = 0.25
 """How long a prompt may wait for the disk before it shows as sent."""
-
-
-@dataclass(frozen=True)
-class ChatEntry:
-    """A line of the list of chats."""
-
-    key: str
-    title: str
-    pinned: bool
-    updated: float
-    messages: int
 
 
 class NoChat(KeyError):
@@ -65,6 +54,7 @@ class Store:
             writing = self._reader
         else:
             self._reader, writing = opened(path)
+        self._version = self._data_version()
         self._writer = Writer(writing, path, lambda db: sql.tidy(db, time.time() - FORGET_AFTER_S))
 
     @property
@@ -168,6 +158,10 @@ class Store:
     def restore(self, key: str) -> Event:
         return self._writer.put(lambda db: sql.delete(db, key, None))
 
+    def drop_scratch(self, but: str) -> Event:
+        """Remove what was asked for in passing before the chat `but`."""
+        return self._writer.put(lambda db: sql.drop_scratch(db, but))
+
     def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
         """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key."""
         listed = list(messages)
@@ -196,13 +190,32 @@ class Store:
 
     # Reading
 
+    def changed(self) -> bool:
+        """Whether the file was written since the last call, by this program or another."""
+        before, self._version = self._version, self._data_version()
+        return self._version != before
+
+    def merge(self, chat: Conversation) -> bool:
+        """Add to a chat what other programs saved in it, its name too; whether there was anything."""
+        row = self.row(chat.key)
+        if row is None:
+            return False
+        renamed, chat.name = row.name != chat.name, row.name
+        if sql.ended(self._reader, chat.key) <= chat.keys():
+            return renamed
+        return rows.merge(chat, self.messages(chat.key), self._record) or renamed
+
     def chats(self) -> list[ChatEntry]:
         """Pinned ones first, then the latest."""
-        return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.chats(self._reader)]
+        return sql.chats(self._reader)
+
+    def scratch(self) -> ChatEntry | None:
+        """The latest chat that was asked for in passing, which no list shows; None without one."""
+        return next(iter(sql.scratch(self._reader)), None)
 
     def deleted(self) -> list[ChatEntry]:
         """Chats that `restore` brings back, the latest deleted first."""
-        return [ChatEntry(key, title, bool(pin), at, count) for key, title, pin, at, count in sql.deleted(self._reader)]
+        return sql.deleted(self._reader)
 
     def row(self, key: str) -> ChatRow | None:
         """A chat without its messages, None when there is none of that key."""
@@ -268,6 +281,11 @@ class Store:
         from specchat.chat.search import find
 
         return find(self._reader, text, limit)
+
+    def _data_version(self) -> int:
+        with suppress(sqlite3.Error):
+            return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
+        return 0
 
     def _has(self, key: str) -> bool:
         try:

@@ -109,6 +109,11 @@ class Conversation:
                     return reply
         return None
 
+    def keys(self) -> set[str]:
+        """The keys of all prompts and replies."""
+        turns = list(self.every_turn())
+        return {turn.key for turn in turns} | {reply.key for turn in turns for reply in turn.replies}
+
     def every_turn(self) -> Iterator[Turn]:
         """All turns of all branches, parents before children."""
         waiting = [list(self.first)]

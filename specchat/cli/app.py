@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from specchat.cli.prepare import Prepared
     from specchat.config.paths import Paths
-    from specchat.engine.client import EngineClient
+    from specchat.engine.port import EnginePort
     from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
     from specchat.tui.launch import Launch
@@ -35,12 +35,11 @@ def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
             ExitCode.NO_TERMINAL,
         )
     gc.disable()  # until the app is warm: looking for garbage among what is imported is an eighth of the start
-    from specchat.cli.prepare import keeps_state, prepare
-    from specchat.engine.client import EngineClient
+    from specchat.cli.prepare import engine_for, keeps_state, prepare
 
     prepared = prepare(asked)
     keeps = keeps_state(prepared.paths)
-    engine = EngineClient(prepared.paths.engine_log if keeps else None)
+    engine = engine_for(prepared, "app")
     engine.start()  # it imports torch while the app is imported here
     try:
         code = _run(engine, prepared, _launch(prepared, theme, keeps, asked.models), chat)
@@ -50,7 +49,7 @@ def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
         raise click.exceptions.Exit(code)
 
 
-def _run(engine: "EngineClient", prepared: "Prepared", launch: "Launch", chat: str | None) -> int | None:
+def _run(engine: "EnginePort", prepared: "Prepared", launch: "Launch", chat: str | None) -> int | None:
     """Show the app until it is left; gives its return code."""
     from specchat.tui.app import SpecchatApp
 

@@ -1,10 +1,12 @@
 """`specchat ask`: one question, the answer on standard output."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ import click
 from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.clean import clean
 from specchat.cli.asked import Asked
-from specchat.cli.chat_store import opened_store
+from specchat.cli.chat_store import opened_store, store_or_memory
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
@@ -43,14 +45,18 @@ if TYPE_CHECKING:
     help="Send this text file along; may be given again.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with text, seed and figures.")
-@click.option("--save", is_flag=True, help="Keep question and answer as a chat.")
+@click.option(
+    "--save/--no-save",
+    default=None,
+    help="Keep question and answer as a chat, or not at all.  [default: until the next question]",
+)
 @with_options(CHAT_OPTIONS)
 @told
 def ask(
     text: tuple[str, ...],
     files: tuple[Path, ...],
     as_json: bool,
-    save: bool,
+    save: bool | None,
     continued: bool,
     chat: str | None,
     **options: Any,
@@ -62,18 +68,40 @@ def ask(
 
     A model's reasoning goes to standard error if that is a terminal; --json has it as "reasoning".
 
-    Nothing is kept, unless --save begins a chat or --continue and --chat add to one.
+    --continue goes on with the latest chat or question. A question is kept for that until the next one, in no list of
+    chats; --save makes a chat of it, --no-save and `keep_last_question = false` in config.toml keep nothing.
     """
+    goes_on = continued or chat is not None
+    if save is False and goes_on:
+        raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
     question, attached = _question(text, files)
     asked = Asked.of(options)
     with ExitStack() as stack:
-        if not (save or continued or chat is not None):
-            _answer(question, attached, as_json, asked, lambda _: ChatInMemory())
+        if not (save or goes_on):
+            begin = partial(_in_passing, stack) if save is None else _unkept
+            _answer(question, attached, as_json, asked, begin)
             return
         from specchat.cli.kept import Continued
 
         kept = Continued(stack.enter_context(opened_store()), continued, chat)
-        _answer(question, attached, as_json, kept.with_pair(asked), kept.transcript)
+        begin = partial(kept.transcript, listed=bool(save))
+        _answer(question, attached, as_json, kept.with_pair(asked), begin)
+
+
+def _unkept(prepared: "Prepared") -> ChatInMemory:
+    del prepared
+    return ChatInMemory()
+
+
+def _in_passing(stack: ExitStack, prepared: "Prepared") -> ChatInMemory:
+    """A chat that is kept until the next question, where the user and the disk allow that."""
+    from specchat.cli.kept import KeptTranscript
+
+    if prepared.settings.keep_last_question is False:
+        return ChatInMemory()
+    store, problems = store_or_memory(prepared.paths.chats)
+    stack.callback(store.close)
+    return ChatInMemory() if problems else KeptTranscript(store, prepared.system, listed=False)
 
 
 def _answer(
@@ -84,13 +112,12 @@ def _answer(
     begin: "Callable[[Prepared], ChatInMemory]",
 ) -> None:
     """Ask the engine; `begin` gives the chat that the question belongs to."""
-    from specchat.cli.prepare import keeps_state, prepare
-    from specchat.engine.client import EngineClient
+    from specchat.cli.prepare import engine_for, prepare
 
     prepared = prepare(asked)
     pair = ready(prepared.pair, asked.models)
     transcript = begin(prepared)
-    engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
+    engine = engine_for(prepared, "ask")
     out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
@@ -110,7 +137,7 @@ def _answer(
                 limits=prepared.limits,
                 speculation=prepared.speculation(),
             )
-            outlet = Outlet(_drop) if as_json else Outlet(out.write, on_terminal)
+            outlet = Outlet(_drop) if as_json else _outlet(out)
             finished = answer(engine, request, interrupt, outlet, transcript, pair.spec, info)
         finally:
             progress.clear()
@@ -120,6 +147,16 @@ def _answer(
         _report(finished, request, info)
         if interrupt.asked:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _outlet(out: Output) -> Outlet:
+    """Where the answer goes: drawn as Markdown on a terminal, as it is into a pipe."""
+    if not out.is_terminal or os.environ.get("TERM") == "dumb":
+        return Outlet(out.write, on_terminal)
+    from specchat.cli.markdown import MarkdownWriter
+
+    drawn = MarkdownWriter(out.draw)
+    return Outlet(drawn.put, on_terminal, drawn.end)
 
 
 def _drop(text: str) -> None:

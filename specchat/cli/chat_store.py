@@ -14,7 +14,8 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
 
 if TYPE_CHECKING:
-    from specchat.chat.store import ChatEntry, Store
+    from specchat.chat.rows import ChatEntry
+    from specchat.chat.store import Store
 
 LAST = "last"
 _SHOWN = 5
@@ -96,17 +97,20 @@ def saved(store: "Store", done: Event) -> None:
         raise Problem(store.problem, ExitCode.UNUSABLE)
 
 
-def find_chat(store: "Store", wanted: str) -> "ChatEntry":
+def find_chat(store: "Store", wanted: str, scratch: bool = False) -> "ChatEntry":
     """The chat called `wanted`: a key, "last", a number of `specchat chats list`, or how its title begins.
+
+    With `scratch` the last may be what was asked for in passing.
 
     Raises:
         Problem: there is none, or there are several.
     """
     entries = store.chats()
     if wanted == LAST:
-        if not entries:
+        latest = entries + [found for found in [store.scratch() if scratch else None] if found is not None]
+        if not latest:
             raise Problem("There are no chats yet.", ExitCode.USAGE)
-        return max(entries, key=lambda entry: entry.updated)
+        return max(latest, key=lambda entry: entry.updated)
     found = [entry for entry in entries if entry.key == wanted]
     if not found and wanted.isdecimal() and 0 < int(wanted[:9]) <= len(entries):
         found = [entries[int(wanted[:9]) - 1]]

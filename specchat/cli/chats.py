@@ -16,8 +16,8 @@ from specchat.cli.completion import complete_chats
 from specchat.cli.output import Output, told
 
 if TYPE_CHECKING:
+    from specchat.chat.rows import ChatEntry
     from specchat.chat.search import Hit
-    from specchat.chat.store import ChatEntry
     from specchat.chat.tree import Conversation
 
 

@@ -1,7 +1,7 @@
 """`specchat chats export` and `import`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -10,6 +10,7 @@ from specchat.cli.completion import complete_chats
 from specchat.cli.output import Output, told
 
 if TYPE_CHECKING:
+    from specchat.chat.exporting import Format as ExportFormat
     from specchat.chat.importing import Format
 
 STDOUT = Path("-")
@@ -18,7 +19,9 @@ STDOUT = Path("-")
 @click.command()
 @click.argument("chats", metavar="CHAT...", nargs=-1, shell_complete=complete_chats)
 @click.option("--all", "everything", is_flag=True, help="All chats.")
-@click.option("--format", "format", type=click.Choice(("md", "json")), help="[default: as FILE is called, else md]")
+@click.option(
+    "--format", "format", type=click.Choice(("md", "html", "json")), help="[default: as FILE is called, else md]"
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path),
@@ -30,19 +33,21 @@ STDOUT = Path("-")
 def export(chats: tuple[str, ...], everything: bool, format: str | None, output: Path) -> None:
     """Write chats to a file or standard output.
 
-    json holds everything, all branches and figures, and can be imported without loss. md is the shown path of one chat.
+    json holds everything, all branches and figures, and can be imported without loss. md and html are the shown path
+    of one chat; html colours each token by its source.
     """
     if bool(chats) == everything:
         raise click.UsageError("Give the chats to export, or --all.")
-    chosen: Literal["md", "json"] = "json" if (format or output.suffix.lower().lstrip(".")) == "json" else "md"
     from specchat.chat.exporting import export as exported
+    from specchat.chat.exporting import format_of
     from specchat.chat.files import write_new
 
     with opened_store() as store:
         keys = [entry.key for entry in store.chats()] if everything else [find_chat(store, chat).key for chat in chats]
         keys = list(dict.fromkeys(keys))
-        if chosen == "md" and len(keys) > 1:
-            raise click.UsageError("Markdown holds one chat. Export them one by one, or with --format json.")
+        chosen = cast("ExportFormat", format) if format else format_of(output)
+        if chosen != "json" and len(keys) > 1:
+            raise click.UsageError(f"A .{chosen} file holds one chat. Export them one by one, or with --format json.")
         pieces = exported(store, keys, chosen)
         if output != STDOUT:
             write_new(output, pieces)

@@ -133,7 +133,7 @@ def _keys(incomplete: str, *, deleted: bool) -> list[CompletionItem[str]] | None
             entries = (sql.deleted if deleted else sql.chats)(database)
     except (sqlite3.Error, ConfigError):
         return None
-    return [CompletionItem(key, help=one_line(title, 60)) for key, title, *_ in entries if key.startswith(incomplete)]
+    return [CompletionItem(one.key, help=one_line(one.title, 60)) for one in entries if one.key.startswith(incomplete)]
 
 
 def _catalog(ctx: click.Context) -> "Catalog | None":

@@ -26,31 +26,47 @@ if TYPE_CHECKING:
     from specchat.config.catalog import Catalog
 
 
+SCRATCH = "scratch"
+"""In the view of a chat that was asked for in passing, and that no list shows."""
+
+
 class KeptTranscript(ChatInMemory):
     """A chat in the store: each prompt is saved before it is answered, replies while they are written.
 
-    `chat` is gone on with at the end of its shown path; `view` is what the app wants to find in it again.
+    `chat` is gone on with at the end of its shown path; `view` is what the app wants to find in it again. With `listed`
+    it is a chat like others; one asked for in passing goes when the next is asked.
     """
 
     def __init__(
-        self, store: Store, system: str, chat: Conversation | None = None, view: Mapping[str, Any] | None = None
+        self,
+        store: Store,
+        system: str,
+        chat: Conversation | None = None,
+        view: Mapping[str, Any] | None = None,
+        listed: bool = True,
     ) -> None:
         super().__init__()
         self._store = store
         self._system = system
         self._chat = chat or Conversation(system)
         self._view = {name: value for name, value in (view or {}).items() if name != "scroll"}
+        if listed:
+            self._view.pop(SCRATCH, None)
+        elif chat is None:
+            self._view[SCRATCH] = True
         self._saving = Saving(store, lambda _: self._view)
         self._reply: Reply | None = None
 
     def saved(self) -> str | None:
-        return self._chat.key if self._store.holds(self._chat.key) else None
+        return self._chat.key if not self._view.get(SCRATCH) and self._store.holds(self._chat.key) else None
 
     def messages(self, system: str) -> tuple[Message, ...]:
         del system  # a chat keeps the one it began with
         return self._chat.messages(self._chat.last) if self._chat.last else ()
 
     def sent(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> str:
+        if self._view.get(SCRATCH):
+            self._store.drop_scratch(but=self._chat.key)
         return self._saving.asked(self._chat, self._chat.ask(prompt, attachments))
 
     def begun(self, request: Generate, pair: PairSpec, info: PairInfo) -> None:
@@ -107,7 +123,7 @@ class Continued:
         if continued or wanted is not None:
             if click.get_current_context().get_parameter_source("system") is ParameterSource.COMMANDLINE:
                 raise click.UsageError("--system cannot change a chat that goes on. Leave one of them out.")
-            self._chat, row = store.load(find_chat(store, wanted or LAST).key)
+            self._chat, row = store.load(find_chat(store, wanted or LAST, scratch=True).key)
             self._view = row.view
 
     def with_pair(self, asked: Asked) -> Asked:
@@ -120,7 +136,7 @@ class Continued:
         self._gone = wanted
         return asked
 
-    def transcript(self, prepared: "Prepared") -> KeptTranscript:
+    def transcript(self, prepared: "Prepared", listed: bool = True) -> KeptTranscript:
         """The chat that goes on, or a new one; standard error tells where its pair is gone and another one answers."""
         if self._gone:
             from specchat.config.catalog import why_gone
@@ -129,7 +145,7 @@ class Continued:
             click.echo(
                 f"{gone} {one_line(prepared.pair.name, 40)} answers; --pair or --target names another.", err=True
             )
-        return KeptTranscript(self._store, prepared.system, self._chat, self._view)
+        return KeptTranscript(self._store, prepared.system, self._chat, self._view, listed)
 
 
 def _catalog(asked: Asked) -> "Catalog":

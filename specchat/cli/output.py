@@ -64,10 +64,19 @@ class Output:
             BrokenPipeError: nobody reads any more.
             Problem: it cannot be written, as to a full disk.
         """
+        self.draw(clean(text) if self.is_terminal else text)
+
+    def draw(self, text: str) -> None:
+        """Write and flush text that may hold codes for the terminal; nobody else's text may come this way.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+            Problem: it cannot be written.
+        """
         if self._stream is None:
             return
         try:
-            self._stream.write(clean(text) if self.is_terminal else text)
+            self._stream.write(text)
             self._stream.flush()
         except BrokenPipeError:
             raise

@@ -28,6 +28,7 @@ def paths(as_json: bool) -> None:
         "state": user.state,
         "chats": user.chats,
         "engine_log": user.engine_log,
+        "sockets": user.runtime,
         "prompt_history": user.prompt_history,
         "shipped_models": shipped("models.toml"),
         "shipped_personas": shipped("personas.toml"),

@@ -23,9 +23,8 @@ TOO_LONG = (
 def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) -> None:
     """Chat by lines until the input ends: a new chat, the latest (`continued`) or the one called `chat`."""
     from specchat.cli.kept import Continued
-    from specchat.cli.prepare import keeps_state, prepare
+    from specchat.cli.prepare import engine_for, prepare
     from specchat.config.paths import user_paths
-    from specchat.engine.client import EngineClient
 
     with ExitStack() as stack:
         warnings: list[str] = []
@@ -37,7 +36,7 @@ def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) ->
         kept = Continued(store, continued, chat)
         asked = kept.with_pair(asked)
         prepared = prepare(asked)
-        engine = EngineClient(prepared.paths.engine_log if keeps_state(prepared.paths) else None)
+        engine = engine_for(prepared, "plain")
         stack.callback(engine.close)
         plain = PlainChat(engine, asked, prepared, kept.transcript(prepared))
         for warning in warnings:

@@ -2,11 +2,14 @@
 
 import os
 import random
+import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
+from specchat.clean import one_line
 from specchat.cli.asked import Asked
 from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
@@ -14,6 +17,7 @@ from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.engine.backends import declared
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.port import EnginePort
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 
@@ -93,6 +97,30 @@ def runnable(pair: Pair) -> Pair:
     if pair.unsupported:
         raise ConfigError(f'Pair "{pair.id}" cannot be loaded: {pair.unsupported}. "specchat models" shows which can.')
     return pair
+
+
+MINUTES_VARIABLE = "SPECCHAT_ENGINE_MINUTES"
+ENGINE_MINUTES = 5
+"""How long the engine stays loaded after its last door, unless config.toml says it."""
+
+
+def engine_for(prepared: Prepared, door: str) -> EnginePort:
+    """The engine that this user's programs share, not yet started, for a program called `door`."""
+    from specchat.service.shared import open_engine
+
+    minutes = _engine_minutes(prepared.settings)
+    log = prepared.paths.engine_log if keeps_state(prepared.paths) else None
+    with suppress(ConfigError):
+        private_folder(prepared.paths.runtime)
+    return open_engine(prepared.paths.runtime, log, door, 60.0 * minutes)
+
+
+def _engine_minutes(settings: UserSettings) -> int:
+    if asked := os.environ.get(MINUTES_VARIABLE):
+        if not re.fullmatch(r"\d{1,4}", asked):
+            raise click.UsageError(f"{MINUTES_VARIABLE} is {one_line(asked, 40)}: it has to be a number of minutes.")
+        return int(asked)
+    return ENGINE_MINUTES if settings.engine_minutes is None else settings.engine_minutes
 
 
 def keeps_state(paths: Paths) -> bool:

@@ -50,8 +50,15 @@ def load(
 class Outlet:
     """Writes a reply as it comes: the answer with `write`, the reasoning with `think`; each ends its last line."""
 
-    def __init__(self, write: Callable[[str], None], think: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        think: Callable[[str], None] = lambda _: None,
+        end: Callable[[], None] | None = None,
+    ) -> None:
+        """`end` is called after an answer, in place of writing a line break."""
         self._write = write
+        self._end = end
         self._think = think
         self._last, self._thought = "", ""
         """The last characters of both."""
@@ -67,7 +74,9 @@ class Outlet:
 
     def end(self) -> None:
         """The reply is over, or nothing more of it comes."""
-        if self._last and self._last != "\n":
+        if self._last and self._end is not None:
+            self._end()
+        elif self._last and self._last != "\n":
             self._write("\n")
         self._end_thought()
 

@@ -42,6 +42,7 @@ COMMANDS = (
     "config",
     "convert",
     "doctor",
+    "engine",
     "models",
     "paths",
     "tune",

@@ -1,10 +1,10 @@
 """Where specchat's files are. The only module that knows the platform's folders.
 
-Environment: SPECCHAT_HOME puts config, data, cache and state below one folder; SPECCHAT_CONFIG_FILE names the settings
-file.
+Environment: SPECCHAT_HOME puts all folders below one; SPECCHAT_CONFIG_FILE names the settings file.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ class Paths:
     data: Path
     cache: Path
     state: Path
+    runtime: Path
+    """Sockets, as long as the user is logged in."""
     settings_file: Path
 
     @property
@@ -86,7 +88,7 @@ def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
     """
     if environ.get("SPECCHAT_HOME"):
         root = _named(environ, "SPECCHAT_HOME")
-        config, data, cache, state = (root / name for name in ("config", "data", "cache", "state"))
+        config, data, cache, state, runtime = (root / name for name in ("config", "data", "cache", "state", "run"))
     else:
         from platformdirs import PlatformDirs
 
@@ -97,10 +99,13 @@ def user_paths(environ: Mapping[str, str] = os.environ) -> Paths:
             dirs.user_cache_path,
             dirs.user_state_path,
         )
+        # Without a login there is no such folder on Linux, and what else is usual there belongs to all users.
+        alone = sys.platform == "linux" and not environ.get("XDG_RUNTIME_DIR")
+        runtime = cache / "run" if alone else dirs.user_runtime_path
     settings = (
         _named(environ, "SPECCHAT_CONFIG_FILE") if environ.get("SPECCHAT_CONFIG_FILE") else config / "config.toml"
     )
-    return Paths(config, data, cache, state, settings)
+    return Paths(config, data, cache, state, runtime, settings)
 
 
 def _named(environ: Mapping[str, str], variable: str) -> Path:

@@ -29,6 +29,10 @@ class UserSettings:
     system: str | None = None
     context: ContextPolicy | None = None
     copy_saved_chats: bool | None = None
+    keep_last_question: bool | None = None
+    """Whether `ask` keeps its last exchange, so that `--continue` goes on with it."""
+    engine_minutes: int | None = None
+    """How long the engine stays loaded after the last window is closed."""
     model_folders: Sequence[str] | None = None
     """Folders to look for models in, beside those of other programs."""
 

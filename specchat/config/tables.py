@@ -30,6 +30,8 @@ class SettingsTable(Table):
     system: str | None = None
     context: ContextPolicy | None = None
     copy_saved_chats: bool | None = None
+    keep_last_question: bool | None = None
+    engine_minutes: Annotated[int, Field(ge=0, le=1440)] | None = None
     model_folders: list[Annotated[str, Field(min_length=1)]] | None = None
 
 

@@ -45,7 +45,7 @@ class SpecchatApp(App[None]):
     TITLE = "specchat"
     CSS_PATH = ["screens/app.tcss", "screens/chat.tcss"]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = []
-    ENABLE_COMMAND_PALETTE = True
+    ENABLE_COMMAND_PALETTE = False  # its key is one of the actions
 
     def __init__(self, engine: EnginePort, catalog: Catalog, launch: Launch) -> None:
         # Without colours of its own an app looks as in those of a terminal: Textual would send shades of grey.

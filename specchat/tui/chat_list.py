@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
 from textual.content import Content, Span
 
-from specchat.chat.store import ChatEntry
+from specchat.chat.rows import ChatEntry
 from specchat.clean import one_line
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ class ListRow:
 
 
 def by_date(
-    entries: Sequence[ChatEntry], now: datetime, shown: str = "", running: Collection[str] = ()
+    entries: Sequence[ChatEntry], now: datetime, width: int, shown: str = "", running: Collection[str] = ()
 ) -> Iterator[ListRow]:
-    """Headings and chats, in the order of `entries`; `shown` is the key of the chat that is open.
+    """Headings and chats, in the order of `entries`, at `width` cells; `shown` is the key of the chat that is open.
 
     `running` are the keys of those that are being answered.
     """
@@ -38,9 +39,33 @@ def by_date(
         if group != heading:
             heading = group
             yield ListRow(Content.styled(group, QUIET))
-        title = Content(one_line(entry.title, 80))
         mark = "● " if entry.key == shown else "… " if entry.key in running else "  "
-        yield ListRow(Content.styled(mark, "$accent") + title, entry.key)
+        head = _headed(mark, one_line(entry.title, 80), entry.updated, now, width)
+        preview = fitted(f"  {entry.preview}", width)
+        at = len(head.plain) + 1
+        yield ListRow(Content(f"{head.plain}\n{preview}", [*head.spans, Span(at, at + len(preview), QUIET)]), entry.key)
+
+
+def _headed(mark: str, title: str, updated: float, now: datetime, width: int) -> Content:
+    """The first line of a chat: its title as far as there is room, and when it was written in last."""
+    time = clock_time(datetime.fromtimestamp(updated), now)
+    line = set_cell_size(fitted(mark + title, max(width - len(time) - 1, 10)), max(width - len(time), 11))
+    return Content(line + time, [Span(0, len(mark), "$accent"), Span(len(line), len(line) + len(time), QUIET)])
+
+
+def fitted(text: str, width: int) -> str:
+    """`text` in at most `width` cells. Of thousands of rows `Content.truncate` takes seconds."""
+    return text if cell_len(text) <= width else set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def clock_time(then: datetime, now: datetime) -> str:
+    """`14:05`, in the last seven days `Tue`, in the same year `3 Nov`, else `Nov 2025`."""
+    days = (now.date() - then.date()) // timedelta(days=1)
+    if days <= 0:
+        return f"{then:%H:%M}"
+    if days < 7:
+        return f"{then:%a}"
+    return f"{then.day} {then:%b}" if then.year == now.year else f"{then:%b %Y}"
 
 
 def period(then: datetime, now: datetime) -> str:
@@ -66,17 +91,20 @@ def _from_match(hit: "Hit") -> tuple[str, list[tuple[int, int]]]:
     return "…" + hit.snippet[cut:], [(start - cut + 1, end - cut + 1) for start, end in hit.found]
 
 
-def of_hits(hits: Sequence["Hit"]) -> Iterator[ListRow]:
-    """A title with the place below it for each find."""
+def of_hits(hits: Sequence["Hit"], now: datetime, width: int) -> Iterator[ListRow]:
+    """Each chat that was found once, with the best place in it below its title, and how many more there are."""
     if not hits:
         yield ListRow(Content.styled("nothing found", QUIET))
-    for hit in hits:
-        title = Content(hit.title)
-        if hit.message is None:
-            yield ListRow(title, hit.chat)
+    for key in dict.fromkeys(hit.chat for hit in hits):
+        own = [hit for hit in hits if hit.chat == key]
+        places = [hit for hit in own if hit.message is not None]
+        head = _headed("  ", own[0].title, own[0].updated, now, width)
+        if not places:
+            yield ListRow(head, key)
             continue
-        who = "you: " if hit.role == "user" else ""
-        words, found = _from_match(hit)
+        who = "  you: " if places[0].role == "user" else "  "
+        words, found = _from_match(places[0])
         spans = [Span(start + len(who), end + len(who), "bold $accent") for start, end in found]
-        snippet = Content(who + words, spans).stylize_before(QUIET)
-        yield ListRow(title + "\n  " + snippet, hit.chat, hit.message)
+        more = f" +{len(places) - 1}" if len(places) > 1 else ""
+        snippet = Content(who + words, spans).stylize_before(QUIET).truncate(width - len(more), ellipsis=True)
+        yield ListRow(head + "\n" + snippet + Content.styled(more, QUIET), key, places[0].message)

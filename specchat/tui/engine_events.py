@@ -14,7 +14,7 @@ from specchat.tui.session_state import SessionState
 UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted", "told"]
 _CUT = {
     "length": "the reply reached the token limit: /continue goes on",
-    "context": "the context is full, so the reply ends here: ctrl+n starts a new chat",
+    "context": "the context is full, so the reply ends here: /new starts a new chat",
 }
 """What to do about a reply that did not come to its end, by the reason."""
 

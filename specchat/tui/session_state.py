@@ -148,7 +148,7 @@ class SessionState:
         """Advice for a chat that does not fit the context, to be added to a sentence."""
         if self.settings.limits.context != "refuse" or not self.conversation.turns:
             return ""
-        return ". ctrl+n starts a new chat; /context drop-oldest leaves out the oldest turns"
+        return ". /new starts a new chat; /context drop-oldest leaves out the oldest turns"
 
     def ask(self, running: Running) -> None:
         """Have the engine begin a reply that waited for the pair."""

@@ -158,10 +158,7 @@ def _show_stop(settings: ChatSettings) -> str:
 
 
 FIELDS: tuple[Field, ...] = (
-    Field(
-        "draft_length", "draft length", "tokens drafted a step", _show_draft_length, _store_draft_length, 1, live=True
-    ),
-    _sampling_field("temperature", "temperature", "0 takes the likeliest token", 0.1),
+    _sampling_field("temperature", "temperature", "0: always the likeliest", 0.1),
     _sampling_field("top_k", "top-k", "0 is off", 10),
     _sampling_field("top_p", "top-p", "1 is off", 0.05),
     _sampling_field("min_p", "min-p", "0 is off", 0.01),
@@ -172,7 +169,7 @@ FIELDS: tuple[Field, ...] = (
     Field(
         "max_tokens",
         "max tokens",
-        "empty: until the context is full",
+        "empty: no limit",
         lambda s: "" if s.limits.max_tokens is None else str(s.limits.max_tokens),
         _store_max_tokens,
         50,
@@ -184,7 +181,10 @@ FIELDS: tuple[Field, ...] = (
         lambda s: s.limits.context,
         _store_context,
     ),
-    Field("stop", "stop strings", "between them |, newline \\n", _show_stop, _store_stop),
+    Field("stop", "stop at", "separate with |", _show_stop, _store_stop),
+    Field(
+        "draft_length", "draft length", "tokens drafted a step", _show_draft_length, _store_draft_length, 1, live=True
+    ),
 )
 
 

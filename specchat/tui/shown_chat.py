@@ -58,6 +58,13 @@ class ShownChat:
         self.scroll = scroll if isinstance(scroll, dict) else {}
         return row.view
 
+    def look(self) -> bool:
+        """Take over what another program saved in this chat; whether there was anything."""
+        try:
+            return self.saving.store.merge(self.conversation)
+        except sqlite3.Error:
+            return False  # told where something is saved
+
     def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> tuple[Turn, str]:
         """A new prompt, in the place of the edited one if there is one; and a warning if it is not saved yet."""
         chat, editing = self.conversation, self.editing

@@ -5,8 +5,10 @@ import os
 import selectors
 import signal
 from codecs import getincrementaldecoder
+from collections.abc import Iterable
 from threading import Timer
 
+from textual import events
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
@@ -27,6 +29,15 @@ class Ended(Message):
         self.code = code
 
 
+class KeyParser(XTermParser):
+    """Textual's, which drops alt before enter, and misspells shift+enter as xterm sends it."""
+
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
+        for key in super()._sequence_to_key_events(sequence, alt):
+            name = key.key.replace("\r", "enter")
+            yield events.Key("alt+enter" if alt and name == "enter" else name, key.character)
+
+
 class Terminal(LinuxDriver):
     """Textual's driver for Linux and macOS, with replacements for bytes that are not UTF-8."""
 
@@ -44,7 +55,7 @@ class Terminal(LinuxDriver):
             super().write(data)
 
     def run_input_thread(self) -> None:
-        parser, escapes = XTermParser(self._debug), EscapeFilter()
+        parser, escapes = KeyParser(self._debug), EscapeFilter()
         decode = getincrementaldecoder("utf-8")("replace").decode
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)

@@ -24,6 +24,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user without any files."""
     for name in [name for name in os.environ if name.startswith("SPECCHAT_")]:
         monkeypatch.delenv(name)
+    monkeypatch.setenv("SPECCHAT_ENGINE_MINUTES", "0")
     monkeypatch.setenv("SPECCHAT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
@@ -40,15 +41,16 @@ def run() -> Run:
 
 @pytest.fixture
 def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
-    """Makes `ask` use a scripted engine; the list holds it once it was made."""
+    """Makes commands use a scripted engine; the list holds it once it was made."""
     made: list[FakeEngine] = []
 
-    def make(log: Path | None) -> FakeEngine:
+    def make(_: Path, log: Path | None, *__: object) -> FakeEngine:
         assert log is None or log.parent.is_dir()
         made.append(FakeEngine(REPLIES))
         return made[-1]
 
-    monkeypatch.setattr("specchat.engine.client.EngineClient", make)
+    monkeypatch.setattr("specchat.service.shared.open_engine", make)
+    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda log: make(Path(), log))
     return made
 
 

@@ -8,10 +8,10 @@ from functools import partial
 
 from specchat.chat import schema, writer
 from specchat.cli import main
-from specchat.engine import client
+from specchat.service import shared
 from tests.process.conftest import SCRIPTED
 
-client.EngineClient = partial(client.EngineClient, loader=SCRIPTED)  # type: ignore[assignment,misc]
+shared.open_engine = partial(shared.open_engine, loader=SCRIPTED)
 if seconds := os.environ.get("SCRIPTED_LOCK_S"):
     schema.BUSY_S = writer.RETRY_S = float(seconds)
 main()

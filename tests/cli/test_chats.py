@@ -135,7 +135,16 @@ def test_exports_that_make_no_sense_are_refused(run: Run, store: Store) -> None:
     chat_about(store, "Foxes")
     assert "Give the chats to export, or --all" in run("chats", "export").stderr
     assert "Give the chats to export, or --all" in run("chats", "export", "1", "--all").stderr
-    assert "Markdown holds one chat" in run("chats", "export", "1", "2").stderr
+    assert "A .md file holds one chat" in run("chats", "export", "1", "2").stderr
+    assert "A .html file holds one chat" in run("chats", "export", "--all", "--format", "html").stderr
+
+
+def test_a_chat_is_exported_as_a_page(run: Run, store: Store, tmp_path: Path) -> None:
+    chat_about(store, "Owls")
+    assert run("chats", "export", "last", "--output", str(tmp_path / "a.html")).exit_code == ExitCode.OK
+    page = (tmp_path / "a.html").read_text()
+    assert page == run("chats", "export", "last", "--format", "html").stdout
+    assert "<h2>You</h2>" in page
 
 
 def test_a_file_that_cannot_be_used_adds_nothing(run: Run, store: Store, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_every_setting_and_its_variable_is_explained_in_the_docs(run: Run) -> No
     docs = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `(\w+)` \| (?:`(SPECCHAT_\w+)` )?\|", docs, re.MULTILINE))
     assert set(rows) == {field.name for field in fields(UserSettings)}
-    text = run("--help").stdout
+    text = run("--help").stdout + run("engine", "--help").stdout
     for variable in rows.values():
         assert variable in text
 

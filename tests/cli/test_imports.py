@@ -15,7 +15,9 @@ import sys
 from functools import partial
 from specchat.cli import main
 from specchat.engine import client
+from specchat.service import shared
 client.EngineClient = partial(client.EngineClient, loader="tests.process.scripted:load")
+shared.open_engine = partial(shared.open_engine, loader="tests.process.scripted:load")
 sys.argv = ["specchat", *sys.argv[1:]]
 try:
     main()
@@ -66,15 +68,14 @@ STARTING = """
 import gc
 import sys
 from specchat.cli import app, main
-from specchat.engine import client
+from specchat.service import shared
 
-class Engine(client.EngineClient):
-    def start(self):
-        assert not gc.isenabled()
-        print(*(name for name in sys.modules if "." not in name))
-        raise SystemExit
+def open_engine(*_):
+    assert not gc.isenabled()
+    print(*(name for name in sys.modules if "." not in name))
+    raise SystemExit
 
-client.EngineClient = Engine
+shared.open_engine = open_engine
 app._terminal = lambda: True
 sys.argv = ["specchat"]
 main()

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ REPLIES = ("One.", "Two.", "Three.")
 def use(monkeypatch: pytest.MonkeyPatch, replies: Sequence[str] = REPLIES) -> FakeEngine:
     """One engine for all commands of a test, which answers in turn."""
     made = FakeEngine(replies)
-    monkeypatch.setattr("specchat.engine.client.EngineClient", lambda _: made)
+    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: made)
     return made
 
 
@@ -64,10 +65,49 @@ def said(chat: Conversation) -> list[tuple[str, str]]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_asking_keeps_nothing(run: Run, home: Path) -> None:
-    result = run("ask", "--json", "hello")
+@pytest.mark.parametrize("way", ["option", "setting", "broken"])
+def test_nothing_is_kept_where_that_is_wanted_or_cannot_be(run: Run, home: Path, way: str) -> None:
+    if way == "setting":
+        configure(home, config="keep_last_question = false\n")
+    if way == "broken":
+        (home / "data").mkdir(parents=True)
+        (home / "data" / "chats.db").write_text("no database")
+    result = run("ask", "--json", *(["--no-save"] if way == "option" else []), "hello")
+    assert (result.exit_code, result.stderr) == (0, "")
     assert json.loads(result.stdout)["chat"] is None
-    assert not (home / "data").exists()
+    assert (home / "data").exists() == (way == "broken")
+
+
+def test_a_question_is_gone_on_with_and_in_no_list(run: Run, home: Path, engine: FakeEngine) -> None:
+    assert json.loads(run("ask", "--json", "Foxes?").stdout)["chat"] is None
+    assert json.loads(run("ask", "--continue", "--json", "And owls?").stdout)["chat"] is None
+    assert [message.content for message in generated(engine)[1].messages] == ["Foxes?", "One.", "And owls?"]
+    assert chats(home) == []
+    assert run("chats", "search", "owls").stdout == ""
+    store = opened(home)
+    assert store.replies(1000) == []
+    store.close()
+    saved = json.loads(run("ask", "--continue", "--save", "--json", "And bats?").stdout)["chat"]
+    (chat,) = chats(home)
+    assert chat.key == saved
+    assert [prompt for prompt, _ in said(chat)] == ["Foxes?", "And owls?", "And bats?"]
+
+
+def test_the_next_question_takes_the_place_of_the_last(run: Run, home: Path, engine: FakeEngine) -> None:
+    run("ask", "--save", "Kept?")
+    for question in ("Foxes?", "Owls?"):
+        run("ask", question)
+    run("ask", "--continue", "And bats?")
+    assert [message.content for message in generated(engine)[3].messages][::2] == ["Owls?", "And bats?"]
+    with closing(sqlite3.connect(home / "data" / "chats.db")) as db:
+        texts = {text for (text,) in db.execute("SELECT text FROM message WHERE role = 'user'")}
+    assert texts == {"Kept?", "Owls?", "And bats?"}
+
+
+def test_a_question_that_is_not_kept_continues_nothing(run: Run) -> None:
+    result = run("ask", "--no-save", "--continue", "hello")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--no-save does not go with a chat that goes on" in result.stderr
 
 
 def test_a_saved_answer_is_gone_on_with(run: Run, home: Path, engine: FakeEngine) -> None:

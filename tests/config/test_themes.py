@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from specchat.chat.sources import LEGEND
 from specchat.config.errors import ConfigError
 from specchat.config.paths import shipped
 from specchat.config.tables import SpecTable, ThemeFile
 from specchat.config.themes import Theme, load_themes, read_theme, unknown_theme
-from specchat.tui.text.sources import LEGEND
 from tests.config.conftest import Write
 
 SMALL = 'name = "mine"\ndark = true\nprimary = "#8ac"\n[spec]\ndraft = "#0000FF"\n'

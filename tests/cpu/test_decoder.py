@@ -17,11 +17,10 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.tree_layout import Layout, Levels, depth_first
-from specchat.engine.model.vectors import fits, unsupported
+from specchat.engine.model.vectors import unsupported
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Attention
 from specchat.engine.reference.decoder import ReferenceDecoder
-from specchat.engine.runners.host import host_model
 from tests.engine.bnb import bnb_checkpoint
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_trees import PARENTS, path_to
@@ -224,19 +223,7 @@ def test_the_kind_of_processor_changes_no_bit(kind: dict[str, str], tmp_path: Pa
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize(
-    ("changes", "compiled"), [({}, True), ({"head_dim": 24}, False), ({"intermediate_size": 104}, False)]
-)
-def test_shapes_that_fill_no_vectors_go_to_the_reference(
-    changes: dict[str, int], compiled: bool, tmp_path: Path
-) -> None:
-    opened = Checkpoint.open(checkpoint(tmp_path / "m", model_type="qwen3", num_key_value_heads=2, **changes))
-    assert fits(opened.config) is compiled
-    assert isinstance(host_model(opened), CpuDecoder if compiled else ReferenceDecoder)
-
-
 WIDER: dict[str, Callable[[Attention], Attention]] = {
-    "rotated parts of heads of 24 values": lambda m: replace(m, rope=m.rope and replace(m.rope, width=24)),
     "to later tokens": lambda m: replace(m, causal=False),
     "one of all heads": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, size=2 * m.head_dim)),
     "unlike eps": lambda m: replace(m, key_norm=m.key_norm and replace(m.key_norm, eps=1e-3)),

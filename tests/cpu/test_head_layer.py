@@ -60,6 +60,6 @@ def test_rows_come_out_as_in_the_reference(
 
 
 def test_a_shape_without_whole_vectors_is_left_to_torch(tmp_path: Path) -> None:
-    c = settings(intermediate_size=100)
+    c = settings(head_dim=24)
     written(tmp_path, c, layer(torch.Generator().manual_seed(3), c, PREFIX, HIDDEN))
     assert made(tmp_path, True, HIDDEN).compiled is None

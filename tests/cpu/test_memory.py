@@ -154,10 +154,11 @@ def test_models_have_buffers_of_their_own_and_load_in_turn(tmp_path: Path) -> No
     assert both.shared == alone.shared
 
 
-@pytest.mark.parametrize(("threads", "head_dim"), [(0, 32), (1, 24)])
-def test_where_nothing_is_compiled_the_reference_is_planned(threads: int, head_dim: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("threads", "value_dim"), [(0, 32), (1, 24)])
+def test_where_nothing_is_compiled_the_reference_is_planned(threads: int, value_dim: int, tmp_path: Path) -> None:
     config = Checkpoint.open(checkpoint(tmp_path / "m", **SHAPE)).config
-    odd = Checkpoint.open(checkpoint(tmp_path / "odd", **SHAPE | {"head_dim": head_dim})).config
+    shape = FAMILIES["qwen3_5"] | {"linear_value_head_dim": value_dim}
+    odd = Checkpoint.open(checkpoint(tmp_path / "odd", **shape)).config
     assert need(Model(odd, "cpu", threads=threads), 200) == need(Model(odd, "cpu"), 200)
     assert need(Model(config, "cpu", threads=1), 200) != need(Model(config, "cpu"), 200)
 

@@ -156,8 +156,8 @@ class Case:
     """Whether the script begins with reasoning."""
 
 
-@pytest.fixture
-def case(file: Path, tmp_path: Path) -> Case:
+def made(file: Path, folder: Path) -> Case:
+    """A pair with the template of `file`, which writes a script in it."""
     source, expected = file.read_text(encoding="utf-8"), EXPECTED[file.stem]
     backend = tokenizer(source)
     ids = backend.get_vocab()
@@ -167,8 +167,21 @@ def case(file: Path, tmp_path: Path) -> Case:
     end = expected.end or "\n\nUser:"
     script = [ids[text] for text in (*before, *ANSWER, end, *INVENTED)]
     settings = {name: text for name, text in NAMED.items() if name != "eos_token" or expected.end == text}
-    folder = scripted(tmp_path / "model", backend, script, settings, source, max_position_embeddings=16384)
+    scripted(folder, backend, script, settings, source, max_position_embeddings=16384)
     return Case(load(PairSpec("m", "M", on_cpu(folder), context=16384), lambda _: None), expected, source, reasoning)
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[Path, Case]:
+    """Those that a test has had: of each template one."""
+    return {}
+
+
+@pytest.fixture
+def case(file: Path, cases: dict[Path, Case], tmp_path: Path) -> Case:
+    if file not in cases:
+        cases[file] = made(file, tmp_path / "model")
+    return cases[file]
 
 
 def said(events: Iterator[Event]) -> Finished:

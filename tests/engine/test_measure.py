@@ -1,7 +1,7 @@
 """What is measured at load, whatever else the machine does meanwhile."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle, repeat
 
 import pytest
@@ -10,7 +10,10 @@ from specchat.engine import measure
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.loading import load
 from specchat.engine.measure import check_costs, draft_costs
+from specchat.engine.options import Message
+from specchat.engine.pair import PairSpec
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 DELAYS = (0.0, 40.0, 0.0, 0.0, 7.0)
@@ -96,3 +99,11 @@ def test_a_slow_model_is_measured_on_fewer_checks(monkeypatch: pytest.MonkeyPatc
     now = iter(range(1000))
     monkeypatch.setattr(measure, "perf_counter", lambda: 0.1 * next(now))
     assert check_costs(Machine()).keys() < {1 + length for length in measure.VERIFIED_LENGTHS}  # type: ignore[arg-type]
+
+
+def test_a_machine_too_slow_to_read_the_prompt_loads_a_pair(
+    tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measure, "BUDGET_S", 0.0)
+    monkeypatch.setattr(measure, "REPLY", replace(measure.REPLY, messages=(Message("user", "ab" * 110),)))
+    assert load(PairSpec("tiny", "Tiny", tiny_pair.target), lambda _: None).info.plain_tokens_per_second > 0

@@ -51,14 +51,14 @@ def test_a_pass_cut_anywhere_is_the_whole_pass(family: str, make: Make, tmp_path
         (ids[31:40], 31, None),
         (nodes, 40, depth_first(PARENTS)),
     ]
+    expected = [whole.forward(given, start, runs=runs).clone() for given, start, runs in passes]
+    whole.keep(path_to(9), 41)
     for cut in CUTS:
-        for given, start, runs in passes:
-            expected = whole.forward(given, start, runs=runs).clone()
-            assert torch.equal(in_parts(cut_up, given, start, cut, runs), expected), (cut, start)
-        for one in (whole, cut_up):
-            one.keep(path_to(9), 41)
-        for mine, theirs in ((cut_up.cache.keys, whole.cache.keys), (cut_up.cache.values, whole.cache.values)):
-            assert all(torch.equal(a[:, :45], b[:, :45]) for a, b in zip(mine, theirs, strict=True))
+        for (given, start, runs), theirs in zip(passes, expected, strict=True):
+            assert torch.equal(in_parts(cut_up, given, start, cut, runs), theirs), (cut, start)
+        cut_up.keep(path_to(9), 41)
+        for mine, others in ((cut_up.cache.keys, whole.cache.keys), (cut_up.cache.values, whole.cache.values)):
+            assert all(torch.equal(a[:, :45], b[:, :45]) for a, b in zip(mine, others, strict=True))
 
 
 def test_a_part_writes_the_entries_of_its_layers_alone(make: Make, tmp_path: Path) -> None:

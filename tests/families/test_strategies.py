@@ -17,7 +17,10 @@ PROMPT = "abcabcabcabc"
 TOKENS = 24
 
 
-SHAPES = MORE | {"by the reference": FAMILIES["qwen3"] | {"head_dim": 24}}
+SHAPES = MORE | {
+    "by the reference": FAMILIES["qwen3_5"] | {"linear_value_head_dim": 24},
+    "filled up": FAMILIES["qwen3"] | {"head_dim": 24, "intermediate_size": 100},
+}
 
 
 @pytest.fixture(scope="module", params=SHAPES)
@@ -52,13 +55,15 @@ def test_all_strategies_run_natively(session: Session) -> None:
     assert lacking == {}
 
 
-@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, seed=3)], ids=["greedy", "T=1"])
-def test_every_strategy_writes_what_plain_writes(session: Session, sampling: Sampling) -> None:
-    expected, accepted = written(session, sampling, Speculation()).token_ids, {}
-    for status in session.info.strategies:
+def test_every_strategy_writes_what_plain_writes(session: Session, request: pytest.FixtureRequest) -> None:
+    """Greedily or drawn, in turn: each family and each strategy meets both."""
+    samplings = (Sampling(), Sampling(temperature=1.0, seed=3))
+    expected = [written(session, sampling, Speculation()).token_ids for sampling in samplings]
+    turned, accepted = list(SHAPES).index(request.node.callspec.params["pair"]), {}
+    for at, status in enumerate(session.info.strategies, turned):
         if status.available:
-            found = written(session, sampling, Speculation.of(status.name))
-            assert found.token_ids == expected, status.name
+            found = written(session, samplings[at % 2], Speculation.of(status.name))
+            assert found.token_ids == expected[at % 2], status.name
             accepted[status.name] = found.stats.num_accepted_draft_tokens
     assert accepted["draft"] > 0
 

@@ -25,11 +25,11 @@ from triton.runtime.interpreter import GridExecutor, InterpreterBuilder, TensorH
 
 from tests.gpu_net.hazards import Access, Hazards
 from tests.gpu_net.pointers import Extents
-from tests.kernels import shapes_once
+from tests.kernels import accesses, shapes_once
 
 WARPS = 4
 """Warps of a launch that asks for none."""
-NO_KERNELS = (Path(triton.__file__).parent, Path(shapes_once.__file__), Path(__file__))
+NO_KERNELS = (Path(triton.__file__).parent, Path(accesses.__file__), Path(shapes_once.__file__), Path(__file__))
 """Where calls from a kernel's line to the sanitiser go through."""
 
 

@@ -1,7 +1,7 @@
 """Compiles kernels for GPUs that are not here and reads what came out: registers, spills, shared memory, SASS.
 
-Runs in a process of its own, without the interpreter: `python -m tests.kernels.compiled CASES_MODULE...` imports each
-module's `CASES` (a list of `Case`) and prints one JSON object a case and architecture.
+Runs in a process of its own, without the interpreter: `python -m tests.kernels.compiled MODULE[:LIST] ARCHITECTURE...`
+imports the module's list of `Case`, `CASES` by default, and prints one JSON object a case and architecture.
 """
 
 import contextlib
@@ -189,7 +189,7 @@ def _number(pattern: str, text: str) -> int:
 
 @functools.cache
 def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
-    """Compile every case of `module` in a fresh process without the interpreter."""
+    """Compile every case of `module`, or of "module:list", in a fresh process without the interpreter."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "tests.kernels.compiled", module, *map(str, architectures)]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
@@ -219,8 +219,8 @@ def check_loop(report: Report, instructions: float, wavefronts: int, barriers: i
 
 
 def main() -> None:
-    module = importlib.import_module(sys.argv[1])
-    for case in module.CASES:
+    module, _, cases = sys.argv[1].partition(":")
+    for case in getattr(importlib.import_module(module), cases or "CASES"):
         for architecture in map(int, sys.argv[2:]):
             print(json.dumps(asdict(compile_case(case, architecture))), flush=True)
 

@@ -24,6 +24,7 @@ class Stays:
         pass
 
 
+@functools.cache
 def complete() -> None:
     """Complete this process's interpreter and save it that time; on a GPU nothing is interpreted."""
     if torch.cuda.is_available():

@@ -7,7 +7,8 @@ of both: numpy does the last by itself, and the others have the same outcome eac
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from tests.kernels.accesses import access_at_once
+from tests.kernels.operations import operate_at_once
 
 Pair = tuple[Any, Any]
 """Two tensors of Triton's language."""
@@ -18,10 +19,10 @@ def quicken() -> None:
     from triton.language import core
     from triton.runtime import interpreter
 
-    semantic, handle, tensor = interpreter.interpreter_semantic, interpreter.TensorHandle, core.tensor
+    semantic, tensor = interpreter.interpreter_semantic, core.tensor
     together: Callable[..., Pair] = semantic.binary_op_type_checking_impl
     blocks = dict[tuple[int, int], tuple[Any, Any]]()
-    numbers = dict[tuple[object, type, int], tuple[np.ndarray, Any]]()
+    numbers = dict[tuple[object, type, int], Any]()
 
     def lazily(operand: Any, block: Any) -> Any:
         """As one of the shape of `block`, with an array that numpy broadcasts to that."""
@@ -51,10 +52,9 @@ def quicken() -> None:
         """A number as a tensor of the type `kind`."""
         key = value, value.__class__, id(kind)
         if key not in numbers:
-            made = semantic.scalar_constant(value, kind).handle.data
-            made.flags.writeable = False
-            numbers[key] = made, kind
-        return tensor(handle(numbers[key][0], kind), kind)
+            made = numbers[key] = semantic.scalar_constant(value, kind)
+            made.handle.data.flags.writeable = False
+        return numbers[key]
 
     def type_of(value: Any, beside: Any) -> Any:
         """The type that a number becomes of beside a tensor of the type `beside`; None where Triton is to say."""
@@ -91,3 +91,5 @@ def quicken() -> None:
         return together(lhs, rhs, allow_lhs_ptr, allow_rhs_ptr, arithmetic_check, div_or_mod)
 
     semantic.binary_op_type_checking_impl = quickly
+    operate_at_once(constant)
+    access_at_once(constant)

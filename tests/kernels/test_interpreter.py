@@ -1,9 +1,11 @@
 """The product and the bfloat16 that the interpreted kernels are tested with."""
 
+import importlib.util
 import math
 from collections.abc import Callable
 from functools import partial
 from itertools import product
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from triton.runtime import interpreter
 from triton.runtime.errors import InterpreterError
 
 from tests.kernels.interpreter import rows_alone
+from tests.kernels.operations import FLOATING, FUNCTIONS, REFLECTED, SIGNED
 
 pytestmark = pytest.mark.cpu
 
@@ -133,6 +136,47 @@ def test_operands_come_together_as_triton_brings_them() -> None:
     assert wrong > 100
 
 
+@pytest.fixture(scope="module")
+def untouched() -> ModuleType:
+    """The interpreter as it is without what the tests change in it."""
+    spec = importlib.util.find_spec("triton.runtime.interpreter")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def outcome(operator: Callable[..., Any], lhs: Any, rhs: Any) -> object:
+    """The type and numbers of an operation, or what is wrong with it."""
+    try:
+        made = operator(lhs, rhs)
+    except (TypeError, ValueError, OverflowError, AttributeError, AssertionError, IncompatibleTypeErrorImpl) as wrong:
+        return type(wrong), str(wrong)
+    return str(made.type), made.dtype, made.shape, made.numel, made.handle.data.shape, made.handle.data.tobytes()
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in", "ignore:Value .* exceeds")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+@pytest.mark.parametrize("name", [*(SIGNED | FLOATING), *(f"r{name}" for name in REFLECTED)])
+def test_an_operator_makes_what_triton_makes(name: str, untouched: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice, as what is remembered of the first is used in the second."""
+    ours = getattr(tl.tensor, f"__{name}__")
+    theirs = ours.__wrapped__
+    pointers = [tl.pointer_type(tl.float32), tl.pointer_type(tl.int64)]
+    operands = [operand(kind, shape) for kind in (*KINDS, *pointers) for shape in ((), (4,), (4, 1))]
+    of_shapes = [operand(kind, shape) for kind in (tl.float32, tl.int32, pointers[0]) for shape in SHAPES]
+    numbers = [one for one in NUMBERS if "shift" not in name or one in (0, 3)]
+    pairs = [*product(operands, [*operands, *numbers]), *product(of_shapes, of_shapes)]
+    made = [[outcome(ours, *pair) for pair in pairs] for _ in range(2)]
+    for create in FUNCTIONS:
+        built = getattr(untouched.InterpreterBuilder, f"create_{create}")
+        monkeypatch.setattr(interpreter.InterpreterBuilder, f"create_{create}", built)
+    expected = [outcome(theirs, *pair) for pair in pairs]
+    assert made[0] == made[1] == expected
+    assert sum(len(one) > 2 for one in expected) > 20  # type: ignore[arg-type]
+
+
 @triton.jit
 def _mixed(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     rows, columns = tl.arange(0, ROWS)[:, None], tl.arange(0, COLUMNS)
@@ -150,6 +194,41 @@ def test_numbers_rows_and_columns_are_those_of_the_formula() -> None:
         value = torch.where((rows > 0) & (columns < 7), x, torch.tensor(-1.0))
         value = torch.where((rows + columns) % 2 == 0, 1 - value, value / 3)
         assert torch.equal(out, value.clamp(min=-0.5) + ((3 - columns) / 2).trunc() - rows * 2)
+
+
+@triton.jit
+def _accessed(x, count, out, SIZE: tl.constexpr):
+    """Loads and stores with and without a mask, of one number and of blocks; choices between blocks and numbers."""
+    place, least = tl.arange(0, SIZE), tl.load(count)
+    every, some = tl.load(x + place), tl.load(x + place, mask=place < least)
+    # Zeros stand for what is masked: of these the interpreter has them, other than a GPU.
+    other = tl.load(x + place, mask=place < least, other=7)
+    tl.store(out + place, tl.where(place < 3, some, -1.0))
+    tl.store(out + SIZE + place, tl.where(place < 3, 2.5, other), mask=place != 1)
+    tl.store(out + 2 * SIZE + place, tl.where(place < 3, every, some + other))
+    tl.store(out + 3 * SIZE + place, 1, mask=place < least)
+    cube = place[:, None, None] * 4 + tl.arange(0, 2)[None, :, None] * 2 + tl.arange(0, 2)[None, None, :]
+    tl.store(out + 4 * SIZE + cube, tl.where(cube < least, float("inf"), cube.to(tl.float32)))
+    tl.store(out + 8 * SIZE, least)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.uint8])
+def test_loads_stores_and_choices_are_those_of_the_formula(dtype: torch.dtype) -> None:
+    size, least = 8, 5
+    x, place = torch.arange(10, 10 + size, dtype=dtype), torch.arange(size)
+    some, other = (torch.where(place < least, x.float(), float(instead)) for instead in (0, 7))
+    cube = torch.arange(4 * size)
+    for _ in range(2):
+        out = torch.full((8 * size + 1,), -3.0)
+        _accessed[(1,)](x, torch.tensor([least], dtype=torch.int32), out, size)
+        rows = out[:-1].view(8, size)
+        assert torch.equal(rows[0], torch.where(place < 3, some, -1.0))
+        assert torch.equal(rows[1], torch.where(place == 1, -3.0, torch.where(place < 3, 2.5, other)))
+        assert torch.equal(rows[2], torch.where(place < 3, x.float(), some + other))
+        assert torch.equal(rows[3], torch.where(place < least, 1.0, -3.0))
+        assert torch.equal(out[4 * size : -1], torch.where(cube < least, float("inf"), cube.float()))
+        assert out[-1] == least
 
 
 @triton.jit

@@ -18,6 +18,12 @@ WINDOWS = (7, 16, 64, 200)
 """Shorter than a tile of rows, than a pass over keys, and longer than a split."""
 
 
+def each_with_two(names: tuple[str, ...], *shapes: tuple[object, ...]) -> pytest.MarkDecorator:
+    """Shapes, each with two of the windows, one of them long: neighbours with others."""
+    pairs = [(*shape, window) for at, shape in enumerate(shapes) for window in (WINDOWS[at % 2], WINDOWS[2 + at % 2])]
+    return pytest.mark.parametrize((*names, "window"), pairs)
+
+
 @pytest.fixture(params=DTYPES, ids=str)
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     return request.param
@@ -48,9 +54,8 @@ def close(ours: Tensor, theirs: Tensor) -> None:
     torch.testing.assert_close(ours.double(), theirs, rtol=within, atol=within)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize(
-    ("group", "dim", "start", "rows"), [(1, 8, 0, 33), (3, 64, SPLIT - 6, 16), (4, 80, 2 * SPLIT, 7), (2, 256, 250, 9)]
+@each_with_two(
+    ("group", "dim", "start", "rows"), (1, 8, 0, 33), (3, 64, SPLIT - 6, 16), (4, 80, 2 * SPLIT, 7), (2, 256, 250, 9)
 )
 def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, window: int, dtype: torch.dtype) -> None:
     step = Step(dtype, group, dim, window=window)
@@ -60,9 +65,8 @@ def test_a_chain_is_torchs(group: int, dim: int, start: int, rows: int, window: 
     torch.testing.assert_close(reference_attend(*used, start, None, window=window), theirs)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize(
-    ("group", "dim", "start", "rows"), [(7, 16, 0, 7), (4, 80, 240, 20), (1, 8, 2 * SPLIT - 3, 33), (2, 256, 250, 7)]
+@each_with_two(
+    ("group", "dim", "start", "rows"), (7, 16, 0, 7), (4, 80, 240, 20), (1, 8, 2 * SPLIT - 3, 33), (2, 256, 250, 7)
 )
 def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, window: int, dtype: torch.dtype) -> None:
     step = Step(dtype, group, dim, window=window)
@@ -74,9 +78,8 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, window: i
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize(
-    ("group", "dim", "start", "counts"), [(1, 8, 230, (33, 64)), (4, 64, 500, (2, 5, 16)), (2, 256, 250, (3, 9))]
+@each_with_two(
+    ("group", "dim", "start", "counts"), (1, 8, 230, (33, 64)), (4, 64, 500, (2, 5, 16)), (2, 256, 250, (3, 9))
 )
 def test_rows_of_a_chain_are_alone(
     group: int, dim: int, start: int, counts: Sequence[int], window: int, dtype: torch.dtype
@@ -90,10 +93,13 @@ def test_rows_of_a_chain_are_alone(
 
 
 @pytest.mark.cpu
-@pytest.mark.parametrize("window", WINDOWS)
-@pytest.mark.parametrize(
+@each_with_two(
     ("group", "dim", "start", "rows"),
-    [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17), (2, 256, 250, 9)],
+    (1, 8, 230, 64),
+    (4, 64, 250, 16),
+    (5, 16, SPLIT, 9),
+    (7, 80, 500, 17),
+    (2, 256, 250, 9),
 )
 def test_a_node_of_a_tree_is_the_end_of_its_path(
     group: int, dim: int, start: int, rows: int, window: int, dtype: torch.dtype

@@ -1,5 +1,8 @@
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -7,7 +10,10 @@ from specchat.engine.client import EngineClient
 from specchat.engine.events import Event, Failed, Finished, Loaded
 from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.port import EnginePort
 from specchat.engine.requests import Generate, Load
+from specchat.service.control import engines
+from specchat.service.shared import SharedEngine, open_engine
 
 SCRIPTED = "tests.process.scripted:load"
 PAIR = PairSpec("pair", "Pair", ModelSource(path="/nowhere"))
@@ -20,22 +26,31 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def engine(log: Path) -> Iterator[EngineClient]:
+def runtime() -> Iterator[Path]:
+    """A folder for sockets, whose paths are to be short."""
+    with TemporaryDirectory(prefix="sc") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["alone", "shared"])
+def engine(request: pytest.FixtureRequest, log: Path, runtime: Path) -> Iterator[EnginePort]:
     """A started engine with the scripted session's loader; nothing is loaded."""
-    client = EngineClient(log, SCRIPTED)
+    alone = request.param == "alone"
+    client = EngineClient(log, SCRIPTED) if alone else open_engine(runtime, log, "test", 0, SCRIPTED)
+    assert isinstance(client, EngineClient) == alone
     client.start()
     yield client
     client.close()
 
 
 @pytest.fixture
-def loaded(engine: EngineClient) -> EngineClient:
+def loaded(engine: EnginePort) -> EnginePort:
     engine.send(Load(PAIR))
     until(engine, lambda event: isinstance(event, Loaded))
     return engine
 
 
-def until(engine: EngineClient, wanted: Callable[[Event], bool]) -> list[Event]:
+def until(engine: EnginePort, wanted: Callable[[Event], bool]) -> list[Event]:
     """Events up to and with the wanted one."""
     seen: list[Event] = []
     for event in engine.events(PATIENCE_S):
@@ -51,3 +66,25 @@ def over(event: Event) -> bool:
 
 def ask(content: str, reply: int = 1) -> Generate:
     return Generate(reply, (Message("user", content),))
+
+
+def pid_of(engine: EnginePort) -> int:
+    """The process of the worker."""
+    if isinstance(engine, EngineClient):
+        assert engine.pid is not None
+        return engine.pid
+    assert isinstance(engine, SharedEngine)
+    (resident,) = engines(engine.residence.socket.parent, "status")
+    return int(resident["workers"][0]["pid"])
+
+
+def gone(pid: int, seconds: float = PATIENCE_S) -> None:
+    """Wait for the end of a process, which is no child of this one if `seconds` are more than 0."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        assert time.monotonic() < until, f"process {pid} is still there"
+        time.sleep(0.01)

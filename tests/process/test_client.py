@@ -13,11 +13,12 @@ from specchat.engine.gpu_failure import AGAIN
 from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import PairSpec
+from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Shutdown
-from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, over, until
+from tests.process.conftest import PAIR, PATIENCE_S, SCRIPTED, ask, gone, over, pid_of, until
 
 
-def test_a_pair_is_loaded_with_progress(engine: EngineClient) -> None:
+def test_a_pair_is_loaded_with_progress(engine: EnginePort) -> None:
     engine.send(Load(PAIR))
     *progress, last = until(engine, lambda event: isinstance(event, Loaded))
     assert [event.what for event in progress if isinstance(event, Loading)] == [
@@ -25,10 +26,10 @@ def test_a_pair_is_loaded_with_progress(engine: EngineClient) -> None:
         "reading /nowhere",
     ]
     assert isinstance(last, Loaded)
-    assert last.info.name == f"Pair {engine.pid}"
+    assert last.info.name == f"Pair {pid_of(engine)}"
 
 
-def test_a_reply_comes_step_by_step(loaded: EngineClient) -> None:
+def test_a_reply_comes_step_by_step(loaded: EnginePort) -> None:
     loaded.send(ask("hello"))
     started, *steps, finished = until(loaded, over)
     assert isinstance(started, Started)
@@ -38,7 +39,7 @@ def test_a_reply_comes_step_by_step(loaded: EngineClient) -> None:
     assert finished.text == said == "Once there was a fox."
 
 
-def test_poll_never_waits_and_gives_each_event_once(engine: EngineClient) -> None:
+def test_poll_never_waits_and_gives_each_event_once(engine: EnginePort) -> None:
     engine.send(Load(PAIR))
     seen: list[Event] = []
     while not any(isinstance(event, Loaded) for event in seen):
@@ -47,11 +48,11 @@ def test_poll_never_waits_and_gives_each_event_once(engine: EngineClient) -> Non
     assert engine.poll() == []
 
 
-def test_events_end_when_nothing_comes_in_time(loaded: EngineClient) -> None:
+def test_events_end_when_nothing_comes_in_time(loaded: EnginePort) -> None:
     assert list(loaded.events(0.01)) == []
 
 
-def test_cancel_reaches_the_running_reply(loaded: EngineClient) -> None:
+def test_cancel_reaches_the_running_reply(loaded: EnginePort) -> None:
     loaded.send(ask("endless"))
     until(loaded, lambda event: isinstance(event, Step))
     loaded.send(Cancel(1))
@@ -61,7 +62,7 @@ def test_cancel_reaches_the_running_reply(loaded: EngineClient) -> None:
     assert finished.text.startswith("word ")
 
 
-def test_cancel_of_a_waiting_reply_keeps_it_from_starting(loaded: EngineClient) -> None:
+def test_cancel_of_a_waiting_reply_keeps_it_from_starting(loaded: EnginePort) -> None:
     loaded.send(ask("endless", 1))
     loaded.send(replace(ask("endless", 2), prefill="Well"))
     loaded.send(Cancel(2))
@@ -71,7 +72,7 @@ def test_cancel_of_a_waiting_reply_keeps_it_from_starting(loaded: EngineClient) 
     assert events[-1].text == "Well"  # type: ignore[union-attr]
 
 
-def test_a_late_cancel_does_not_touch_the_next_reply(loaded: EngineClient) -> None:
+def test_a_late_cancel_does_not_touch_the_next_reply(loaded: EnginePort) -> None:
     loaded.send(ask("hello", 1))
     until(loaded, over)
     loaded.send(Cancel(1))
@@ -81,7 +82,7 @@ def test_a_late_cancel_does_not_touch_the_next_reply(loaded: EngineClient) -> No
     assert (finished.id, finished.reason) == (2, "stop")
 
 
-def test_change_reaches_the_running_reply(loaded: EngineClient) -> None:
+def test_change_reaches_the_running_reply(loaded: EnginePort) -> None:
     loaded.send(ask("endless"))
     until(loaded, lambda event: isinstance(event, Step))
     loaded.send(Change(1, Speculation.of("lookup")))
@@ -91,7 +92,7 @@ def test_change_reaches_the_running_reply(loaded: EngineClient) -> None:
     until(loaded, over)
 
 
-def test_a_count_during_a_reply_is_answered_after_it(loaded: EngineClient) -> None:
+def test_a_count_during_a_reply_is_answered_after_it(loaded: EnginePort) -> None:
     loaded.send(ask("hello"))
     loaded.send(Count(9, (Message("user", "one two three"),)))
     *before, counted = until(loaded, lambda event: isinstance(event, Counted))
@@ -123,7 +124,7 @@ def test_errors_are_told_in_a_sentence_and_leave_the_engine_usable(
     assert isinstance(until(loaded, over)[-1], Finished)
 
 
-def test_memory_that_runs_out_in_a_reply_keeps_what_was_written(loaded: EngineClient) -> None:
+def test_memory_that_runs_out_in_a_reply_keeps_what_was_written(loaded: EnginePort) -> None:
     loaded.send(ask("memory later"))
     started, *steps, failed = until(loaded, over)
     assert isinstance(started, Started)
@@ -138,7 +139,7 @@ def test_memory_that_runs_out_in_a_reply_keeps_what_was_written(loaded: EngineCl
     assert isinstance(until(loaded, over)[-1], Finished)
 
 
-def test_memory_that_runs_out_at_load_leaves_the_engine_usable(engine: EngineClient) -> None:
+def test_memory_that_runs_out_at_load_leaves_the_engine_usable(engine: EnginePort) -> None:
     engine.send(Load(PairSpec("huge", "Huge", PAIR.target, context=8192)))
     assert until(engine, over)[-1] == Failed(
         None,
@@ -150,8 +151,8 @@ def test_memory_that_runs_out_at_load_leaves_the_engine_usable(engine: EngineCli
     assert isinstance(until(engine, lambda event: isinstance(event, Loaded))[-1], Loaded)
 
 
-def test_a_gpu_that_fails_is_told_once_and_a_fresh_engine_loads_the_pair_again(loaded: EngineClient, log: Path) -> None:
-    first = loaded.pid
+def test_a_gpu_that_fails_is_told_once_and_a_fresh_engine_loads_the_pair_again(loaded: EnginePort, log: Path) -> None:
+    first = pid_of(loaded)
     loaded.send(ask("gpu later", 3))
     loaded.send(Count(9, (Message("user", "one"),)))
     started, *steps, failed = list(loaded.events(PATIENCE_S))
@@ -168,12 +169,12 @@ def test_a_gpu_that_fails_is_told_once_and_a_fresh_engine_loads_the_pair_again(l
     assert "illegal memory access" in log.read_text()
     loaded.restart()
     assert isinstance(until(loaded, lambda event: isinstance(event, Loaded))[-1], Loaded)
-    assert loaded.pid != first
+    assert pid_of(loaded) != first
     loaded.send(ask("hello", 4))
     assert isinstance(until(loaded, over)[-1], Finished)
 
 
-def test_a_gpu_that_fails_at_load_ends_the_engine(engine: EngineClient, log: Path) -> None:
+def test_a_gpu_that_fails_at_load_ends_the_engine(engine: EnginePort, log: Path) -> None:
     engine.send(Load(PairSpec("gpu", "Fast", PAIR.target)))
     assert list(engine.events(PATIENCE_S))[-1] == Failed(
         None,
@@ -187,31 +188,31 @@ def test_a_gpu_that_fails_at_load_ends_the_engine(engine: EngineClient, log: Pat
     assert isinstance(until(engine, lambda event: isinstance(event, Loaded))[-1], Loaded)
 
 
-def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded: EngineClient) -> None:
+def test_a_pair_that_loses_the_gpu_is_loaded_on_the_cpu_by_a_fresh_engine(loaded: EnginePort) -> None:
     """Which does what was asked since, and tries the GPU again for the next pair."""
-    before = loaded.pid
+    before = pid_of(loaded)
     lost = replace(PAIR, id="gpu or cpu", draft=PAIR.target, trust_remote_code=True)
     loaded.send(Load(lost))
     loaded.send(ask("hello", 5))
     events = until(loaded, over)
-    assert loaded.pid != before
+    assert pid_of(loaded) != before
     assert not [event for event in events if isinstance(event, Failed)]
     (info,) = [event.info for event in events if isinstance(event, Loaded)]
     assert info.note == "the GPU failed: CUDA error: an illegal memory access was encountered; runs code of its own"
     assert Loading("the GPU failed; going to the CPU", 0.1) in events
     assert isinstance(events[-1], Finished)
     assert events[-1].id == 5
-    fresh = loaded.pid
+    fresh = pid_of(loaded)
     loaded.send(Load(replace(lost, name="Other")))
     until(loaded, lambda event: isinstance(event, Loaded))
-    assert loaded.pid != fresh, "the GPU was tried again"
+    assert pid_of(loaded) != fresh, "the GPU was tried again"
     loaded.send(Load(PAIR))
     *_, last = until(loaded, lambda event: isinstance(event, Loaded))
     assert isinstance(last, Loaded)
     assert last.info.note == ""
 
 
-def test_a_pair_that_asks_for_the_gpu_is_not_loaded_on_the_cpu(loaded: EngineClient) -> None:
+def test_a_pair_that_asks_for_the_gpu_is_not_loaded_on_the_cpu(loaded: EnginePort) -> None:
     """Where nothing is remembered, and a fresh engine would lose the GPU again."""
     asking = replace(PAIR, id="gpu or cpu", target=replace(PAIR.target, device="cuda"))
     loaded.send(Load(asking))
@@ -258,7 +259,7 @@ def test_an_app_that_ends_blames_no_check_that_runs(tmp_path: Path, log: Path, m
     assert record.wrong("kernels") is None
 
 
-def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EngineClient) -> None:
+def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EnginePort) -> None:
     loaded.send(Load(replace(PAIR, id="gpu or cpu")))
     loaded.send(Load(replace(PAIR, id="other")))
     events = until(loaded, lambda event: isinstance(event, Loaded) and event.info.id == "other")
@@ -266,14 +267,14 @@ def test_another_pair_asked_for_meanwhile_is_loaded_as_asked(loaded: EngineClien
     assert notes == {"gpu or cpu": "the GPU failed: CUDA error: an illegal memory access was encountered", "other": ""}
 
 
-def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EngineClient) -> None:
+def test_a_pair_that_cannot_be_loaded_fails_without_an_id(engine: EnginePort) -> None:
     engine.send(Load(PAIR.__class__("missing", "Missing", PAIR.target)))
     assert until(engine, over)[-1] == Failed(None, "model", "There is no such folder.")
     engine.send(ask("hello"))
     assert until(engine, over)[-1] == Failed(1, "request", "No model is loaded.")
 
 
-def test_a_pair_that_cannot_be_found_leaves_the_one_before(loaded: EngineClient) -> None:
+def test_a_pair_that_cannot_be_found_leaves_the_one_before(loaded: EnginePort) -> None:
     loaded.send(Load(PAIR.__class__("missing", "Missing", PAIR.target)))
     assert isinstance(until(loaded, over)[-1], Failed)
     loaded.send(ask("hello"))
@@ -282,7 +283,7 @@ def test_a_pair_that_cannot_be_found_leaves_the_one_before(loaded: EngineClient)
     assert [type(event) for event in until(loaded, lambda event: isinstance(event, Loaded))] == [Loaded]
 
 
-def test_a_pair_that_fails_once_there_was_room_for_it_leaves_none(loaded: EngineClient) -> None:
+def test_a_pair_that_fails_once_there_was_room_for_it_leaves_none(loaded: EnginePort) -> None:
     loaded.send(Load(PairSpec("huge", "Huge", PAIR.target)))
     until(loaded, over)
     loaded.send(Load(PAIR))
@@ -311,20 +312,19 @@ def test_nothing_the_worker_prints_reaches_the_screen(
         assert printed in log.read_text()
 
 
-def test_the_worker_ignores_an_interrupt(loaded: EngineClient, log: Path) -> None:
-    assert loaded.pid is not None
-    os.kill(loaded.pid, signal.SIGINT)
+def test_the_worker_ignores_an_interrupt(loaded: EnginePort, log: Path) -> None:
+    os.kill(pid_of(loaded), signal.SIGINT)
     loaded.send(ask("hello"))
     assert isinstance(until(loaded, over)[-1], Finished)
     assert "KeyboardInterrupt" not in log.read_text()
 
 
-def test_death_in_a_reply_is_told_once_and_a_restart_loads_the_pair_again(loaded: EngineClient, log: Path) -> None:
+def test_death_in_a_reply_is_told_once_and_a_restart_loads_the_pair_again(loaded: EnginePort, log: Path) -> None:
     loaded.send(ask("hello", 4))
     until(loaded, over)
     loaded.send(ask("endless", 5))
     until(loaded, lambda event: isinstance(event, Step))
-    first = loaded.pid
+    first = pid_of(loaded)
     assert first is not None
     os.kill(first, signal.SIGKILL)
     failed = until(loaded, over)[-1]
@@ -340,14 +340,13 @@ def test_death_in_a_reply_is_told_once_and_a_restart_loads_the_pair_again(loaded
     loaded.restart()
     assert isinstance(until(loaded, lambda event: isinstance(event, Loaded))[-1], Loaded)
     assert loaded.alive
-    assert loaded.pid != first
+    assert pid_of(loaded) != first
     loaded.send(ask("hello", 7))
     assert isinstance(until(loaded, over)[-1], Finished)
 
 
-def test_a_request_between_death_and_its_discovery_is_told_once(loaded: EngineClient) -> None:
-    assert loaded.pid is not None
-    os.kill(loaded.pid, signal.SIGKILL)
+def test_a_request_between_death_and_its_discovery_is_told_once(loaded: EnginePort) -> None:
+    os.kill(pid_of(loaded), signal.SIGKILL)
     while loaded.alive:
         pass
     loaded.send(ask("hello", 3))
@@ -357,14 +356,14 @@ def test_a_request_between_death_and_its_discovery_is_told_once(loaded: EngineCl
 
 
 @pytest.mark.parametrize(("said", "words"), [("die", "SIGSEGV"), ("exit", "exit code 7")])
-def test_how_the_worker_ended_is_told(loaded: EngineClient, said: str, words: str) -> None:
+def test_how_the_worker_ended_is_told(loaded: EnginePort, said: str, words: str) -> None:
     loaded.send(ask(said))
     failed = until(loaded, over)[-1]
     assert isinstance(failed, Failed)
     assert words in failed.message
 
 
-def test_restart_in_the_middle_of_a_reply_drops_what_is_left_of_it(loaded: EngineClient) -> None:
+def test_restart_in_the_middle_of_a_reply_drops_what_is_left_of_it(loaded: EnginePort) -> None:
     loaded.send(ask("stuck"))
     until(loaded, lambda event: isinstance(event, Started))
     loaded.restart()
@@ -372,14 +371,12 @@ def test_restart_in_the_middle_of_a_reply_drops_what_is_left_of_it(loaded: Engin
     assert not any(isinstance(event, Failed | Step) for event in events)
 
 
-def test_close_ends_a_worker_that_is_in_the_middle_of_a_step(loaded: EngineClient) -> None:
+def test_close_ends_a_worker_that_is_in_the_middle_of_a_step(loaded: EnginePort) -> None:
     loaded.send(ask("stuck"))
     until(loaded, lambda event: isinstance(event, Started))
-    pid = loaded.pid
-    assert pid is not None
+    pid = pid_of(loaded)
     loaded.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    gone(pid, 0 if isinstance(loaded, EngineClient) else PATIENCE_S)
     loaded.close()
 
 
@@ -394,15 +391,14 @@ def test_an_engine_that_was_never_started_answers(log: Path) -> None:
     engine.close()
 
 
-def test_a_long_request_does_not_wait_for_a_busy_worker(loaded: EngineClient) -> None:
+def test_a_long_request_does_not_wait_for_a_busy_worker(loaded: EnginePort) -> None:
     loaded.send(ask("stuck", 1))
     until(loaded, lambda event: isinstance(event, Started))
-    assert loaded.pid is not None
-    os.kill(loaded.pid, signal.SIGSTOP)
+    os.kill(pid_of(loaded), signal.SIGSTOP)
     try:
         loaded.send(Generate(2, (Message("user", "x" * 1_000_000),)))  # a pipe holds 64 KiB
     finally:
-        os.kill(loaded.pid, signal.SIGCONT)
+        os.kill(pid_of(loaded), signal.SIGCONT)
 
 
 def test_a_log_that_cannot_be_opened_does_not_stop_the_engine(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ async def test_space_and_enter_choose_in_the_settings() -> None:
     async with app.run_test(size=(80, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("f2")
-        await wait_until(pilot, lambda: "strategy" in str(app.screen.focused))
+        await wait_until(pilot, lambda: "temperature" in str(app.screen.focused))
+        app.screen.query_one("#strategy").focus()
         await pilot.press("home", "space")
         assert app.session.settings.strategy == "plain"
         context = app.screen.query_one("#context", Choice)

@@ -133,10 +133,10 @@ async def test_regenerate_shows_the_new_reply() -> None:
     app = make_app(FakeEngine(("first answer", "second answer")))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         assert "there is no reply" in status(app)
         await ask(app, pilot, "hi")
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         await until_shown(pilot, app, "second answer")
         shown = screen_text(app)
         assert "first answer" not in shown
@@ -145,7 +145,7 @@ async def test_regenerate_shows_the_new_reply() -> None:
 
 async def test_a_new_chat_is_empty() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await until_shown(pilot, app, "write your own; enter sends it.")
         assert "small fox" not in screen_text(app)
         await ask(app, pilot, "again")
@@ -156,6 +156,7 @@ async def test_settings_change_a_running_reply() -> None:
     async with being_answered(LONG, (120, 40), 20, "word10") as (app, pilot, clock):
         await pilot.press("f2")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        app.screen.query_one("#strategy").focus()
         names = [row.id for row in rows({})]
         await pilot.press(*["down"] * (names.index("lookup") - names.index("draft")), "enter")
         await wait_until(pilot, lambda: any(isinstance(request, Change) for request in app.engine.requests))
@@ -241,6 +242,7 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
+        app.screen.query_one("#strategy").focus()
         await until_shown(pilot, app, "the [target] has too few layers␛[2J")
         await pilot.press("end", "enter")
         await until_shown(pilot, app, STRATEGIES[others[-1]].summary[:60])
@@ -248,27 +250,50 @@ async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> No
         assert app.session.settings.strategy == others[-1]
 
 
-async def test_what_cannot_be_used_for_one_reason_takes_one_row_of_its_kind() -> None:
+async def test_what_cannot_be_used_is_listed_last_and_takes_one_row_a_reason() -> None:
     reasons = {"eagle": "the file is damaged", "medusa": "no heads", "eagle3": "no heads", "draft-tree": "no heads"}
     statuses = tuple(StrategyStatus(name, name not in reasons, reasons.get(name, "")) for name in STRATEGIES)
     app = make_app(FakeEngine(info=replace(INFO, strategies=statuses)))
     async with app.run_test(size=(100, 60)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
-        await until_shown(pilot, app, "EAGLE-3, Medusa: no heads")
-        assert "heads    ○ DFlash" in screen_text(app)  # those that can be used come first
-        assert "EAGLE: the file is damaged" in screen_text(app)
-        assert "Draft tree: no heads" in screen_text(app)
-        assert screen_text(app).count("no heads") == 2
+        await until_shown(pilot, app, "Draft tree, EAGLE-3, Medusa: no heads")
+        text = screen_text(app)
+        assert text.index("SWIFT") < text.index("no heads") < text.index("EAGLE: the file is damaged")
+        assert text.count("no heads") == 1
 
 
-async def test_the_list_of_strategies_tells_the_pair_s_own_lengths() -> None:
-    pair = replace(CATALOG.pairs[0], lengths={"draft": 12})
-    app = make_app(FakeEngine(), replace(LAUNCH, pair=pair))
-    async with app.run_test(size=(100, 40)) as pilot:
-        await loaded(app, pilot)
+@pytest.mark.parametrize("size", [(80, 24), (60, 15)])
+async def test_settings_open_on_sampling_and_the_system_prompt(size: tuple[int, int]) -> None:
+    async with answered(STORY, size) as (app, pilot):
         await pilot.press("ctrl+o")
-        await until_shown(pilot, app, "drafts 12 tokens a step")
+        await until_shown(pilot, app, "temperature")
+        assert all(word in screen_text(app) for word in ("system prompt", "top-k", "frequency"))
+        await pilot.press(*"0.9", "tab", *"Be kind.", "tab", *"40", "escape")
+        settings = app.session.settings.sampling
+        assert (settings.temperature, settings.top_k) == (0.9, 40)
+        assert app.session.conversation.system == "Be kind."
+
+
+async def test_settings_say_what_they_do_not_keep() -> None:
+    async with answered(STORY, (80, 24)) as (app, pilot):
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "temperature")
+        await pilot.press(*"0.30.9", "escape")
+        await pilot.pause()
+        sentence = "temperature stays 0.7: 0.30.9 is not valid, it needs a number from 0 to 10"
+        assert app.chat.notice.text == sentence
+        assert app.session.settings.sampling.temperature == 0.7
+
+
+async def test_strategies_stand_with_the_speed_measured_here() -> None:
+    async with answered(STORY, (80, 50)) as (app, pilot):
+        account = app.session.ledger.accounts[app.session.loaded.name, "draft"]
+        account.tokens, account.milliseconds = 300, 2000.0
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "150 tok/s")
+        (row,) = [row for row in screen_text(app).splitlines() if "tok/s" in row and "● Draft model" in row]
+        assert "A small model" in row
 
 
 async def test_a_refusal_is_read_whole_beside_what_is_typed() -> None:
@@ -472,10 +497,10 @@ async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     app = make_app(FakeEngine((STORY,)))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("ctrl+y")
+        await pilot.press("alt+c")
         assert "no reply to copy" in status(app)
         await ask(app, pilot, "hi")
-        await pilot.press("ctrl+y")
+        await pilot.press("alt+c")
         await wait_until(pilot, lambda: natively)
         assert app.clipboard == STORY
         assert natively == [STORY]
@@ -657,7 +682,7 @@ async def test_a_list_without_room_turns_no_page() -> None:
 
 async def test_the_palette_without_room_turns_no_page() -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):
-        await pilot.press("ctrl+p", "s")
+        await pilot.press("alt+x", "s")
         await pilot.pause(0.1)
         for size in ((3, 1), (100, 30)):
             await pilot.resize_terminal(*size)
@@ -701,7 +726,7 @@ async def test_enters_that_come_together_run_a_slash_command_once() -> None:
 
 async def test_keys_that_come_together_run_a_command_once() -> None:
     async with answered(STORY, (100, 30)) as (app, pilot):
-        await pilot.press("ctrl+p", *"token")
+        await pilot.press("alt+x", *"token")
         await until_shown(pilot, app, "Token view")
         await pilot.pause(0.3)
         for _ in range(2):
@@ -718,7 +743,7 @@ async def test_help_and_palette_open_and_close() -> None:
         await pilot.press("f1")
         await until_shown(pilot, app, "Start a new line in the prompt.")
         assert isinstance(app.screen, HelpScreen)
-        await pilot.press("escape", "ctrl+p", *"lookup")
+        await pilot.press("escape", "alt+x", *"lookup")
         await until_shown(pilot, app, "Strategy: Prompt lookup")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.settings.strategy == "lookup")
@@ -781,5 +806,5 @@ async def test_undoing_many_lines_leaves_the_app_alive() -> None:
         await pilot.press("ctrl+z")
         await pilot.pause()
         assert app.chat.prompt.text == ""
-        await pilot.press("ctrl+y", "x")
+        await pilot.press("alt+c", "x")
         assert app.chat.prompt.text.endswith("x")

@@ -36,7 +36,12 @@ async def test_a_chat_is_exported_in_both_formats_and_comes_back(folder: Path) -
         await first.chat.do("export-chat", "json")
         await first.chat.do("export-chat", "md a talk.md")
         await first.chat.do("export-chat", "b.json")
-    assert sorted(path.name for path in folder.iterdir()) == ["a talk.md", "b.json", "specchat-1.json"]
+        await first.chat.do("export-chat", "html x.html")
+        await first.chat.do("export-chat", "y.HTM")
+    names = ["a talk.md", "b.json", "specchat-1.json", "x.html", "y.HTM"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    for name in names[3:]:
+        assert (folder / name).read_text().startswith("<!DOCTYPE html>")
     assert (folder / "b.json").read_text().startswith('{"format": "specchat"')
     async with second.run_test(size=(120, 40)) as pilot:
         await loaded(second, pilot)

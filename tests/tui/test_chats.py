@@ -1,18 +1,20 @@
 """The list of chats, branches and reopening, through the keyboard."""
 
+import re
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from conftest import LAUNCH, ask, flush, loaded, make_app, screen_text, wait_until
 from test_chat import status, until_shown
 from test_session import Clock
 from textual import events
 from textual.widgets import Input
 
+from specchat.chat.rows import ChatEntry
 from specchat.chat.search import Hit
-from specchat.chat.store import ChatEntry, Store
+from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
 from specchat.tui.chat_list import by_date, of_hits, period
@@ -24,11 +26,16 @@ COUNTED = "one two three four five six seven eight nine ten"
 
 
 def titles(app: SpecchatApp) -> list[str]:
-    return [row.content.plain for row in app.chat.sidebar._rows]
+    """The first lines of the list, without times."""
+    lines = [(row, row.content.plain.split("\n")[0]) for row in app.chat.sidebar._rows]
+    return [line if row.key is None else line.rpartition(" ")[0].rstrip() for row, line in lines]
 
 
 def entry(key: str, updated: datetime, *, pinned: bool = False) -> ChatEntry:
-    return ChatEntry(key, f"chat {key}", pinned, updated.timestamp(), 2)
+    return ChatEntry(key, f"chat {key}", pinned, updated.timestamp(), 2, "Once upon a time there was a fox.")
+
+
+NOW = datetime(2026, 3, 10, 14, 5)
 
 
 def test_chats_are_grouped_by_date() -> None:
@@ -40,37 +47,36 @@ def test_chats_are_grouped_by_date() -> None:
         entry("d", datetime(2026, 3, 5)),
         entry("e", datetime(2026, 2, 5)),
     ]
-    rows = [(row.content.plain, row.key) for row in by_date(entries, now, "c", ["c", "d"])]
+    rows = [(row.content.plain, row.key) for row in by_date(entries, now, 24, "c", ["c", "d"])]
     assert rows == [
-        ("pinned", None), ("  chat a", "a"),
-        ("today", None), ("  chat b", "b"),
-        ("yesterday", None), ("● chat c", "c"),
-        ("this week", None), ("… chat d", "d"),
-        ("February 2026", None), ("  chat e", "e"),
+        ("pinned", None), ("  chat a        Jan 2025\n  Once upon a time ther…", "a"),
+        ("today", None), ("  chat b           00:10\n  Once upon a time ther…", "b"),
+        ("yesterday", None), ("● chat c             Mon\n  Once upon a time ther…", "c"),
+        ("this week", None), ("… chat d             Thu\n  Once upon a time ther…", "d"),
+        ("February 2026", None), ("  chat e           5 Feb\n  Once upon a time ther…", "e"),
     ]  # fmt: skip
     assert period(datetime(2026, 3, 11), now) == "today"
 
 
 def test_what_was_found_shows_where() -> None:
     hits = [Hit("k", "Foxes [b]", 0.0, None, "title", "Foxes"), Hit("k", "Foxes", 0.0, "m", "user", "a fox", ((2, 5),))]
-    rows = list(of_hits(hits))
-    assert [row.content.plain for row in rows] == ["Foxes [b]", "Foxes\n  you: a fox"]
-    assert rows[1].message == "m"
-    assert any(rows[1].content.plain[span.start : span.end] == "fox" for span in rows[1].content.spans)
-    assert [row.content.plain for row in of_hits([])] == ["nothing found"]
+    hits += [Hit("k", "Foxes", 0.0, "n", "assistant", "foxes"), Hit("l", "Lamps", 0.0, None, "title", "Lamps")]
+    rows = list(of_hits(hits, NOW, 24))
+    assert [row.content.plain for row in rows] == [
+        "  Foxes [b]     Jan 1970\n  you: a fox +1",
+        "  Lamps         Jan 1970",
+    ]
+    assert [row.message for row in rows] == ["m", None]
+    assert any(rows[0].content.plain[span.start : span.end] == "fox" for span in rows[0].content.spans)
+    assert [row.content.plain for row in of_hits([], NOW, 24)] == ["nothing found"]
 
 
 def test_what_was_found_is_seen_in_a_narrow_list() -> None:
     snippet = "Once upon a time there was a patient fox with a lamp"
     at = snippet.index("fox")
-    (row,) = of_hits([Hit("k", "Story", 0.0, "m", "assistant", snippet, ((at, at + 3), (47, 51)))])
-    shown = row.content.plain.split("\n")[1]
-    assert "fox" in shown[:26]
-    bold = [
-        shown[span.start - len("Story\n") : span.end - len("Story\n")]
-        for span in row.content.spans
-        if "bold" in str(span.style)
-    ]
+    (row,) = of_hits([Hit("k", "Story", 0.0, "m", "assistant", snippet, ((at, at + 3), (47, 51)))], NOW, 28)
+    assert "fox" in row.content.plain.split("\n")[1][:28]
+    bold = [row.content.plain[span.start : span.end] for span in row.content.spans if "bold" in str(span.style)]
     assert bold[0] == "fox"
 
 
@@ -85,7 +91,7 @@ async def test_a_reply_goes_on_while_another_chat_is_read_and_the_next_waits_for
         await ask(app, pilot, "count", wait=False)
         clock.now = 0.7
         await wait_until(pilot, lambda: "three" in screen_text(app))
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await wait_until(pilot, lambda: "writing in “count”" in screen_text(app))
         assert titles(app)[-1].startswith("… ")
         await ask(app, pilot, "and then", wait=False)
@@ -105,7 +111,7 @@ async def test_a_reply_that_waits_for_another_says_so_and_stops_at_once() -> Non
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "and then", wait=False)
         await until_shown(pilot, app, "waiting for another chat to be answered")
         await pilot.press("escape")
@@ -126,9 +132,9 @@ async def test_the_marked_chat_stays_marked_when_the_list_takes_another_order() 
         await ask(app, pilot, "first", wait=False)
         clock.now = 9
         await wait_until(pilot, lambda: not app.session.replies)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n", "ctrl+b", "end")
+        await pilot.press("alt+n", "ctrl+b", "end")
         await wait_until(pilot, lambda: titles(app) == ["today", "… count", "  First"])
         first = app.chat.sidebar.marked
         await pilot.press("p")
@@ -152,7 +158,7 @@ async def test_what_is_being_written_stays_in_view_when_another_version_is_looke
         clock.now = 99
         await wait_until(pilot, lambda: app.session.reply is None)
         first = app.session.last_reply
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         running = app.session.reply
         assert first is not None
         assert running is not None
@@ -171,7 +177,7 @@ async def test_restarting_the_engine_leaves_no_chat_marked_as_answered() -> None
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "and then", wait=False)
         await pilot.press("ctrl+b")
         await until_shown(pilot, app, "r rename")
@@ -201,7 +207,7 @@ async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back()
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me about foxes")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "Tell me about owls")
         await pilot.press("ctrl+b")
         await wait_until(pilot, lambda: titles(app) == ["today", "● Owls", "  Foxes"])
@@ -230,7 +236,7 @@ async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> N
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "foxes")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "owls")
         await pilot.press("ctrl+f", *"owl")
         await until_shown(pilot, app, "1 of 2")
@@ -240,7 +246,7 @@ async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> N
         assert app.chat.prompt.has_focus
         await pilot.press("ctrl+f", *"foxes", "enter")
         await until_shown(pilot, app, "1 of 2")
-        await pilot.press("ctrl+n", "x")
+        await pilot.press("alt+n", "x")
         assert app.chat.prompt.text == "x"
         assert not app.chat.reading.has_class("-finding")
 
@@ -251,7 +257,7 @@ async def test_choosing_another_pair_tells_which_reply_it_stops() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         use_pair(app.chat, app.chat.catalog.pairs[1])
         assert "the reply in “count” is stopped" in status(app)
         await wait_until(pilot, lambda: not app.session.replies)
@@ -262,7 +268,7 @@ async def test_in_a_narrow_window_the_list_gives_way_to_what_has_the_focus() -> 
     app = make_app(FakeEngine(("Foxes are red.",)))
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
-        await pilot.press("ctrl+b", "ctrl+n")
+        await pilot.press("ctrl+b", "alt+n")
         await ask(app, pilot, "foxes")
         await until_shown(pilot, app, "Foxes are red.")
         await pilot.press("ctrl+b", "tab")
@@ -294,12 +300,12 @@ async def test_search_finds_a_message_and_opens_its_branch() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "which instrument")
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         await wait_until(pilot, lambda: "drum" in app.chat.transcript.text)
-        await pilot.press("ctrl+n", "f9", *"xylo")
+        await pilot.press("alt+n", "f9", *"xylo")
         await until_shown(pilot, app, "xylophone")
         assert isinstance(app.focused, Search)
-        await pilot.press("enter", "enter")
+        await pilot.press("enter")
         await wait_until(pilot, lambda: "xylophone" in app.chat.transcript.text)
         assert "reply 1 of 2" in screen_text(app)
         await pilot.press("f8")
@@ -387,7 +393,7 @@ async def test_a_chat_of_another_run_reopens_with_its_pair(tmp_path: Path) -> No
     third = make_app(FakeEngine(("Better.",)), replace(launch, chat=store.chats()[0].key))
     async with third.run_test(size=(120, 36)) as pilot:
         await loaded(third, pilot)
-        await pilot.press("ctrl+r")
+        await pilot.press("alt+r")
         await until_shown(pilot, third, "Better.")
         assert third.session.last_reply is not None
         assert third.session.last_reply.name == "Qwen3 8B + 0.6B"
@@ -430,3 +436,23 @@ async def test_the_prompt_under_the_cursor_is_edited_and_answered_again() -> Non
         assert [turn.prompt for turn in app.session.conversation.turns] == ["first"]
         await pilot.press("ctrl+up", "g", "<")
         await wait_until(pilot, lambda: "Two." in app.chat.transcript.text)
+
+
+async def test_the_list_tells_time_and_preview_and_one_enter_opens_what_is_found() -> None:
+    app = make_app(FakeEngine(("A lamp gives light. A lamp is warm.", "Owls fly.")))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "What is the lamp for, and who lights it")
+        key = app.session.conversation.key
+        await pilot.press("alt+n")
+        await ask(app, pilot, "owls")
+        flush(app.session.chat.saving.store)
+        await pilot.press("ctrl+b")
+        await wait_until(pilot, lambda: re.search(r"\d\d:\d\d", screen_text(app)))
+        assert "A lamp gives light." in screen_text(app)
+        assert "What is the lamp for, and w" in screen_text(app)  # 24 characters at 120 columns were too few
+        await pilot.press("slash", *"lamp")
+        await wait_until(pilot, lambda: "+1" in screen_text(app))  # in a prompt and a reply of one chat
+        assert len(app.chat.sidebar._rows) == 1
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.key == key)

@@ -72,7 +72,7 @@ async def test_an_empty_chat_is_told_without_a_key() -> None:
         app.chat.feed._collector.idle = lambda chat, _: seen.append(chat)  # type: ignore[method-assign]
         app.chat.feed._check()
         key = app.session.conversation.key
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         app.chat.feed._check()
         assert seen[0] == key
         assert seen[-1] == ""

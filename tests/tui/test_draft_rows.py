@@ -8,12 +8,13 @@ from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from replies import reply_of
 from textual.pilot import Pilot
 
+from specchat.chat.sources import rejected_text
 from specchat.engine.events import Drafted, Piece, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Speculation
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.replay import ReplayScreen
-from specchat.tui.text.draft_rows import refused, tree_rows
+from specchat.tui.text.draft_rows import tree_rows
 from specchat.tui.text.inspect import inspected
 from specchat.tui.text.tokens import TokenSection, TokenView
 from specchat.tui.widgets.rows import Inspector
@@ -79,19 +80,19 @@ def test_a_tree_of_any_depth_is_drawn() -> None:
     deep = sys.getrecursionlimit()
     drafts = [(f" {n}", 0.5, -1 if n < 2 else 2 * (n // 2 - 1)) for n in range(2 * deep)]
     assert len(plain(tree(0, 1, *drafts), 3)) == 3
-    assert refused(tree(0, 1, *drafts))[1] == 1
+    assert rejected_text(tree(0, 1, *drafts))[1] == 1
 
 
 def test_the_likeliest_refused_branch_is_told() -> None:
-    assert refused(STEP) == (" f k", 1)
-    assert refused(tree(0, 1, (" a", None, -1), (" b", None, -1), (" c", None, 0))) == (" a c", 1)
-    assert refused(tree(1, 1, (" a", 0.5, -1), (" b", 0.4, -1))) == ("", 0)
-    assert refused(tree(1, 2, (" a", 0.5, -1), (" b", 0.4, -1), (" c", 0.4, 0))) == (" c", 0)
+    assert rejected_text(STEP) == (" f k", 1)
+    assert rejected_text(tree(0, 1, (" a", None, -1), (" b", None, -1), (" c", None, 0))) == (" a c", 1)
+    assert rejected_text(tree(1, 1, (" a", 0.5, -1), (" b", 0.4, -1))) == ("", 0)
+    assert rejected_text(tree(1, 2, (" a", 0.5, -1), (" b", 0.4, -1), (" c", 0.4, 0))) == (" c", 0)
 
 
 def test_a_chain_tells_all_that_was_refused() -> None:
     told = replace(STEP, drafts=tuple(Drafted(text, 0.5) for text in "abcd"))
-    assert refused(told) == ("cd", 0)
+    assert rejected_text(told) == ("cd", 0)
 
 
 def shown(*made: Step) -> list[str]:

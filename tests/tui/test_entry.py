@@ -231,7 +231,7 @@ async def test_names_in_the_list_are_never_markup() -> None:
     async with running(launch=launch) as (app, pilot):
         await write(app, pilot, "/persona ")
         await until_shown(pilot, app, "[red]x[/] ␛[2J")
-        await pilot.press("ctrl+p", *"evil")
+        await pilot.press("alt+x", *"evil")
         await until_shown(pilot, app, "Persona: evil")
 
 
@@ -452,8 +452,7 @@ async def test_presets_set_the_sampling_and_the_settings_show_them() -> None:
         assert app.session.settings.sampling == Sampling()
         temperature = app.screen.query_one("#temperature", FieldInput)
         assert temperature.value == "0"
-        temperature.value = "0.4"
-        await pilot.pause()
+        await pilot.press(*"0.4", "enter")
         assert preset.value == "own"
         assert app.session.settings.sampling.temperature == 0.4
         assert {"Preset: warm", "Persona: short"} <= {command.title for command in app.get_system_commands(app.chat)}

@@ -99,7 +99,7 @@ def test_on_a_terminal_without_colours(tmp_path: Path) -> None:
         os.write(leader, f"{START}{SHADOWED}{END}".encode())
         drawn += read_until(leader, b"alpha red omega")
         os.write(leader, b"\x1b[12~")  # F2: the settings
-        drawn += read_until(leader, b"acceptance")
+        drawn += read_until(leader, b"system")
         assert not COLOUR.search(drawn)
         assert b"\x1b[7;" in drawn  # the cursor
     finally:

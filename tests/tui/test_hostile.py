@@ -80,7 +80,7 @@ async def test_replies(text: str) -> None:
         app.screen.focused.post_message(events.Paste(EVIL))
         await pilot.pause()
         assert "␛]52" in check(app)
-        await pilot.press("escape", "escape", "ctrl+y")
+        await pilot.press("escape", "escape", "alt+c")
         assert not DANGEROUS.search(app.clipboard.replace("\t", ""))
 
 
@@ -118,7 +118,7 @@ async def test_names_reasons_and_loading() -> None:
         await loaded(app, pilot)
         await pilot.pause()
         check(app)
-        for keys in (("f3",), ("escape", "ctrl+o"), ("escape", "f1"), ("escape", "ctrl+p"), (*"model",)):
+        for keys in (("f3",), ("escape", "ctrl+o"), ("escape", "f1"), ("escape", "alt+x"), (*"model",)):
             await pilot.press(*keys)
             await pilot.pause(0.3)
             assert app.is_running

@@ -19,7 +19,7 @@ from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.lookup import potential
 from specchat.tui.insight.projection import Survival, outlook, project, survival
-from specchat.tui.insight.replay import SPEEDS, Playback, Timeline
+from specchat.tui.insight.replay import PACES, Playback, Timeline
 from specchat.tui.screens.ledger import ledger_rows
 from specchat.tui.screens.what_if import source_words
 
@@ -396,17 +396,29 @@ def test_a_timeline_knows_when_steps_were_done() -> None:
     assert [line.tokens_after(n) for n in range(3)] == [0, 2, 5]
 
 
-def test_a_reply_plays_at_its_measured_pace() -> None:
+def test_what_took_no_time_is_shown_over_eight_seconds_and_longer_replies_at_their_own_pace() -> None:
+    short, steps = Playback(finished((3, 0, 5, 1))), [replace(step_of(1, 2), verify_ms=4000.0)] * 3
+    long = Playback(reply_of(steps, Speculation.of("draft", 2)))
+    short.toggle()
+    short.advance(7.9)
+    assert not short.ended
+    short.advance(0.2)
+    assert short.ended
+    assert short.pace == f"{figures.times(8000 / short.moment.total)} slower"
+    assert (long.speed, long.pace) == (1, "as fast as it was")
+    long.faster(1)
+    assert long.pace == "2.0x faster"
+
+
+def test_a_reply_is_played_faster_and_again() -> None:
     playback = Playback(finished((3, 0, 5, 1)))
-    total = playback.moment.total
     playback.toggle()
-    playback.advance(total / 2000)
+    playback.advance(4)
     half = playback.moment
     assert 0 < half.steps < half.of
     assert playback.playing
     playback.faster(1)
-    assert playback.speed == 2
-    playback.advance(total / 3999)
+    playback.advance(2.01)
     assert (playback.ended, playback.playing) == (True, False)
     assert playback.shown.text == finished((3, 0, 5, 1)).text
     playback.toggle()
@@ -435,7 +447,7 @@ def test_steps_can_be_walked_both_ways() -> None:
     assert playback.shown.text == reply.text
     for _ in range(20):
         playback.faster(-1)
-    assert playback.speed == SPEEDS[0]
+    assert playback.speed == PACES[0] * playback.moment.total / 8000
 
 
 def test_what_a_reply_was_made_to_begin_with_is_there_all_the_time() -> None:

@@ -77,7 +77,7 @@ class Typist:
         return [f"/{self._chance.choice(names)} {self._chance.choice(['', 'a name', 'plain'])}", "\r"]
 
     def _key(self) -> list[str]:
-        stop, again, new, tokens, older, newer = "\x1b", "\x12", "\x0e", "\x14", "\x1b[18~", "\x1b[19~"
+        stop, again, new, tokens, older, newer = "\x1b", "\x1br", "\x1bn", "\x14", "\x1b[18~", "\x1b[19~"
         return [self._chance.choice([stop, again, again, new, tokens, older, newer, "\x1b[5~", "\x1b[6~"])]
 
 

@@ -64,8 +64,8 @@ async def test_there_is_no_panel_before_something_was_asked() -> None:
         await pilot.press("ctrl+b")
         await wait_until(pilot, lambda: "tok/s" in str(line.render()))
         assert not panel.display
-        assert app.chat.sidebar.outer_size.width == Sidebar.OUTER
-        await pilot.press("escape", "ctrl+n")
+        assert app.chat.sidebar.outer_size.width == Sidebar.outer(120)
+        await pilot.press("escape", "alt+n")
         await pilot.pause()
         assert not panel.display
 
@@ -131,7 +131,7 @@ async def test_hints_are_chosen_anew_only_when_what_they_depend_on_changes(monke
         assert len(chosen) == before
         clock.now = 9999
         await wait_until(pilot, lambda: app.session.reply is None)
-        await wait_until(pilot, lambda: "ctrl+r again" in str(hints.render()))
+        await wait_until(pilot, lambda: "alt+r again" in str(hints.render()))
 
 
 async def test_a_long_message_is_read_whole_in_two_rows() -> None:

@@ -38,7 +38,7 @@ async def test_the_chat_that_was_chosen_is_opened_though_the_list_changes_at_onc
         await loaded(app, pilot)
         for prompt in ("one", "two", "three"):
             await ask(app, pilot, prompt)
-            await pilot.press("ctrl+n")
+            await pilot.press("alt+n")
         await pilot.press("ctrl+b", "home", "down")
         sidebar, key = app.chat.sidebar, app.chat.sidebar.marked
         last = app.session.chat.saving.store.chats()[0].key

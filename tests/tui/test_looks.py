@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Written
+from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
@@ -68,6 +69,11 @@ TREE_LOOKS = {
     "tree-replay": ("mist", (100, 30), ("f12", "home", *["right"] * 6)),
 }
 """With drafts that are trees."""
+
+
+@pytest.fixture(autouse=True)
+def _one_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat_list, "clock_time", lambda *_: "14:05")
 
 
 @pytest.mark.parametrize(("theme", "size", "keys"), LOOKS.values(), ids=LOOKS)

@@ -193,7 +193,7 @@ async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None
     engine._load_failures.clear()
     use_pair(app.chat, CATALOG.pairs[0])
     await wait_until(pilot, lambda: app.session.loaded.info is not None and app.session.reply is None)
-    await pilot.press("ctrl+n", "escape")
+    await pilot.press("alt+n", "escape")
     app.chat.prompt.focus()
     app.chat.prompt.load_text("")
     await ask(app, pilot, "are you there")

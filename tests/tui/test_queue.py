@@ -41,7 +41,7 @@ async def test_stopping_gives_back_what_waits_before_what_is_typed() -> None:
 async def test_leaving_the_chat_gives_back_what_waits() -> None:
     async with being_answered(LONG, (120, 36), 0, "count") as (app, pilot, _):
         await pilot.press(*"second", "enter")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         assert (app.chat.prompt.text, app.session.waiting) == ("second", [])
 
 

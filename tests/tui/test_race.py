@@ -248,14 +248,16 @@ def test_the_plain_lane_is_played_again_beside_the_other() -> None:
     race.take(Finished(draft.reply.id, "stop", "", (1, 2), Stats()))
     assert view.moving
     view.advance(0.001)
-    assert view.steps(plain) == 1
-    view.advance(1)
+    assert (view.milliseconds, view.steps(plain), view.steps(draft)) == (0, 0, 0)
+    view.advance(5)
+    assert (view.moving, view.milliseconds, view.steps(plain)) == (True, 5 / 8 * 21, 1)
+    view.advance(3.1)
     assert (view.steps(plain), view.moving, view.milliseconds) == (2, False, 21)
     view.restart()
     assert (view.moving, view.steps(plain), view.steps(draft)) == (True, 0, 0)
     view.faster(-9)
-    view.advance(0.04)
-    assert (view.speed, view.milliseconds) == (0.25, 10)
+    view.advance(4)
+    assert (view.pace, view.milliseconds) == ("1524x slower", 21 / 8)
 
 
 def test_a_running_race_is_not_played_again() -> None:

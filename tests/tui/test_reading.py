@@ -166,7 +166,7 @@ async def test_messages_and_code_are_copied() -> None:
         await wait_until(pilot, lambda: app.clipboard == "my question")
         await pilot.press("c")
         assert "no code block" in status(app)
-        await pilot.press("i", "ctrl+y")
+        await pilot.press("i", "alt+c")
         await wait_until(pilot, lambda: app.clipboard == STORY)
         await app.chat.do("copy-reply-with-reasoning")
         await wait_until(pilot, lambda: app.clipboard == f"<think>\nhm\n</think>\n\n{STORY}")

@@ -89,7 +89,7 @@ async def test_the_panel_switches_it_and_keeps_the_choice(store: Store) -> None:
         await pilot.press("ctrl+o")
         assert isinstance(app.screen, SettingsScreen)
         choice = app.screen.query_one("#saved", Choice)
-        assert choice.value == "copied from"
+        assert choice.value == "yes"
         engine.requests.clear()
         choice.focus()
         await pilot.press("right")

@@ -76,7 +76,7 @@ def test_a_reply_is_asked_for_and_built_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "way_out"), [("length", "/continue goes on"), ("context", "ctrl+n starts a new chat"), ("stop", "")]
+    ("reason", "way_out"), [("length", "/continue goes on"), ("context", "/new starts a new chat"), ("stop", "")]
 )
 def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, way_out: str) -> None:
     events = (Started(0, 1, 0, 0, Speculation()), Finished(0, reason, "Hello", (), Stats(num_steps=1)))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replies import finished, reply_of, step_of
 
+from specchat.chat.sources import LEGEND, REJECTED, source_of
 from specchat.engine.events import Changed
 from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
@@ -22,7 +23,6 @@ from specchat.tui.history import PromptHistory
 from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.pastes import Pastes
 from specchat.tui.settings import FIELDS, ChatSettings, InvalidValue, nudged
-from specchat.tui.text.sources import LEGEND, REJECTED, source_of
 from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
 from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
 

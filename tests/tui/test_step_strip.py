@@ -59,7 +59,7 @@ def test_a_cell_tells_how_much_of_the_draft_was_kept() -> None:
         step(("c", "target"), accepted=0),
         step(("d", "plain"), drafted=0),
     )
-    assert glyphs(reply) == "█▐▕·"
+    assert glyphs(reply) == "●◐○·"
 
 
 @given(st.integers(1, 60), st.integers(1, 40), st.data())

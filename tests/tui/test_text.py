@@ -257,7 +257,7 @@ def test_a_change_of_strategy_is_marked_where_it_fell(token_view: bool) -> None:
     reply.step(step(("Three.", "lookup")))
     text = "\n".join(shown(TurnView(answered("p", reply), first=True, token_view=token_view)))
     mark = "⟨draft x5 → lookup x8 at token 7⟩"
-    assert text.index("One.") < text.index(mark) < text.index("Three.")
+    assert text.index("One.") < text.index(mark) < text.index("Two.")
 
 
 @pytest.mark.parametrize("token_view", [False, True])

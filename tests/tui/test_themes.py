@@ -23,7 +23,7 @@ async def test_a_chat_shows_in_every_kind_of_theme(name: str) -> None:
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "Tell me a story.")
-        for key in ("ctrl+t", "ctrl+o", "escape", "f1", "escape", "ctrl+p", "escape"):
+        for key in ("ctrl+t", "ctrl+o", "escape", "f1", "escape", "alt+x", "escape"):
             await pilot.press(key)
             await pilot.pause()
             assert app.export_screenshot()

@@ -22,7 +22,7 @@ from specchat.tui.screens.what_if import WhatIfScreen
 LONG = " ".join(f"word{n}" for n in range(400))
 SIZES = [(120, 36), (80, 24), (60, 15), (40, 12)]
 KEYS = ("f4", "f6", "f10", "f12", "r", "space", "left", "right", "plus", "minus", "home", "end", "up", "down", "tab",
-        "escape", "q", "f2", "ctrl+n", "x")  # fmt: skip
+        "escape", "q", "f2", "alt+n", "x")  # fmt: skip
 Test = Callable[[SpecchatApp, Pilot[None]], Awaitable[None]]
 
 
@@ -93,7 +93,7 @@ async def test_advice_is_taken_at_the_next_step_of_a_running_reply() -> None:
 async def test_the_ledger_survives_new_chats() -> None:
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
         await shown(pilot, app, "saved so far")
-        await pilot.press("ctrl+n")
+        await pilot.press("alt+n")
         await ask(app, pilot, "again")
         await app.chat.do("ledger")
         await shown(pilot, app, "saved this session", "Draft model")
@@ -123,7 +123,7 @@ async def test_an_empty_ledger_says_so(size: tuple[int, int]) -> None:
 async def test_what_if_marks_lengths_and_applies_one(size: tuple[int, int]) -> None:
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
         await pilot.press("f10")
-        await shown(pilot, app, "this reply's", "in use")
+        await shown(pilot, app, "drafted", "in use")
         assert isinstance(app.screen, WhatIfScreen)
         assert app.screen.query_one(OptionList).highlighted == 5
         await pilot.press("up", "up", "enter")
@@ -175,8 +175,9 @@ async def test_a_reply_is_replayed_and_walked(size: tuple[int, int]) -> None:
         await shown(pilot, app, "step 2 of", "kept 0 of 5")
         await pilot.press("end")
         await shown(pilot, app, "word399")
-        await pilot.press("plus", "plus", "plus", "space")
-        assert (screen.playback.speed, screen.playback.playing) == (8, True)
+        await pilot.press("plus", "plus", "plus", "plus", "space")
+        assert screen.playback.playing
+        screen.playback.advance(8)
         await wait_until(pilot, lambda: screen.playback.ended and rests(app))
         await closed(app, pilot)
         assert app.session.last_reply is not None

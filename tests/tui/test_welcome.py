@@ -119,7 +119,7 @@ async def test_a_full_context_leaves_out_the_oldest_turns_unless_told_to_refuse(
         await wait_until(pilot, lambda: "tokens" in status(app))
         await pilot.press("enter")
         if policy == "refuse":
-            await wait_until(pilot, lambda: "ctrl+n starts a new chat" in screen_text(app))
+            await wait_until(pilot, lambda: "/new starts a new chat" in screen_text(app))
             assert app.chat.prompt.text == long
         else:
             await wait_until(pilot, lambda: len(app.session.conversation.turns) == 3)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.descriptors import Descriptors
+from specchat.engine.cpu.filling import filled_eps, filled_norm
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.workspace import Workspace
 from specchat.engine.model.config import ModelConfig
@@ -28,7 +29,8 @@ class PassArguments:
         self.all = np.ones((config.layers, 2), np.bool_)
         """The parts of a whole pass."""
         # A factor on the logits equals a factor on the inputs of the head.
-        self.head_norm = parameters.last_norm * np.float32(config.recipe.logit_scale)
+        self.head_norm = filled_norm(parameters.last_norm * np.float32(config.recipe.logit_scale))
+        self._eps = filled_eps(config.recipe.norm.eps, config.hidden, len(self.head_norm))
 
     def parts(self, layers: range, skip: Skip) -> NDArray[np.bool_]:
         """Attentions and MLPs that take part, bool [layers, 2]."""
@@ -80,5 +82,5 @@ class PassArguments:
 
     def of_head(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
         """Arguments of `passes.head` after its rows."""
-        of, space, eps = self._parameters, self._space, self._config.recipe.norm.eps
-        return of.table[-1], of.kernels, of.extras, norm, eps, cap, logits, space.own, space.head_counters
+        of, space = self._parameters, self._space
+        return of.table[-1], of.kernels, of.extras, norm, self._eps, cap, logits, space.own, space.head_counters

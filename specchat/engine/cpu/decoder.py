@@ -15,6 +15,7 @@ from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.deltas import Deltas
 from specchat.engine.cpu.descriptors import Descriptors, PassSpans, pass_spans
+from specchat.engine.cpu.filling import filled_norm, filled_rows
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
 from specchat.engine.cpu.parameters import Floats, Parameters
@@ -31,7 +32,7 @@ from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
-from specchat.engine.model.vectors import brief, workers
+from specchat.engine.model.vectors import brief, filled, workers
 from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
 
@@ -68,7 +69,8 @@ class CpuDecoder(CachedDecoder):
         self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
         self._parameters = Parameters(checkpoint, quant)
-        self.cache = KVCache(c.recipe, self.context)
+        whole = filled(c.recipe)
+        self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
         self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
         turns = turned(c.recipe, self.cache.capacity)
@@ -80,7 +82,7 @@ class CpuDecoder(CachedDecoder):
             from specchat.engine.cpu.per_layer import ADDRESSES  # compiles
 
             product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
-            self._inputs = LayerInputs(c.recipe.per_layer, c.hidden, of.layer_rows, product, norm, ADDRESSES)
+            self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, of.layer_rows, product, norm, ADDRESSES)
         convs = ShortConvs(c.recipe.layers, of.vectors, _code_of_short_conv)
         described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas, convs
         self._layers = Descriptors(c.recipe.layers, *described)
@@ -160,7 +162,7 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
         self._slide(start, start + layout.reach, layers)
         space = self._space
-        space.x[:rows] = x.numpy()
+        space.x[:rows] = filled_rows(x).numpy()
         if self._inputs is not None:
             self._inputs.put(tokens, self.embedded(tokens))
         space.counters[:] = 0
@@ -170,7 +172,7 @@ class CpuDecoder(CachedDecoder):
         space.head_counters[:] = 0
         head_args = of.of_head(of.head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
         self._crew.run(space.x, rows, start, *spans, PASS_ADDRESSES, given, head_args, True, scoring)
-        return torch.from_numpy(space.x[:rows].copy())
+        return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 
     def _slide(self, start: int, end: int, layers: range) -> None:
         """Hold positions start, ..., end - 1 in `layers`, and what they go on from."""
@@ -231,7 +233,7 @@ class CpuDecoder(CachedDecoder):
         # A norm of equal weights divides each row by its length; multiply by the length again.
         recipe = self.config.recipe
         lengths = hidden.square().mean(-1, keepdim=True).add(recipe.norm.eps).sqrt()
-        scale = np.full_like(self._arguments.head_norm, recipe.logit_scale)
+        scale = filled_norm(np.full(recipe.hidden, recipe.logit_scale, np.float32))
         return capped(self._headed(hidden, scale, 0.0) * lengths, recipe.cap)
 
     def _headed(self, hidden: Tensor, norm: Floats, cap: float) -> Tensor:
@@ -239,7 +241,7 @@ class CpuDecoder(CachedDecoder):
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        x, of, nothing = hidden.contiguous().numpy(), self._arguments, self._chain_layout(1)
+        x, of, nothing = filled_rows(hidden).contiguous().numpy(), self._arguments, self._chain_layout(1)
         given, head_args = of.of_layers(of.all), of.of_head(norm, cap, self._space.room(rows))
         self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, given, head_args, False, True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))

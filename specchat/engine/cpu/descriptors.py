@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.deltas import Deltas
+from specchat.engine.cpu.filling import filled_eps
 from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.mixtures import Mixtures
@@ -18,6 +19,7 @@ from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.model.rope import tempers
 from specchat.engine.model.tree_layout import Layout
+from specchat.engine.model.vectors import whole_vectors
 from specchat.engine.recipe import Attention, Layer, Norm
 
 Floats = NDArray[np.float32]
@@ -39,8 +41,9 @@ a layer before. INPUTS describes the inputs of layers (`layer_inputs.py`), which
 INPUT_PRODUCTS. A layer with recurrent states has a row of `deltas.Deltas` at DELTA, and nothing of attention. One
 with a short convolution has a row of `short_convs.ShortConvs` at SHORT_CONV, and entries.
 """
-EPS, POST_EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(6)
-"""Columns of the floats. POST_EPS is that of the norms after the halves, EPS that of the others."""
+EPS, POST_EPS, HEAD_EPS, SCALE, RESIDUAL, SCALAR, FACTORS = range(7)
+"""Columns of the floats. POST_EPS is that of the norms after the halves, HEAD_EPS of those
+of heads, EPS of the others."""
 
 
 class Descriptors:
@@ -68,7 +71,7 @@ class Descriptors:
 
         Args:
             table: int64 [>= products, COLUMNS], of their products.
-            norms: the weight of each norm, float32 [size].
+            norms: the weight of each norm, float32 [size in whole vectors].
             cache: for each layer keys and values, float32 [kv_heads, capacity, head_dim].
             turns: for each layer the cosines and sines of `rope.tables`, float32 [capacity, rotated values of a head].
             vectors: other tensors of the layers by name, float32 [size].
@@ -104,7 +107,9 @@ class Descriptors:
             row[ACTIVATION] = CODES[layer.gated.activation]
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
             eps, post_eps = (next((norm.eps for norm in norms), 0.0) for norms in (layer.inner_norms, layer.post_norms))
-            self.floats[index] = eps, post_eps, 1.0, layer.residual, scalar
+            hidden = sum(mixer.out.outputs)
+            of_hidden, of_post = (filled_eps(one, hidden, whole_vectors(hidden)) for one in (eps, post_eps))
+            self.floats[index] = of_hidden, of_post, eps, 1.0, layer.residual, scalar
             keys, (cos, sin) = cache[index][0], turns[index]
             (row[KV_HEADS], row[CAPACITY], row[SIZE]), (row[KEYS], row[VALUES]) = keys.shape, self._first[index]
             if not isinstance(mixer, Attention):
@@ -119,7 +124,7 @@ class Descriptors:
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
             row[SHARED] = mixer.share is not None
-            self.floats[index, SCALE] = mixer.scale
+            self.floats[index, [HEAD_EPS, SCALE]] = filled_eps(eps, mixer.head_dim, keys.shape[2]), mixer.scale
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""

@@ -45,4 +45,4 @@ class LayerInputs:
         """Keep the tokens of a pass, with their embeddings float32 [tokens, hidden]."""
         known = torch.tensor([min(token, len(self._table) - 1) for token in tokens])
         self._rows[: len(tokens)] = embedding(known, self._table).float().mul_(self._scale).numpy()
-        self._embedded[: len(tokens)] = embedded.numpy()
+        self._embedded[: len(tokens), : embedded.shape[1]] = embedded.numpy()

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
+from specchat.engine.cpu.filling import filled_norms, filled_out, filled_qkv, filled_rows
 from specchat.engine.cpu.packed import Packed, looked_up
 from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.checkpoint import Checkpoint
@@ -16,7 +17,7 @@ from specchat.engine.model.matrices import read_matrix, read_norm, read_table, r
 from specchat.engine.model.norm import unscaled
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Norm
+from specchat.engine.recipe import Attention, Norm
 
 Floats = NDArray[np.float32]
 
@@ -28,11 +29,11 @@ class Parameters:
         table, extras, kernels: arguments of `products.multiply` for all products, the head's last, before it that of
             inputs of layers if there is one.
         layer_rows: the table of such inputs [tokens, values] as stored; None without.
-        norms: the weight of each norm of the layers, float32 [size].
+        norms: the weight of each norm of the layers, float32 [size in whole vectors].
         vectors: other tensors of the layers by name, float32 [size].
         last_norm: float32 [hidden].
         tokens: token ids that the head scores, int64; None for all.
-        embed: the embeddings as stored, or the head's packed panels if the two are tied.
+        embed: the embeddings as stored, in whole vectors, or the head's packed panels if the two are tied.
     """
 
     def __init__(self, checkpoint: Checkpoint, quant: Quant | None) -> None:
@@ -51,15 +52,21 @@ class Parameters:
             for layer in c.layers:
                 for place, matrix in enumerate(layer.products):
                     ends = matrix.outputs[:1] if place > 1 and len(matrix.outputs) == 2 else ()
-                    self._packed.add(*read_matrix(weights, matrix, asked), ends)
+                    weight, bias = read_matrix(weights, matrix, asked)
+                    if isinstance(layer.mixer, Attention) and place == 0:
+                        weight, bias = filled_qkv(layer.mixer, weight, bias)
+                    elif isinstance(layer.mixer, Attention) and place == 1:
+                        weight = filled_out(layer.mixer, weight)
+                    self._packed.add(weight, bias, ends)
                 self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
                 self.vectors |= {name: one.numpy() for name, one in read_vectors(weights, layer).items()}
             self.layer_rows = None if c.per_layer is None else read_table(weights, c.per_layer.table).clone()
             if c.per_layer is not None:
                 self._packed.add(*read_matrix(weights, c.per_layer.project, None))
                 self.norms[c.per_layer.norm] = read_norm(weights, c.per_layer.norm).numpy()
-            embed = read_table(weights, c.embed)
-            head = embed if c.tied else read_table(weights, c.head)
+            self.norms = filled_norms(c, self.norms)
+            embed = filled_rows(read_table(weights, c.embed))
+            head = embed if c.tied else filled_rows(read_table(weights, c.head))
             self.last_norm: Floats = read_norm(weights, c.norm).numpy()
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
@@ -77,6 +84,7 @@ class Parameters:
         else:
             rows = torch.from_numpy(looked_up(self.embed, known))
         scale = self._recipe.embed_scale
+        rows = rows[:, : self._recipe.hidden]
         return unscaled(rows if scale == 1 else rows * scale, self._recipe.embed_eps if normed else None)
 
     def spread(self, scores: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ from specchat.engine.cpu.descriptors import (
     DELTA,
     EPS,
     GATED,
+    HEAD_EPS,
     HEADS,
     INPUT_NORM,
     INPUT_PRODUCTS,
@@ -104,7 +105,7 @@ def attend(
     """
     heads, kv_heads, size = integers[layer, HEADS], integers[layer, KV_HEADS], integers[layer, SIZE]
     gated = integers[layer, GATED]
-    query_norm, key_norm, eps = integers[layer, QUERY_NORM], integers[layer, KEY_NORM], floats[layer, EPS]
+    query_norm, key_norm, eps = integers[layer, QUERY_NORM], integers[layer, KEY_NORM], floats[layer, HEAD_EPS]
     if integers[layer, ALL_HEADS]:
         for r in range(thread, rows, threads):
             query, key = ys + 4 * r * wide_row, ys + 4 * (r * wide_row + (1 + gated) * heads * size)
@@ -188,7 +189,7 @@ def layers(
     """Run all layers over `rows` rows of x, in place.
 
     Args:
-        x: float32 [>= rows, hidden].
+        x: float32 [>= rows, hidden in whole vectors]; so are hidden states and heads below.
         start: position of the first row.
         spans: int64 [spans, 4]: positions after `start`, rows, first and last index into `ancestors`; see
             `model/tree_layout.py`.
@@ -267,7 +268,7 @@ def layers(
                 if delta:
                     run_delta(word(delta, DELTA_CODE), (
                         rows, start, address(spans), spans.shape[0], address(ancestors), integers[layer, TREE_SCRATCH],
-                        scratch_row, inputs, inputs_row, delta, plans, more, ys, wide_row, eps,
+                        scratch_row, inputs, inputs_row, delta, plans, more, ys, wide_row, floats[layer, HEAD_EPS],
                         address(scores) + 4 * thread * scores.shape[1], board, used + 1, passed, thread, threads,
                     ))  # fmt: skip
                     passed, outputs = passed + 2, ys + 4 * word(delta, CHANNELS)

@@ -13,7 +13,7 @@ from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.state_need import room as state_room
 from specchat.engine.model.state_need import width
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
-from specchat.engine.model.vectors import FEW, LANES, attention_room, panels_for
+from specchat.engine.model.vectors import FEW, LANES, attention_room, filled, panels_for
 from specchat.engine.recipe import Attention, Delta, Layer
 
 Floats = NDArray[np.float32]
@@ -37,7 +37,7 @@ class Workspace:
 
     def __init__(self, config: ModelConfig, table: NDArray[np.int64], threads: int, capacity: int) -> None:
         """Make buffers for products of `table`, for `threads` threads and a cache of `capacity` positions."""
-        self._recipe = recipe = config.recipe
+        self._recipe = recipe = filled(config.recipe)
         after = any(layer.post_mixer or layer.post_feed or layer.input for layer in recipe.layers)
         gates = max((sum(map(panels_for, mixer.gates.outputs)) for mixer in recipe.recurrent), default=0)
         widest = panels_for(recipe.hidden) * after + gates + int(table[:-1, PANELS].max())

@@ -131,12 +131,12 @@ class Yardstick:
         self._parts: defaultdict[str, Part] = defaultdict(Part)
         self._strategy = ""
         """Strategy of the last draft."""
-        self._usual = 0.0
         self._credit: float | None = None
         """Milliseconds that slipped steps may cost now; None until plain decoding's time is known."""
         self._gain = 1.0
         """Speedup of this reply over plain decoding; it sets the cost of a slipped step."""
         self._since: float | None = None
+        self.begin(0.0)
 
     def begin(self, plain_ms: float) -> None:
         """Begin a reply; plain decoding takes `plain_ms` per token without load, 0 if unknown."""

@@ -11,7 +11,7 @@ HEAD = HeadFamily(
 )
 STRATEGY = headed(
     HEAD,
-    "MTP over KV entries",
+    "Shared-KV MTP",
     "A few layers draft a chain from the target's own keys and values, without a cache of their own.",
     4,
     """Gemma 4's assistants (2026): [heads.md](heads.md). *Parameters*: `[pair.heads] kv-mtp`. *Pays* at long

@@ -8,7 +8,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.need import Place
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
-from specchat.engine.model.vectors import brief, fits
+from specchat.engine.model.vectors import brief, filled, fits
 from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, Norm, Recipe
 from specchat.engine.strategies import HEADS
 from specchat.engine.strategy import resolved
@@ -94,7 +94,8 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
 
 def compiles(shape: ModelConfig) -> bool:
     """True if chains of a head of this shape may use compiled layers: `cpu.head_layer`."""
-    return fits(shape) and brief(shape) and all(_plain(layer) for layer in shape.recipe.layers)
+    whole = filled(shape.recipe) == shape.recipe
+    return whole and fits(shape) and brief(shape) and all(_plain(layer) for layer in shape.recipe.layers)
 
 
 def _plain(layer: Layer) -> bool:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout
+from specchat.engine.model.vectors import whole_vectors
 
 
 class AuxHiddenStates:
@@ -15,26 +16,27 @@ class AuxHiddenStates:
     """
 
     def __init__(self, layers: Sequence[int], hidden: int, context: int) -> None:
-        """`layers`: numbers of layers passed. Each of `context` positions has room for `hidden` values a layer."""
-        self.layers = tuple(sorted(set(layers)))
-        self.positions = torch.zeros(len(self.layers), context, hidden)
-        self.tree_scratch = torch.zeros(len(self.layers), MAX_TREE_NODES, hidden)
+        """`layers`: numbers of layers passed. Each of `context` positions has `hidden` values a layer."""
+        self.layers, self._hidden = tuple(sorted(set(layers))), hidden
+        room = whole_vectors(hidden)  # as the compiled pass writes them
+        self.positions = torch.zeros(len(self.layers), context, room)
+        self.tree_scratch = torch.zeros(len(self.layers), MAX_TREE_NODES, room)
         """Hidden states of a tree's nodes, by scratch row."""
 
     def at(self, layer: int, first: int, last: int) -> Tensor:
         """Hidden states float32 [last - first, hidden] at positions first, ..., last - 1; later passes change them."""
-        return self.positions[self.layers.index(layer), first:last]
+        return self.positions[self.layers.index(layer), first:last, : self._hidden]
 
     def put(self, layer: int, x: Tensor, start: int, runs: Layout | None) -> None:
         """Keep rows float32 [rows, hidden] of a pass from position `start` on; `keep` chooses among a tree's rows."""
         index = self.layers.index(layer)
         if runs is None:
-            self.positions[index, start : start + len(x)] = x
+            self.positions[index, start : start + len(x), : self._hidden] = x
             return
-        self.tree_scratch[index, runs.scratch_row : runs.scratch_row + len(x)] = x
+        self.tree_scratch[index, runs.scratch_row : runs.scratch_row + len(x), : self._hidden] = x
         if not runs.scratch_row and not runs.depths[0]:
             # No accepted path names the root.
-            self.positions[index, start] = x[0]
+            self.positions[index, start, : self._hidden] = x[0]
 
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Copy the hidden states of `rows`, a path of a tree, to the positions from `start` on."""

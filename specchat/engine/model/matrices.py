@@ -42,16 +42,23 @@ def reordered(weight: Weight, order: list[int]) -> Weight: ...
 
 
 def reordered(weight: Weight, order: list[int]) -> Weight:
-    """The rows of a matrix in an order, for which nested scales are dequantised; an empty one leaves them."""
+    """The rows of a matrix in an order, for which nested scales are dequantised; an empty one leaves them.
+
+    -1 stands for a row of zeros.
+    """
     if not order:
         return weight
     match weight:
         case FourBit(packed, _, code, block, _):
-            return FourBit(packed[order], block_scales(weight)[order], code, block)
+            return FourBit(_chosen(packed, order), _chosen(block_scales(weight), order), code, block)
         case EightBit(values, scales):
-            return EightBit(values[order], scales[order])
+            return EightBit(_chosen(values, order), _chosen(scales, order))
         case _:
-            return weight[order]
+            return _chosen(weight, order)
+
+
+def _chosen(rows: Tensor, order: list[int]) -> Tensor:
+    return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])[order] if -1 in order else rows[order]
 
 
 def read_table(weights: Weights, matrix: Matrix) -> Tensor:

@@ -9,8 +9,7 @@ from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
-from specchat.engine.model.vectors import LANES, panels_for
-from specchat.engine.model.vectors import fits as fills_vectors
+from specchat.engine.model.vectors import LANES, filled, panels_for, unsupported
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, PerLayer
 
@@ -45,7 +44,7 @@ class Model:
     @property
     def compiled(self) -> bool:
         """True if a compiled pass runs the model; otherwise the reference does on the CPU."""
-        return self.place == "cpu" and self.threads > 0 and fills_vectors(self.config)
+        return self.place == "cpu" and self.threads > 0 and not unsupported(self.config.recipe)
 
     @property
     def head_matrix(self) -> Matrix:
@@ -81,6 +80,8 @@ def need(model: Model, context: int, processors: int = PROCESSORS) -> Need:
     if not model.compiled:
         passing = reference_workspace(c, capacity)
         return Need(_weights(model), 4 * entries(c.recipe, capacity), passing, passing)
+    c = replace(c, recipe=filled(c.recipe))
+    model = replace(model, config=c)
     passing = packing_workspace(c, "quantised" if model.quant else "half" if model.half else "whole")
     kept = buffers(c, sum(model.head_matrix.outputs), model.threads, capacity)
     return Need(_weights(model), 4 * entries(c.recipe, capacity), kept + passing, passing)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.model.host_need import CACHE_BLOCK
+from specchat.engine.model.vectors import head_places, whole_vectors
 from specchat.engine.recipe import Attention, Recipe, Rope
 
 
@@ -31,19 +32,33 @@ def tables(rope: Rope | None, width: int, length: int, context: int | None = Non
 
 
 def turned(recipe: Recipe, length: int) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """The `tables` of each layer; layers with the same rotation share them, and those without attention have none."""
+    """The `tables` of each layer for the rotated values of a head in whole vectors (see `vectors.head_places`).
+
+    Layers with the same rotation share them, and those without attention have none.
+    """
     made: dict[tuple[Rope | None, int], tuple[NDArray[np.float32], NDArray[np.float32]]] = {}
     found = []
     for mixer in (layer.mixer for layer in recipe.layers):
         if isinstance(mixer, Attention):
             rope, width = mixer.rope, mixer.rotary_dim
             if (rope, width) not in made:
-                cos, sin = tables(rope, width, length)
-                made[rope, width] = cos.numpy(), sin.numpy()
+                places = head_places(mixer)[: width // 2 * 2]
+                cos, sin = (_placed(table.numpy(), places) for table in tables(rope, width, length))
+                made[rope, width] = cos, sin
             found.append(made[rope, width])
         else:
             found.append((np.zeros((0, 0), np.float32), np.zeros((0, 0), np.float32)))
     return found
+
+
+def _placed(table: NDArray[np.float32], places: list[int]) -> NDArray[np.float32]:
+    """Put columns of a table at `places` of whole vectors, with zeros between them."""
+    size = whole_vectors(places[-1] + 1)
+    if size == len(places):
+        return table
+    made = np.zeros((len(table), size), np.float32)
+    made[:, places] = table[:, : len(places)]
+    return made
 
 
 def tempers(mixer: Attention, length: int) -> Tensor | None:

@@ -1,5 +1,7 @@
 """Vector sizes of the compiled pass, apart from numba, which plans do without."""
 
+from dataclasses import replace
+
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
 from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
@@ -20,13 +22,9 @@ def unsupported(recipe: Recipe) -> str:
     """Reason why the compiled pass does not support a model; empty where it does."""
     mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
     sizes = {
-        "hidden states": {recipe.hidden},
-        "attention heads": {mixer.head_dim for mixer in recipe.attentions},
-        "rotated parts of heads": {mixer.rope.width for mixer in recipe.attentions if mixer.rope},
         "recurrent heads": {size for mixer in recipe.recurrent for size in (mixer.key_dim, mixer.value_dim)},
         "halves of convolutions": {mixer.head_dim for mixer in recipe.cached if isinstance(mixer, ShortConv)},
         "inputs of layers": {recipe.per_layer.norm.size} if recipe.per_layer else set(),
-        "MLPs": {width for layer in recipe.layers for width in layer.widths},
     }
     for what, found in sizes.items():
         if odd := [size for size in sorted(found) if size % LANES]:
@@ -57,6 +55,39 @@ def _norms_over_heads(mixer: Attention) -> set[bool]:
 def fits(config: ModelConfig) -> bool:
     """True where the compiled pass supports a model."""
     return not unsupported(config.recipe)
+
+
+def filled(recipe: Recipe) -> Recipe:
+    """A recipe with hidden states and attention heads in whole vectors, as caches and buffers hold them."""
+    hidden = whole_vectors(recipe.hidden)
+
+    def one(layer: Layer) -> Layer:
+        of = layer.mixer
+        if not isinstance(of, Attention) or (size := head_size(of)) == of.head_dim:
+            return layer
+        outputs = tuple(count // of.head_dim * size for count in of.qkv.outputs)
+        qkv, out = replace(of.qkv, outputs=outputs), replace(of.out, inputs=of.heads * size)
+        return replace(layer, mixer=replace(of, head_dim=size, qkv=qkv, out=out))
+
+    embed, head = (replace(matrix, inputs=hidden) for matrix in (recipe.embed, recipe.head))
+    return replace(recipe, layers=tuple(map(one, recipe.layers)), embed=embed, head=head)
+
+
+def head_places(of: Attention) -> list[int]:
+    """Places of a query's or a key's values in a head of whole vectors, where each rotated half fills half vectors."""
+    half = of.rotary_dim // 2
+    second = -(-half // (LANES // 2)) * (LANES // 2)
+    return [*range(half), *range(second, second + half), *range(2 * second, 2 * second + of.head_dim - 2 * half)]
+
+
+def head_size(of: Attention) -> int:
+    """Values of an attention head in whole vectors."""
+    return whole_vectors(head_places(of)[-1] + 1)
+
+
+def whole_vectors(size: int) -> int:
+    """`size` or more values in whole vectors."""
+    return -(-size // LANES) * LANES
 
 
 def panels_for(outputs: int) -> int:

@@ -14,9 +14,22 @@ PLACES: dict[Where, str] = {
     "anywhere": "everywhere",
 }
 
-When = Literal["always", "begun", "stoppable", "answered", "recorded", "on code", "on fold"]
-"""When a hint is worth showing: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
-are known; code, or what can be folded, is under the transcript's cursor."""
+When = Literal[
+    "always",
+    "begun",
+    "stoppable",
+    "answered",
+    "recorded",
+    "on code",
+    "on fold",
+    "on versions",
+    "in tokens",
+    "typed",
+    "editing",
+]
+"""When a hint is worth showing: the chat has a prompt; a reply runs; a reply has ended; its steps are known; code, what
+can be folded or a message with several versions is under the transcript's cursor; it is the token view; something is in
+the prompt; an earlier prompt is edited."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ BRANCHES = (
     Action("regenerate-here", "Regenerate here", "Answer the prompt under the cursor again, as a branch.", ("r",),
            hint="again", where="transcript"),
     Action("previous-version-here", "Previous version here", "Show the version before of the message under the cursor.",
-           ("<",), where="transcript"),
+           ("<",), hint="version before", where="transcript", when="on versions"),
     Action("next-version-here", "Next version here", "Show the version after it of the message under the cursor.",
-           (">",), where="transcript"),
+           (">",), hint="after", where="transcript", when="on versions"),
 )  # fmt: skip

@@ -20,9 +20,11 @@ class Keys:
             if problem := self._problem(BY_ID[id]):
                 del self._own[id]
                 self.problems.append(problem)
+        self._left = {action.id: self._not_taken(action) for action in ACTIONS if action.id not in self._own}
+        """The keys of the other actions, of which those of keys.toml may take some."""
 
     def of(self, action: Action) -> tuple[str, ...]:
-        return self._own.get(action.id, action.keys)
+        return self._own.get(action.id) or self._left.get(action.id, ())
 
     def shown(self, action: Action) -> str:
         """The keys as people write them; empty where there is none."""
@@ -33,7 +35,12 @@ class Keys:
         return key_name(self.of(action)[0]) if self.of(action) else ""
 
     def for_textual(self) -> dict[str, str]:
-        return {id: ",".join(keys) or _NO_KEY for id, keys in self._own.items()}
+        moved = {id: keys for id, keys in self._left.items() if keys != BY_ID[id].keys and not BY_ID[id].fixed}
+        return {id: ",".join(keys) or _NO_KEY for id, keys in (self._own | moved).items()}
+
+    def _not_taken(self, action: Action) -> tuple[str, ...]:
+        taken = {key for id, keys in self._own.items() if _meet(BY_ID[id], action) for key in keys}
+        return tuple(key for key in action.keys if key not in taken)
 
     def _problem(self, action: Action) -> str:
         if action.fixed:
@@ -44,7 +51,10 @@ class Keys:
                     f"keys.toml: {action.id} works everywhere, so {key} could not be typed any more; add ctrl or alt."
                 )
             for other in ACTIONS:
-                if other is not action and key in self.of(other) and _meet(action, other):
+                if other is action or not _meet(action, other) or key not in self._own.get(other.id, other.keys):
+                    continue
+                spare = len(other.keys) > 1 and other.id not in self._own
+                if not spare or (other.fixed and action.where == "prompt"):
                     return (
                         f"keys.toml: {key_name(key)} is the key of {other.id} already; give that one another key first."
                     )

@@ -98,6 +98,11 @@ class Ledger:
         sums = {name: _sum(a for (_, strategy), a in self.accounts.items() if strategy == name) for name in names}
         return dict(sorted(sums.items(), key=lambda item: (-item[1].tokens, item[0])))
 
+    def speeds(self, pair: str) -> Mapping[str, float]:
+        """Tokens a second by strategy, as replies of this pair were written."""
+        own = {strategy: account for (name, strategy), account in self.accounts.items() if name == pair}
+        return {name: 1000 * one.tokens / one.milliseconds for name, one in own.items() if one.milliseconds}
+
     def tried(self, reply: Reply) -> Mapping[Speculation, Comparison]:
         """Measured speeds of whole replies of this pair to the prompt of `reply`, drawn as boldly.
 

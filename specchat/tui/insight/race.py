@@ -15,7 +15,7 @@ from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message,
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Generate, Request
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui.insight.replay import SPEEDS, Timeline
+from specchat.tui.insight.replay import Pace, Timeline
 
 RaceState = Literal["running", "finished", "failed", "stopped"]
 
@@ -171,17 +171,26 @@ class Race:
 
 
 class RaceView:
-    """A race as it is seen: the lane that runs live, and beside it the other one at its measured pace."""
+    """A race as it is seen: the lane that runs live, and beside it the other one at its measured pace.
+
+    Once it is over both are played again from the start, slowly where they were too fast to be followed.
+    """
 
     def __init__(self, race: Race) -> None:
         self.race = race
         self._clock = 0.0
-        self._speed = SPEEDS.index(1.0)
+        self._live = True
+        self._pace = Pace()
 
     @property
     def speed(self) -> float:
         """Times the measured pace, when played again."""
-        return SPEEDS[self._speed]
+        return self._pace.speed(self._longest)
+
+    @property
+    def pace(self) -> str:
+        """The same in words."""
+        return self._pace.words(self._longest)
 
     @property
     def milliseconds(self) -> float:
@@ -190,7 +199,7 @@ class RaceView:
 
     @property
     def moving(self) -> bool:
-        return self.race.running or self._clock < self._longest
+        return self.race.running or self._live or self._clock < self._longest
 
     @property
     def _longest(self) -> float:
@@ -200,12 +209,14 @@ class RaceView:
         """Let so much time pass for the viewer. While a lane runs, its own time is the race's."""
         if self.race.running:
             self._clock = self.race.lanes[self.race.at].milliseconds
+        elif self._live:
+            self._clock, self._live = 0.0, False
         else:
             self._clock = min(self._clock + 1000 * seconds * self.speed, self._longest)
 
     def faster(self, by: int) -> None:
-        """The next higher speeds, or lower ones."""
-        self._speed = max(0, min(self._speed + by, len(SPEEDS) - 1))
+        """The next higher paces, or lower ones."""
+        self._pace.faster(by)
 
     def restart(self) -> None:
         """Play both lanes again."""

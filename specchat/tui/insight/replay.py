@@ -6,9 +6,34 @@ from dataclasses import dataclass
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
 from specchat.engine.events import Started, Step
+from specchat.tui import figures
 
-SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+PACES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+SHOWN_S = 8.0
+"""Seconds over which something shorter is shown, so that eyes can follow it."""
 _ROUNDING = 1e-6
+
+
+class Pace:
+    """How fast recorded time passes for the viewer."""
+
+    def __init__(self) -> None:
+        self._at = PACES.index(1.0)
+
+    def speed(self, total: float) -> float:
+        """Times the measured pace, for something that took `total` milliseconds."""
+        return min(total / (1000 * SHOWN_S), 1.0) * PACES[self._at] if total else 1.0
+
+    def words(self, total: float) -> str:
+        """`80x slower`, than it was."""
+        speed = self.speed(total)
+        if speed < 1:
+            return f"{figures.times(1 / speed)} slower"
+        return f"{figures.times(speed)} faster" if speed > 1 else "as fast as it was"
+
+    def faster(self, by: int) -> None:
+        """The next higher paces, or lower ones."""
+        self._at = max(0, min(self._at + by, len(PACES) - 1))
 
 
 class Timeline:
@@ -67,14 +92,19 @@ class Playback:
         self._timeline = Timeline(self._record)
         self._timeline.update()
         self._clock = 0.0
-        self._speed = SPEEDS.index(1.0)
+        self._pace = Pace()
         self.playing = False
         self.shown = self._fresh()
 
     @property
     def speed(self) -> float:
         """Times the measured pace."""
-        return SPEEDS[self._speed]
+        return self._pace.speed(self._timeline.total)
+
+    @property
+    def pace(self) -> str:
+        """The same in words."""
+        return self._pace.words(self._timeline.total)
 
     @property
     def ended(self) -> bool:
@@ -122,8 +152,8 @@ class Playback:
         self.seek(self._steps + by)
 
     def faster(self, by: int) -> None:
-        """The next higher speeds, or lower ones."""
-        self._speed = max(0, min(self._speed + by, len(SPEEDS) - 1))
+        """The next higher paces, or lower ones."""
+        self._pace.faster(by)
 
     def _fresh(self) -> Reply:
         """The reply as it was before its first step."""

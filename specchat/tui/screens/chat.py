@@ -14,7 +14,7 @@ from specchat.tui.actions.action import Action
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import BY_ID, bindings
 from specchat.tui.actions.verb import Verb
-from specchat.tui.composing.suggestions import suggestion
+from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
 from specchat.tui.engine_events import Update, UpdateKind
 from specchat.tui.history import PromptHistory
 from specchat.tui.screens.chats import Chats
@@ -26,8 +26,10 @@ from specchat.tui.screens.window import ChatWindow
 from specchat.tui.session import AppSession
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
+from specchat.tui.widgets.rows import Hints
 from specchat.tui.widgets.sidebar import Sidebar
 from specchat.tui.widgets.transcript import Transcript
+from specchat.tui.widgets.welcome import Welcome
 
 
 class ChatScreen(ChatWindow):
@@ -107,6 +109,12 @@ class ChatScreen(ChatWindow):
             self.prompt.fill(words)
         return bool(words)
 
+    @on(Welcome.Picked)
+    def _suggestion_picked(self, event: Welcome.Picked) -> None:
+        if not self.prompt.text or self.prompt.text in SUGGESTIONS:
+            self.prompt.fill(event.words)
+        self.set_focus(self.prompt)
+
     @on(Prompt.Refused)
     def _paste_refused(self, event: Prompt.Refused) -> None:
         self.say(event.reason, bad=True)
@@ -144,6 +152,10 @@ class ChatScreen(ChatWindow):
         """While letters stand on what is in view, the transcript's keys choose among them."""
         known = BY_ID.get(str(parameters[0])) if action == "do" and parameters else None
         return not (known is not None and known.where == "transcript" and self.transcript.labelled)
+
+    @on(Hints.Picked)
+    async def _hint_picked(self, event: Hints.Picked) -> None:
+        await self.do(event.action)
 
     async def action_do(self, action: str) -> None:
         await self.do(action)

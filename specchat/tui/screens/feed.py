@@ -19,6 +19,8 @@ _SLOWEST = 0.25
 """Seconds between draws when that share would ask for more."""
 _IDLE_CHECK = 1.0
 """Seconds between looks at an idle engine."""
+_CHATS_CHECK = 0.5
+"""Seconds between looks at what other programs saved."""
 
 
 class Feed:
@@ -40,6 +42,7 @@ class Feed:
         """Begin once the screen is there."""
         self._poller = self._window.set_interval(1 / _POLL_HZ, self._poll, pause=True)
         self._window.set_interval(_IDLE_CHECK, self._check)
+        self._window.set_interval(_CHATS_CHECK, self._look_at_chats)
 
     def expect(self) -> None:
         """Events are to be expected: called after every request."""
@@ -72,6 +75,19 @@ class Feed:
         if self._unsaved != (problem := session.chat.saving.problem):
             self._unsaved = problem
             self._window.draw_rows()
+
+    def _look_at_chats(self) -> None:
+        window = self._window
+        chat = window.session.chat
+        if not chat.saving.store.changed():
+            return
+        if chat.look():
+            chat.scroll = window.transcript.place_in_words()
+            window.transcript.show(chat.conversation)
+            window.transcript.read_on(chat.scroll)
+            window.redraw()
+        if window.lists_chats:
+            window.draw_chats()
 
     def _look_at_gpu(self) -> None:
         session = self._window.session

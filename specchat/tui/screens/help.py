@@ -7,12 +7,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from specchat.chat.sources import LEGEND
 from specchat.tui.actions.action import PLACES, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, TextLine, hang, styled
-from specchat.tui.text.sources import LEGEND
 from specchat.tui.widgets.plain import Plain
 
 _KEY_WIDTH = 21

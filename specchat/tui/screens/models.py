@@ -32,6 +32,8 @@ _ROOMY = 90
 """Cells from which all columns are shown; in fewer, name, size and fit."""
 _NAMES = 13
 _EVERY_S = 0.5
+_LONGEST = 2000
+"""Characters of a sentence that are shown: what to repair stands at its end."""
 
 
 class AboutModel(Plain):
@@ -177,7 +179,7 @@ class ModelsScreen(Dialog[Pair | None]):
 
     def _lines(self, name: str, text: str, width: int) -> list[Content]:
         first = styled(name.ljust(_NAMES), ".quiet")
-        return [line.content for line in hang(Content(one_line(text, 300)), width, first, Content(" " * _NAMES))]
+        return [line.content for line in hang(Content(one_line(text, _LONGEST)), width, first, Content(" " * _NAMES))]
 
     def _say_keys(self) -> None:
         if self.is_attached and self._marked_row is not None:

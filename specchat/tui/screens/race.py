@@ -20,7 +20,7 @@ class RaceScreen(Board):
 
     CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "race"
-    DIALOG_HINT = "r replays · + - speed · esc closes"
+    DIALOG_HINT = "r replays · + - pace · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "again", "Replay", show=False),
         Binding("plus,equals_sign", "faster(1)", "Faster", show=False),
@@ -44,7 +44,7 @@ class RaceScreen(Board):
 
     def rows(self, width: int, height: int) -> list[Content]:
         view = self.view
-        foot = [row for words in _result(view.race) for row in words.wrap(width)]
+        foot = [row for words in (*_result(view.race), *_shown(view)) for row in words.wrap(width)]
         room = (width - len(_GAP)) // 2
         columns = [_lane_rows(view, lane, room, height - len(foot)) for lane in view.race.lanes]
         gap = styled(_GAP, ".box")
@@ -100,8 +100,15 @@ def _state(view: RaceView, lane: Lane, through: bool) -> str:
     if race.running and lane is race.lanes[race.at]:
         return "running" if lane.reply.steps else "reading the prompt"
     if lane.reply.ended:
-        return "replayed" if race.running else f"replayed at {view.speed:g}x"
+        return "replayed"
     return "waits" if race.running else "not run"
+
+
+def _shown(view: RaceView) -> list[Content]:
+    """How fast the lanes are shown, once there is a result."""
+    if view.race.verdict is None:
+        return []
+    return [styled(f"shown {view.pace}{' than it was' * (view.speed != 1)}; the figures are the real ones", ".label")]
 
 
 def _result(race: Race) -> list[Content]:

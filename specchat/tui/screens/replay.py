@@ -5,6 +5,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from specchat.chat.sources import REJECTED, rejected_text, source_of
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.events import Step
@@ -12,10 +13,9 @@ from specchat.engine.step_tree import branched
 from specchat.tui import figures
 from specchat.tui.insight.replay import Playback, ReplayState
 from specchat.tui.screens.board import Board
-from specchat.tui.text.draft_rows import refused, tree_rows
+from specchat.tui.text.draft_rows import tree_rows
 from specchat.tui.text.inspect import WAITED_MS
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.text.sources import REJECTED, source_of
 from specchat.tui.text.tail import tail_of
 from specchat.tui.text.tokens import TokenView
 
@@ -30,7 +30,7 @@ _TEXT = 6
 class ReplayScreen(Board):
     CSS_PATH = ["board.tcss"]  # noqa: RUF012
     DIALOG_TITLE = "replay"
-    DIALOG_HINT = "space plays · left right step · + - speed · esc closes"
+    DIALOG_HINT = "space plays · left right step · + - pace · esc closes"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "play", "Play or pause", show=False),
         Binding("right", "move(1)", "Step forward", show=False),
@@ -71,12 +71,12 @@ class ReplayScreen(Board):
         return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
 
     def _place(self, moment: ReplayState) -> Content:
-        """`step 12 of 63 · paused · 1x · 0.84 s · 41 tokens · AL 3.4`."""
+        """`step 12 of 63 · paused, 80x slower · 0.04 of 0.10 s · 41 tokens · AL 3.4`."""
         acceptance = self.playback.shown.tally.acceptance_length
         length = "" if acceptance is None else f" · AL {acceptance:.1f}"
         state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
-        time = f"{moment.milliseconds / 1000:.2f} s"
-        rest = f" · {state} · {self.playback.speed:g}x · {time} · {moment.tokens} tokens{length}"
+        time = f"{moment.milliseconds / 1000:.2f} of {moment.total / 1000:.2f} s"
+        rest = f" · {state}, {self.playback.pace} · {time} · {moment.tokens} tokens{length}"
         return styled(f"step {moment.steps} of {moment.of}", ".value") + styled(rest, ".label")
 
     # Keys
@@ -131,7 +131,7 @@ def _drafted(step: Step) -> Content:
     kept = [piece for piece in step.pieces if piece.source not in ("target", "bonus")]
     if kept:
         row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), source_of(kept[-1].source).style)
-    text, others = refused(step)
+    text, others = rejected_text(step)
     if text:
         row += styled(" | refused: ", ".label") + _shown(text, REJECTED.style)
         row += styled(f" and {others} other{'s' * (others != 1)}" if others else "", ".label")

@@ -1,4 +1,4 @@
-"""The settings panel. Valid values take effect at once: drafting at the next step, sampling with the next reply."""
+"""The settings panel. What is chosen takes effect at once: drafting at the next step, sampling with the next reply."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import Input, OptionList, TextArea
 from textual.widgets.option_list import Option
 
 from specchat.clean import clean, one_line
@@ -27,8 +27,7 @@ from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
-SAVED = ("copied from", "left alone")
-"""What drafts do with saved chats."""
+YES_NO = ("yes", "no")
 
 AS_SET = "as set"
 """Leaves the argument to the pair and its template."""
@@ -41,19 +40,45 @@ def _word(value: str | bool) -> str:
 
 
 class FieldInput(LineInput):
-    """A field's text; up and down change a number."""
+    """A field's text; up and down change a number, and typing replaces it."""
 
     def __init__(self, field: Field, value: str) -> None:
         super().__init__(value, id=field.key)
         self.field = field
+        self.select_on_focus = bool(field.nudge)
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key in ("up", "down") and self.field.nudge:
             self.value = nudged(self.field, self.value, 1 if event.key == "up" else -1)
-            self.cursor_position = len(self.value)
+            self.action_select_all()
             event.stop()
             event.prevent_default()
             self.post_message(self.Submitted(self, self.value))
+
+
+class SystemInput(TextArea):
+    """The chat's system prompt."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, id="system", compact=True, highlight_cursor_line=False, tab_behavior="focus")
+        self.placeholder = Content("what the model should always keep to")
+        self.cursor_blink = False
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()
+        self.insert(clean(event.text.replace("\r\n", "\n").replace("\r", "\n")))
+
+
+class Strategies(Options):
+    """The list stands below the fields, and scrolls the dialog while it has the focus alone."""
+
+    def on_focus(self) -> None:
+        self.call_after_refresh(self.uncover)
+
+    def uncover(self) -> None:
+        if self.has_focus:
+            super().uncover()
 
 
 class FieldNote(Plain):
@@ -62,16 +87,19 @@ class FieldNote(Plain):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
 
-class SettingsScreen(Dialog[None]):
+class SettingsScreen(Dialog[str]):
+    """Its result is a sentence where something typed could not be kept, else empty."""
+
     CSS_PATH = "settings.tcss"
     DIALOG_TITLE = "settings"
-    DIALOG_HINT = "tab moves · up and down change numbers · esc closes"
+    DIALOG_HINT = "tab moves · up and down change numbers · esc keeps and closes"
 
     def __init__(self, session: AppSession, themes: Sequence[Theme]) -> None:
         super().__init__()
         self._session = session
         self._themes = themes
         self._rows = rows(self._refused())
+        self._speeds = session.ledger.speeds(session.loaded.name)
         self._width = 72
         """Cells of a strategy's row: the most there are, until it is known."""
 
@@ -79,28 +107,32 @@ class SettingsScreen(Dialog[None]):
 
     def compose_content(self) -> ComposeResult:
         settings = self._session.settings
-        options = [Option(self._shown(row), id=row.id, disabled=bool(row.reason)) for row in self._rows]
-        yield Options(*options, id="strategy", markup=False)
-        yield Plain(id="strategy-note")
+        if presets := self._session.launch.presets:
+            names = [*(preset.name for preset in presets), OWN]
+            yield self._row("preset", Choice(names, preset_name(settings.sampling, presets), id="preset"))
         for field in FIELDS:
+            if field.key == "draft_length":
+                yield from self._drafting()
             if field.key == "context":
                 yield self._row(field.label, Choice(CONTEXT_POLICIES, settings.limits.context, id=field.key))
-                continue
-            yield self._row(field.label, FieldInput(field, field.show(settings)), field)
-            if field.key == "draft_length":
-                yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
-                if presets := self._session.launch.presets:
-                    names = [*(preset.name for preset in presets), OWN]
-                    chosen = preset_name(settings.sampling, presets)
-                    yield self._row("preset", Choice(names, chosen, id="preset"))
+            else:
+                yield self._row(field.label, FieldInput(field, field.show(settings)), field)
+            if field.key == "temperature":
+                yield self._row("system prompt", SystemInput(self._session.conversation.system))
+        yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
+        yield self._row("draft from earlier chats", Choice(YES_NO, YES_NO[not self._session.saved.wanted], id="saved"))
         for name, values in self._template_choices():
             yield self._row(_LABELS[name], Choice([AS_SET, *map(_word, values)], self._chosen_word(name), id=name))
-        themes = self._own_themes()
-        yield self._row("theme", Choice(themes, self.app.theme, id="theme"))
-        copied = Choice(SAVED, SAVED[not self._session.saved.wanted], id="saved")
-        yield self._row("saved chats", copied)
+        yield self._row("theme", Choice(self._own_themes(), self.app.theme, id="theme"))
 
-    def _row(self, label: str, control: Input | Choice, field: Field | None = None) -> Horizontal:
+    def _drafting(self) -> ComposeResult:
+        """The strategies, and the whole summary of the one that is looked at."""
+        yield Plain("Who drafts?", classes="heading")
+        options = [Option(self._shown(row), id=row.id, disabled=bool(row.reason)) for row in self._rows]
+        yield Strategies(*options, id="strategy", markup=False)
+        yield Plain(id="strategy-note")
+
+    def _row(self, label: str, control: Input | Choice | TextArea, field: Field | None = None) -> Horizontal:
         note = [FieldNote(styled(field.help, ".quiet"), id=f"{field.key}-note")] if field else []
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
 
@@ -123,7 +155,7 @@ class SettingsScreen(Dialog[None]):
         return {status.name: one_line(status.reason) for status in statuses if status and not status.available}
 
     def _shown(self, row: StrategyRow) -> Content:
-        return row.shown(self._session.settings.strategy, self._session.loaded.lengths, self._width)
+        return row.shown(self._session.settings.strategy, self._speeds, self._width)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._fit_rows)
@@ -148,7 +180,7 @@ class SettingsScreen(Dialog[None]):
         options = self.query_one("#strategy", OptionList)
         chosen = STRATEGIES[self._session.settings.strategy]
         options.highlighted = next(index for index, row in enumerate(self._rows) if chosen in row.strategies)
-        options.focus()
+        self.query_one("#temperature").focus()
         self._show_note()
 
     @on(OptionList.OptionHighlighted, "#strategy")
@@ -209,7 +241,7 @@ class SettingsScreen(Dialog[None]):
 
     @on(Choice.Changed, "#saved")
     def _saved_chosen(self, event: Choice.Changed) -> None:
-        wanted = event.value == SAVED[0]
+        wanted = event.value == YES_NO[0]
         if wanted != self._session.saved.wanted:
             self._session.saved.want(wanted)
             self._keep("copy_saved_chats", wanted)
@@ -224,9 +256,9 @@ class SettingsScreen(Dialog[None]):
 
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
-        """Say at once what is wrong; what takes effect in a running reply waits for enter or leaving the field."""
+        """Say at once what is wrong; what is typed takes effect with enter or leaving the field."""
         if isinstance(event.input, FieldInput):
-            self._store(event.input, at_once=not event.input.field.live)
+            self._store(event.input, at_once=False)
 
     @on(Input.Submitted)
     @on(Input.Blurred)
@@ -234,21 +266,31 @@ class SettingsScreen(Dialog[None]):
         if isinstance(event.input, FieldInput):
             self._store(event.input, at_once=True)
 
-    def _store(self, control: FieldInput, *, at_once: bool) -> None:
+    def _store(self, control: FieldInput, *, at_once: bool) -> str:
+        """Take a field's text in where it is valid; gives what it needs where it is not."""
         field = control.field
         note = self.query_one(f"#{field.key}-note", FieldNote)
         try:
             settings = field.store(self._session.settings, control.value.strip())
         except InvalidValue as error:
             note.show(styled(str(error), ".bad"))
-            return
+            return str(error)
         note.show(styled(field.help, ".quiet"))
         if at_once:
             self._apply(settings)
             self._show_preset()
+        return ""
 
     def action_close(self) -> None:
-        """Close; what was typed counts where it is valid."""
-        if isinstance(self.focused, FieldInput):
-            self._store(self.focused, at_once=True)
-        super().action_close()
+        """Close; what was typed counts where it is valid, and the rest is named."""
+        system = self.query_one(SystemInput).text.strip()
+        if system != self._session.conversation.system:
+            self._session.chat.set_system(system)
+        for control in self.query(FieldInput):
+            if wrong := self._store(control, at_once=True):
+                kept = control.field.show(self._session.settings) or "as it was"
+                self.dismiss(
+                    f"{control.field.label} stays {kept}: {one_line(control.value, 40)} is not valid, it {wrong}"
+                )
+                return
+        self.dismiss("")

@@ -6,6 +6,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from specchat.engine.strategies import STRATEGIES
 from specchat.tui import figures
 from specchat.tui.insight.projection import LengthOutlook, Projection
 from specchat.tui.screens.dialog import Dialog
@@ -31,8 +32,9 @@ class WhatIfScreen(Dialog[int | None]):
 
     def compose_content(self) -> ComposeResult:
         yield Plain(source_words(self._projection))
+        yield Plain(_head(self.app.size.width), classes="head")
         yield Options(*[Option(self._row(outlook)) for outlook in self._projection.outlooks], markup=False)
-        yield Plain(basis_words(self._projection), classes="note")
+        yield Plain(basis_words(self._projection))
 
     def on_mount(self) -> None:
         options = self.query_one(OptionList)
@@ -40,18 +42,18 @@ class WhatIfScreen(Dialog[int | None]):
         options.focus()
 
     def _row(self, outlook: LengthOutlook) -> Content:
-        """`    x5   142  1.9x AL  3.4 ████████▌  best, in use`; ~ before what is extrapolated."""
+        """`      x5   142    1.9x     3.4 ████████▌  best, in use`; ~ before what is extrapolated."""
         best, width = self._projection.best, self.app.size.width
         is_best = outlook is best and not self._projection.beaten
         beyond = "~" if outlook.basis == "extrapolated" else " "
         name = f"x{outlook.length}" if outlook.length else "plain"
         times = "–" if outlook.times is None else figures.times(outlook.times)
         row = Content.styled(
-            f"{beyond}{name:>5} {figures.per_second(outlook.tokens_per_second):>5} {times:>5} ",
+            f"{beyond}{name:>7} {figures.per_second(outlook.tokens_per_second):>5} {times:>7} ",
             "bold" if is_best else "",
         )
         if width >= _WIDE:
-            row += Content.styled(f"AL {outlook.tokens_per_step:>4.1f} ", "$quiet")
+            row += Content.styled(f"{outlook.tokens_per_step:>7.1f} ", "$quiet")
         if width >= _MIDDLE:
             share = outlook.tokens_per_second / best.tokens_per_second if best.tokens_per_second else 0.0
             row += Content.styled(figures.level(share, 20 if width >= _WIDE else 10) + " ", "$accent")
@@ -67,12 +69,20 @@ class WhatIfScreen(Dialog[int | None]):
         self.dismiss(event.option_index)
 
 
+def _head(width: int) -> str:
+    """Names above the columns."""
+    return f"{'drafted':>8} tok/s x plain " + f"{'a step':>7} " * (width >= _WIDE)
+
+
 def source_words(projection: Projection) -> str:
-    steps = f"{projection.steps:,} step{'s' * (projection.steps != 1)}"
-    words = f"tokens a second, a projection from this reply's {steps} with {projection.strategy}"
+    title = STRATEGIES[projection.strategy].title if projection.strategy in STRATEGIES else projection.strategy
+    words = (
+        "How fast this reply would have been with more or fewer tokens drafted a step: a projection from its "
+        f"{projection.steps:,} steps with {title}."
+    )
     if projection.beaten:
         speed = figures.per_second(projection.measured)
-        words += f"; the reply itself ran at {speed}, faster than any of these: more than one strategy drafted"
+        words += f" The reply itself ran at {speed}, faster than any of these: more than one strategy drafted."
     return words
 
 
@@ -80,8 +90,8 @@ def basis_words(projection: Projection) -> str:
     """The measured part of it."""
     low, high = projection.rows[0], projection.rows[-1]
     rows = f"{low}" if low == high else f"{low} to {high}"
-    one = "1 row (plain) and " if projection.one_row_from_plain else ""
+    one = "1 (plain) and " if projection.one_row_from_plain else ""
     return (
-        f"measured: drafting, checks of {one}{rows} rows, and what was kept up to x{projection.longest}; "
-        "~ goes on from there in a straight line"
+        f"Measured: drafting, verifying {one}{rows} tokens at once, and what was accepted up to x{projection.longest}. "
+        "~ goes on from there in a straight line."
     )

@@ -49,7 +49,7 @@ class ChatWindow(Screen[None]):
         self.completions = Completions()
         self.reading = Reader(session.conversation, self.notice, self.prompt)
         self.sidebar = Sidebar(session.launch.store)
-        self.status_row = TwoSided(id="status")
+        self.status_row = TwoSided(id="status", most=4)
         self.welcome = Welcome()
         self._header_row = TwoSided(id="header")
         self._panel = EnginePanel()
@@ -115,7 +115,7 @@ class ChatWindow(Screen[None]):
         shown = gauges(session.last_reply, session.loaded.info, session.diagnosis, saved_ms, session.gpu.use)
         panel, line = self._panel, self._engine_line
         asked = bool(session.conversation.turns)
-        listed = Sidebar.OUTER if self.lists_chats else 0
+        listed = Sidebar.outer(self.size.width) if self.lists_chats else 0
         beside = self.size.width - listed - EnginePanel.OUTER >= _COLUMN
         covered = self.lists_chats and not self.has_class("-wide")
         wanted = asked and not self._panel_hidden
@@ -152,11 +152,15 @@ class ChatWindow(Screen[None]):
         facts: dict[When, bool] = {
             "always": True,
             "begun": bool(session.conversation.turns),
-            "stoppable": session.reply is not None or session.chat.editing is not None,
+            "typed": bool(self.prompt.text),
+            "stoppable": session.reply is not None,
+            "editing": session.chat.editing is not None,
             "answered": reply is not None and session.reply is None,
             "recorded": reply is not None and bool(reply.steps),
             "on code": read and (line := transcript.line) is not None and line.code is not None,
             "on fold": read and transcript.on_fold,
+            "on versions": read and transcript.on_versions,
+            "in tokens": read and transcript.token_view,
         }
         return frozenset(fact for fact, holds in facts.items() if holds)
 

@@ -102,9 +102,14 @@ class ChatRows:
         return min((row for row in changed if row is not None), default=None), grown
 
     def _view(self, number: int, turn: Turn) -> TurnView:
-        siblings = self.conversation.siblings(turn)
-        version = f"prompt {siblings.number} of {len(siblings)}" if len(siblings) > 1 else ""
-        return TurnView(turn, first=number == 0, token_view=self.token_view, version=version, unfolded=self._unfolded)
+        return TurnView(
+            turn,
+            first=number == 0,
+            newest=number == len(self.conversation.turns) - 1,
+            token_view=self.token_view,
+            siblings=self.conversation.siblings(turn),
+            unfolded=self._unfolded,
+        )
 
     def _start_at(self, number: int) -> None:
         """Forget all turns taken in; those around `number` come next."""

@@ -2,11 +2,11 @@
 
 from textual.content import Content
 
+from specchat.chat.sources import REJECTED
 from specchat.clean import clean
 from specchat.engine.events import Drafted, Step
-from specchat.engine.step_tree import PENDING, StepTree, branched, likeliest
+from specchat.engine.step_tree import PENDING, StepTree
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.text.sources import REJECTED
 
 _MOST = 24
 """Characters of a token that are shown."""
@@ -62,22 +62,6 @@ def tree_rows(step: Step, most: int, behind: int | None = None) -> list[Content]
 def _branches(drafts: list[int], indent: str) -> list[tuple[int, str, bool]]:
     """Drafts that follow the same one, the first on top of the stack, with whether each is the last of them."""
     return [(draft, indent, draft == drafts[-1]) for draft in reversed(drafts)]
-
-
-def refused(step: Step) -> tuple[str, int]:
-    """The text that was drafted after what was kept and was refused, and the number of other candidates for its place.
-
-    Of a tree it is the likeliest candidate with the likeliest after it, to a leaf.
-    """
-    if not branched(step.drafts):
-        return "".join(draft.text for draft in step.drafts[step.accepted :]), 0
-    candidates, at = StepTree.of(step.drafts).candidates(), step.accepted - 1
-    others = max(len(candidates.get(at, ())) - 1, 0)
-    text = ""
-    while at in candidates:
-        at = likeliest(step.drafts, candidates[at])
-        text += step.drafts[at].text
-    return text, others
 
 
 def _in_tree(step: Step, number: int) -> Content:

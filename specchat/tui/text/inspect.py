@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from specchat.chat.sources import source_of
 from specchat.chat.turn import Reply
 from specchat.engine.step_tree import branched
 from specchat.tui.text.draft_rows import chain_row, quoted, tree_rows
 from specchat.tui.text.lines import TextLine, styled
 from specchat.tui.text.parts import parts_of
-from specchat.tui.text.sources import source_of
 from specchat.tui.text.tokens import Token, TokenSection
 
 WAITED_MS = 0.05

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
+from textual.style import Style
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean
@@ -111,6 +112,11 @@ def styled(text: str, style: str = "") -> Content:
     """Text from anywhere, cleaned, in one style; never markup."""
     text = clean(text)
     return Content.styled(text, style) if style and text else Content(text)
+
+
+def tagged(content: Content, **meta: object) -> Content:
+    """`content` with something for who is told that it was clicked (`event.style.meta`)."""
+    return content.stylize(Style.from_meta(meta))
 
 
 def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = EMPTY) -> list[TextLine]:

@@ -1,67 +1,56 @@
-"""The strategies as the settings panel lists them: by kind, those that cannot be used with the reason."""
+"""The strategies as the settings panel lists them, a line each; those that cannot be used are last, with the reason."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from textual.content import Content
 
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Group, Strategy
+from specchat.tui import figures
 from specchat.tui.text.lines import hang
 
-GROUPS: Mapping[Group, str] = {
-    "plain": "nobody",
-    "auto": "in turn",
-    "model": "a model",
-    "heads": "heads",
-    "copied": "copies",
-    "itself": "itself",
-}
-"""Who drafts, in the list's order."""
-_NARROW = 46
-"""Cells below which a row leaves out who drafts, and words that go without saying."""
+_ORDER: Sequence[Group] = ("plain", "auto", "model", "heads", "copied", "itself")
+_TITLE = 15
+_SPEED = 12
+"""Cells at the end of a line for the speed measured here."""
 
 
 @dataclass(frozen=True)
 class StrategyRow:
-    """One strategy that can be chosen, or those of a kind that cannot be for the same reason.
-
-    `first` tells whether it is the first of its kind.
-    """
+    """One strategy that can be chosen, or all that cannot be for the same reason."""
 
     strategies: tuple[Strategy, ...]
-    reason: str
-    first: bool
+    reason: str = ""
 
     @property
     def id(self) -> str:
         """The name of its first strategy."""
         return self.strategies[0].name
 
-    def shown(self, chosen: str, lengths: Mapping[str, int], width: int) -> Content:
-        """As an option of `width` cells, a reason in several rows; `lengths` are draft lengths of the pair's own."""
-        info, narrow = self.strategies[0], width < _NARROW
-        kind = Content.styled(f"{GROUPS[info.group] if self.first else '':<9}" * (not narrow), "$quiet")
+    def shown(self, chosen: str, speeds: Mapping[str, float], width: int) -> Content:
+        """As an option of `width` cells, a reason in several rows; `speeds` are measured tokens a second by name."""
+        info = self.strategies[0]
         if self.reason:
             titles = Content(", ".join(info.title for info in self.strategies))
             why = titles + Content.styled(f": {self.reason}", "$quiet")
-            rows = hang(why, max(width, 20), kind + "  ", Content(" " * (kind.cell_length + 2)))
-            return Content("\n").join(row.content for row in rows)
-        words = f"{'drafts ' * (not narrow)}{lengths.get(info.name, info.draft_length)} tokens a step"
-        words = (info.drafts or words) if info.draft_length else "one token a step"
-        title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<{14 if narrow else 15}}", "bold")
-        return kind + title + Content.styled(words, "$quiet")
+            return Content("\n").join(row.content for row in hang(why, max(width, 20), Content("  "), Content("  ")))
+        title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<{_TITLE}}", "bold")
+        measured = f"{figures.per_second(speeds[info.name])} tok/s" if info.name in speeds else ""
+        end = measured.rjust(_SPEED) if measured else ""
+        room = max(width - title.cell_length - len(end), 0)
+        return title + Content.styled(info.summary, "$quiet").truncate(room, ellipsis=True, pad=bool(end)) + end
 
 
 def rows(reasons: Mapping[str, str]) -> tuple[StrategyRow, ...]:
     """The list; `reasons` tell by name why strategies cannot be used."""
-    return tuple(row for group in GROUPS for row in _of(group, reasons))
-
-
-def _of(group: Group, reasons: Mapping[str, str]) -> Iterator[StrategyRow]:
-    own = [info for info in STRATEGIES.values() if info.group == group]
-    split: list[tuple[tuple[Strategy, ...], str]] = [((info,), "") for info in own if info.name not in reasons]
-    for reason in dict.fromkeys(reasons[info.name] for info in own if info.name in reasons):
-        split.append((tuple(info for info in own if reasons.get(info.name) == reason), reason))
-    for index, (strategies, reason) in enumerate(split):
-        yield StrategyRow(strategies, reason, index == 0)
+    known = sorted(STRATEGIES.values(), key=lambda info: _ORDER.index(info.group))
+    usable = [StrategyRow((info,)) for info in known if info.name not in reasons]
+    refused = [info for info in known if info.name in reasons]
+    return (
+        *usable,
+        *(
+            StrategyRow(tuple(info for info in refused if reasons[info.name] == reason), reason)
+            for reason in dict.fromkeys(reasons[info.name] for info in refused)
+        ),
+    )

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from textual.content import Content, Span
 
+from specchat.chat.sources import REJECTED, rejected_text, source_of
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.tui.text.draft_rows import refused
 from specchat.tui.text.lines import Section, hang
 from specchat.tui.text.parts import parts_of
-from specchat.tui.text.sources import REJECTED, source_of
 
 _GHOST = 24
 """Characters of a refused draft that are shown."""
@@ -61,7 +60,7 @@ class TokenView:
         for step in self._reply.steps[self._steps :]:
             self._take_marks(self._steps)
             self._steps += 1
-            text, others = refused(step)
+            text, others = rejected_text(step)
             ghost = _ghost(text)
             parts = parts_of(step)
             refused_at = len(parts) - 1 if parts and parts[-1].source == "target" else len(parts)

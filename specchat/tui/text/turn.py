@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Container, Sequence
+from typing import Any
 
+from specchat.chat.fork import Fork
 from specchat.chat.turn import Reply, Turn
+from specchat.tui.actions.action import key_name
+from specchat.tui.actions.table import BY_ID
 from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
-from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled
+from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled, tagged
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.prompt_rows import prompt_sections
 from specchat.tui.text.reasoning import Reasoning
@@ -17,6 +21,7 @@ from specchat.tui.text.tokens import TokenView
 _OPEN_PARSED = 1000
 """Characters up to which the open block is shown as Markdown; beyond it is plain text until it closes."""
 
+_OTHERS = f" · {' '.join(key_name(BY_ID[id].keys[0]) for id in ('previous-version', 'next-version'))} show others"
 _WAITING = {
     "queued": "waiting for the model",
     "waiting": "waiting for another chat to be answered",
@@ -75,18 +80,18 @@ class MarkdownView:
 
     def _freeze(self, blocks: Sequence[TextBlock]) -> None:
         for block in blocks:
+            self._take_marks(block.end)
             self.frozen.append(self._close_code(block) if block.code else _block_section(block, self._reply))
             self._open_code = OpenCode()
-            self._take_marks(block.end)
 
     def _take_thoughts(self) -> None:
         """Freeze what stands before reasoning, and reasoning that is closed."""
         thoughts, thinking = self._reasoning.thoughts, self._reasoning.thinking
         for thought in thoughts[self._thoughts :]:
             self._end_answer(thought.start)
+            self._take_marks(thought.end)
             self.frozen += self._thought.sections(thought, closed=True)
             self._thought = ThoughtView(self._reply, unfolded=self._unfolded)
-            self._take_marks(thought.end)
             self._taken = self._answer = thought.end
             self._splitter = BlockSplitter(thought.end)
         self._thoughts = len(thoughts)
@@ -107,16 +112,16 @@ class MarkdownView:
             self._marks += 1
 
     def open(self) -> list[Section]:
-        """The block being written, and marks that came since the last closed one."""
+        """Marks that came since the last closed block, above the block being written."""
         sections = [_mark_section(mark.text) for mark in self._reply.marks[self._marks :]]
         if (thought := self._reasoning.thinking) is not None:
-            return [*self._thought.sections(thought, closed=False), *sections]
+            return [*sections, *self._thought.sections(thought, closed=False)]
         tail = self._splitter.tail
         if tail is None:
             return sections
         if tail.code:
-            return [_open_code_section(tail, self._reply, self._open_code), *sections]
-        return [_block_section(tail, self._reply, parsed=len(tail.source) <= _OPEN_PARSED), *sections]
+            return [*sections, _open_code_section(tail, self._reply, self._open_code)]
+        return [*sections, _block_section(tail, self._reply, parsed=len(tail.source) <= _OPEN_PARSED)]
 
 
 def _spaced(block: TextBlock, lines: Sequence[TextLine]) -> list[TextLine]:
@@ -164,13 +169,22 @@ class TurnView:
     """The sections of one turn. Ask `sections` again after the turn changed: what stayed is the same object."""
 
     def __init__(
-        self, turn: Turn, *, first: bool, token_view: bool, version: str = "", unfolded: Container[str] = ()
+        self,
+        turn: Turn,
+        *,
+        first: bool,
+        token_view: bool,
+        newest: bool = False,
+        siblings: Fork[Turn] | None = None,
+        unfolded: Container[str] = (),
     ) -> None:
-        """`version` says which of several prompts at its place this one is; `unfolded` holds the keys of replies whose
-        reasoning is shown, and of prompts' files whose text is."""
+        """`siblings` are the prompts at its place; `unfolded` holds the keys of replies whose reasoning is shown, and
+        of prompts' files whose text is."""
         self.turn = turn
         self._token_view = token_view
         self._open_thoughts = unfolded
+        self._newest = newest
+        version = _version("prompt", siblings, newest=newest)
         self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded)]
         self.shown: list[Section] = []
         """The last result of `sections`."""
@@ -202,8 +216,7 @@ class TurnView:
             self._reply, self._state = reply, (reply.rewritten, ended, unfolded, changes)
             tokens = self._token_view and (bool(reply.steps) or not reply.ended)
             self._view = TokenView(reply) if tokens else MarkdownView(reply, unfolded=unfolded)
-            replies = self.turn.replies
-            again = f"reply {replies.number} of {len(replies)}" if len(replies) > 1 else ""
+            again = _version("reply", self.turn.replies, newest=self._newest)
             self._head, self._dropped = [_head(again, ".role-model", above=True)], 0
         if reply.dropped != self._dropped:
             self._dropped = reply.dropped
@@ -235,11 +248,16 @@ class TurnView:
 
 def _footer_section(short: str, whole: str, *, above: bool) -> Section:
     def layout(width: int) -> list[TextLine]:
-        more = styled(whole, ".footer").truncate(width, ellipsis=True)
-        line = TextLine(styled(short, ".footer").truncate(width, ellipsis=True), copied=False, more=more)
+        more, less = (styled(text, ".footer").truncate(width, ellipsis=True) for text in (whole, short))
+        line = TextLine(tagged(less, more=True), copied=False, more=more)
         return [BLANK, line] if above else [line]
 
     return Section(layout)
+
+
+def _version(name: str, fork: Fork[Any] | None, *, newest: bool) -> str:
+    """`reply 2 of 3`, of the newest turn with the keys for the others; empty where there is one alone."""
+    return f"{name} {fork.number} of {len(fork)}{_OTHERS * newest}" if fork is not None and len(fork) > 1 else ""
 
 
 def _head(words: str, style: str, *, above: bool) -> Section:

@@ -46,11 +46,14 @@ def _help(chat: ChatScreen, _: str) -> None:
 
 
 CHAT: dict[str, Verb[ChatScreen]] = {
+    "newline": Verb(lambda chat, _: chat.prompt.action_newline()),
     "stop": Verb(lambda chat, _: chat.stop()),
+    "give-up-editing": Verb(lambda chat, _: chat.stop()),
     "help": Verb(_help),
     "quit": Verb(lambda chat, _: chat.app.action_quit()),
     "about": Verb(_about),
     "suspend": Verb(lambda chat, _: chat.app.action_suspend_process()),
+    "commands": Verb(lambda chat, _: chat.app.action_command_palette()),
     "settings": Verb(lambda chat, _: choose_settings(chat)),
     "token-view": Verb(lambda chat, _: chat.reading.toggle_token_view()),
     "panel": Verb(lambda chat, _: chat.toggle_panel()),

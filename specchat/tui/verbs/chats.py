@@ -80,6 +80,7 @@ CHATS: dict[str, Verb[ChatScreen]] = {
     "new-chat": Verb(lambda chat, _: chat.chats.new()),
     "chats": Verb(lambda chat, _: chat.chats.toggle()),
     "search-chats": Verb(lambda chat, _: chat.chats.search()),
+    "open-chat": Verb(lambda chat, _: chat.sidebar.list.action_select()),
     "find-in-list": Verb(lambda chat, _: chat.chats.search()),
     "rename-chat": Verb(_rename),
     "pin-chat": Verb(_pin),

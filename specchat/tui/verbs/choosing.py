@@ -10,7 +10,13 @@ from specchat.tui.verbs.fetching import want_pair
 def choose_settings(chat: ChatScreen) -> None:
     from specchat.tui.screens.settings import SettingsScreen
 
-    chat.app.push_screen(SettingsScreen(chat.session, chat.themes), lambda _: chat.redraw())
+    def closed(wrong: str | None) -> None:
+        if wrong:
+            chat.say(wrong, bad=True)
+        chat.composer.count_soon()
+        chat.redraw()
+
+    chat.app.push_screen(SettingsScreen(chat.session, chat.themes), closed)
 
 
 def choose_pair(chat: ChatScreen) -> None:

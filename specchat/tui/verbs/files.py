@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
+from specchat.chat.exporting import FORMATS, Format, as_page, format_of
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.schema import StoreError, in_words
 from specchat.clean import one_line
 from specchat.tui.actions.verb import Verb
 from specchat.tui.screens.chat import ChatScreen
-
-KINDS = ("md", "json")
 
 
 def _export(chat: ChatScreen, argument: str) -> None:
@@ -24,8 +23,8 @@ def _export(chat: ChatScreen, argument: str) -> None:
         chat.say("this chat is still empty", bad=True)
         return
     first, _, rest = argument.strip().partition(" ")
-    if first in KINDS:
-        _write(chat, Path(rest.strip() or _free(first)), first)
+    if known := next((format for format in FORMATS if format == first), None):
+        _write(chat, Path(rest.strip() or _free(first)), known)
     elif argument.strip():
         _write(chat, Path(argument.strip()))
     else:
@@ -34,7 +33,7 @@ def _export(chat: ChatScreen, argument: str) -> None:
             if text is not None and text.strip():
                 _write(chat, Path(text.strip()))
 
-        chat.app.push_screen(AskScreen("export chat to a .md or .json file", _free("md")), named)
+        chat.app.push_screen(AskScreen("export chat to a .md, .html or .json file", _free("md")), named)
 
 
 def _free(kind: str) -> str:
@@ -42,14 +41,12 @@ def _free(kind: str) -> str:
     return next(name for n in count(1) if not Path(name := f"specchat-{n}.{kind}").exists())
 
 
-def _write(chat: ChatScreen, path: Path, kind: str = "") -> None:
-    """Write the open chat to a new file; the name says which format, unless `kind` does."""
-    from specchat.chat.markdown import as_markdown
-
-    as_json = (kind or path.suffix.lower().lstrip(".")) == "json"
+def _write(chat: ChatScreen, path: Path, format: Format | None = None) -> None:
+    """Write the open chat to a new file; the name says which format, unless `format` does."""
+    format = format or format_of(path)
     path = Path(os.path.expanduser(path))
     try:
-        write_new(path, _all(chat) if as_json else [as_markdown(chat.session.conversation)])
+        write_new(path, _all(chat) if format == "json" else as_page(chat.session.conversation, format))
     except ChatFileError as error:
         chat.say(str(error), bad=True)
     except KeyError:

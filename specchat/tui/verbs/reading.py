@@ -36,7 +36,7 @@ def _copy_text(chat: ChatScreen, reply: Reply | None, *, reasoning: bool = False
         return
     wanted = clean(reply.marked) if reasoning else Reasoning(reply).answer
     if not wanted:
-        chat.say("there is only reasoning in this reply; ctrl+p, copy reply with reasoning", bad=True)
+        chat.say("there is only reasoning in this reply; /commands, copy reply with reasoning", bad=True)
     else:
         _copy(chat, wanted, "reply with reasoning" if reasoning else "reply")
 

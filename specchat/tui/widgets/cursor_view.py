@@ -169,6 +169,13 @@ class CursorView(ChatView, can_focus=True):
         return self.line is not None and bool(fold_of(self.line))
 
     @property
+    def on_versions(self) -> bool:
+        """Whether there are other versions of the message."""
+        if (said := self.said) is None:
+            return False
+        return len(self.chat_rows.conversation.siblings(said.turn) if said.by == "you" else said.turn.replies) > 1
+
+    @property
     def link(self) -> str:
         """The first web link in the row; empty without one."""
         links = links_in(self.line.content) if self.line else []

@@ -20,9 +20,9 @@ class Options(OptionList):
     def scroll_to_highlight(self, top: bool = False) -> None:
         """Also scroll the dialog that the list is in, where that has no room for all of it."""
         super().scroll_to_highlight(top)
-        self.call_after_refresh(self._uncover)
+        self.call_after_refresh(self.uncover)
 
-    def _uncover(self) -> None:
+    def uncover(self) -> None:
         if self.highlighted is None or not self.is_attached or not isinstance(self.parent, Widget):
             return
         place = self.virtual_region

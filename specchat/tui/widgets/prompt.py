@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.geometry import Offset
 from textual.message import Message
 from textual.widgets import TextArea
+from textual.widgets.text_area import EditResult, Location
 
 from specchat.clean import clean
 from specchat.tui.actions.table import bindings
@@ -19,6 +20,12 @@ from specchat.tui.draft import UnsentText
 from specchat.tui.history import PromptHistory
 from specchat.tui.pastes import LARGEST, UNFOLD_BELOW, Pastes
 
+_KILLS = {
+    "ctrl+k": "delete_to_end_of_line_or_delete_line",
+    "ctrl+u": "delete_to_start_of_line",
+    "ctrl+w": "delete_word_left",
+}
+"""Keys that keep what they delete, for ctrl+y."""
 _TAKING_S = 1.0
 """Seconds that a key waits at most for the prompt entered before it to be taken."""
 
@@ -29,7 +36,13 @@ class Prompt(TextArea):
     `takes_key` is asked about every key first: the list of choices takes some while it is open.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("prompt")
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *bindings("prompt"),
+        Binding("ctrl+p", "cursor_up", show=False),
+        Binding("ctrl+n", "cursor_down", show=False),
+        Binding("ctrl+y", "yank", show=False),
+        *(Binding(key, f"kill('{action}')", show=False) for key, action in _KILLS.items()),
+    ]
 
     @dataclass
     class Sent(Message):
@@ -61,6 +74,9 @@ class Prompt(TextArea):
         self._filled = ""
         self._taken = ("", UnsentText())
         """The prompt sent last, and the box as it was then."""
+        self._deleted = self._killed = ""
+        self._after_kill: tuple[str, Location] | None = None
+        """The text and the cursor after the last kill: another one there adds to it."""
         self.aside = UnsentText()
         """What was being typed before an earlier prompt was put here for editing."""
 
@@ -143,17 +159,20 @@ class Prompt(TextArea):
     # Keys and pastes
 
     async def _on_key(self, event: events.Key) -> None:
-        if self.takes_key(event.key):
+        if self.takes_key({"ctrl+p": "up", "ctrl+n": "down"}.get(event.key, event.key)):
             pass
         elif event.key == "enter":
             await self._enter()
         elif event.key in ("ctrl+j", "shift+enter", "alt+enter"):
-            self.insert("\n")
-            self.scroll_cursor_visible()
+            self.action_newline()
         elif not await self._edits(event.key):
             return
         event.stop()
         event.prevent_default()
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+        self.scroll_cursor_visible()
 
     async def _enter(self) -> None:
         """Have the prompt sent before the next key is taken: of a burst, that one would become part of it."""
@@ -213,6 +232,23 @@ class Prompt(TextArea):
             super().action_cursor_down(select)
         elif (newer := self._history.newer(self.prompt)) is not None:
             self.fill(newer)
+
+    def delete(self, start: Location, end: Location, *, maintain_selection_offset: bool = True) -> EditResult:
+        result = super().delete(start, end, maintain_selection_offset=maintain_selection_offset)
+        self._deleted = result.replaced_text
+        return result
+
+    async def action_kill(self, how: str) -> None:
+        """Delete as readline does, and keep it for ctrl+y."""
+        before = self._killed if self._after_kill == (self.text, self.cursor_location) else ""
+        self._deleted = ""
+        await self.run_action(how)
+        self._killed = before + self._deleted if how == _KILLS["ctrl+k"] else self._deleted + before
+        self._after_kill = (self.text, self.cursor_location)
+
+    def action_yank(self) -> None:
+        self.insert(self._killed, maintain_selection_offset=False)
+        self.scroll_cursor_visible()
 
     def scroll_cursor_visible(self, center: bool = False, animate: bool = False) -> Offset:
         """Undoing asks for this before the cursor has left lines that are not there any more."""

@@ -1,16 +1,19 @@
 """The single rows around the chat: header, status and key hints."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.content import Content
+from textual.message import Message
 
+from specchat.chat.sources import LEGEND
 from specchat.chat.turn import Reply
 from specchat.tui.actions.action import Action, When, Where
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.text.inspect import inspected
-from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.text.sources import LEGEND
+from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.text.tokens import Token
 from specchat.tui.widgets.plain import Plain
 
@@ -19,15 +22,17 @@ _LEAST = 24
 
 
 class TwoSided(Plain):
-    """Text at both ends of a row; the left one is cut first, or has two rows where it is alone or to be read whole.
+    """Text at both ends of a row; the left one is cut first, or has more rows where it is alone or to be read whole.
 
     The right one may be given in several lengths, the longest first: a shorter one leaves `_LEAST` cells for the left.
     """
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"strong", "quiet", "good", "bad"}
 
-    def __init__(self, *, id: str | None = None) -> None:
+    def __init__(self, *, id: str | None = None, most: int = 1) -> None:
+        """`most` is how many rows it may have."""
         super().__init__(id=id)
+        self._most = most
         self._left = EMPTY
         self._rights: tuple[Content, ...] = (EMPTY,)
         self._shown: tuple[list[str], bool] = ([], False)
@@ -50,18 +55,24 @@ class TwoSided(Plain):
         crowded = self._left.cell_length + (2 + chosen.cell_length if chosen else 0) > width
         right = EMPTY if self._whole and crowded else chosen.truncate(max(width, 0), ellipsis=True)
         room = width - right.cell_length - (2 if right else 0)
-        tall, first, left = self._tall, EMPTY, self._left
-        if not right and room > 0 and left.cell_length > room:
-            first = left.wrap(room)[0]
+        tall, left = self._tall, self._left
+        above: list[Content] = []
+        while not right and room > 0 and left.cell_length > room and len(above) < self._most - 1:
+            above.append(first := left.wrap(room)[0])
             left = left[len(first) + left.plain[len(first) :].startswith(" ") :]
         left = left.truncate(room, ellipsis=True) if room > 0 else EMPTY
         row = left + " " * max(width - left.cell_length - right.cell_length, 0) + right
-        self._tall = bool(first)
-        self.show(first + "\n" + row if first else row, layout=tall or self._tall)
+        self._tall = bool(above)
+        self.show(Content("\n").join([*above, row]), layout=tall or self._tall)
 
 
-_HINTED = sorted((action for action in ACTIONS if action.hint), key=lambda action: action.where == "anywhere")
-"""What can be hinted at, in order: the keys of one place come before those that work everywhere."""
+_MOMENTARY: tuple[When, ...] = ("in tokens", "on versions", "editing")
+_HINTED = sorted(
+    (action for action in ACTIONS if action.hint),
+    key=lambda action: (action.where == "anywhere", action.when not in _MOMENTARY),
+)
+"""What can be hinted at, in order: the keys of one place come before those that work everywhere, and among them those
+of the moment first."""
 
 
 def hinted(here: Where, facts: frozenset[When]) -> tuple[Action, ...]:
@@ -70,9 +81,15 @@ def hinted(here: Where, facts: frozenset[When]) -> tuple[Action, ...]:
 
 
 class Hints(Plain):
-    """The keys worth knowing now, as many as fit."""
+    """The keys worth knowing now, as many as fit. A click does what the key does."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "word"}
+
+    @dataclass
+    class Picked(Message):
+        """The hint of the action with this id was clicked."""
+
+        action: str
 
     def __init__(self, keys: Keys) -> None:
         super().__init__()
@@ -89,13 +106,17 @@ class Hints(Plain):
     def on_resize(self) -> None:
         self._fill()
 
+    def on_click(self, event: events.Click) -> None:
+        if action := event.style.meta.get("hint"):
+            self.post_message(self.Picked(action))
+
     def _fill(self) -> None:
         width = self.content_size.width
         row = EMPTY
         for action in self._actions:
             if key := self._keys.first(action):
                 entry = styled(key, ".key") + styled(f" {action.hint}", ".word")
-                wider = row + ("   " if row else "") + entry
+                wider = row + ("   " if row else "") + tagged(entry, hint=action.id)
                 if wider.cell_length > width:
                     break
                 row = wider

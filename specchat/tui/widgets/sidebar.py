@@ -14,14 +14,18 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from specchat.chat.rows import ChatEntry
 from specchat.chat.schema import in_words
-from specchat.chat.store import ChatEntry, Store
+from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.tui.actions.table import bindings
 from specchat.tui.chat_list import ListRow, by_date, of_hits
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
+
+_HITS = 100
+"""Places that are looked for at most; a chat is listed once, with the best of its own."""
 
 
 class Entry(Option):
@@ -39,20 +43,20 @@ class ChatList(Options):
 
 
 class Search(LineInput):
-    """Down and enter go to the list."""
+    """Down goes to the list, enter opens what is marked there."""
 
     async def _on_key(self, event: events.Key) -> None:
         if event.key in ("down", "enter") and isinstance(self.parent, Sidebar):
             event.stop()
             event.prevent_default()
-            self.parent.to_list()
+            if event.key == "down":
+                self.parent.to_list()
+            else:
+                self.parent.list.action_select()
 
 
 class Sidebar(Vertical):
     """Reads the store whenever it is shown or something changed: `reload`."""
-
-    OUTER: ClassVar = 32
-    """Cells it takes beside the chat."""
 
     @dataclass
     class Chosen(Message):
@@ -67,6 +71,21 @@ class Sidebar(Vertical):
         self._rows: list[ListRow] = []
         self._shown = self._title = ""
         self._answered: Collection[str] = ()
+        self._width = 0
+        """Cells of a row, as they were drawn last."""
+
+    @staticmethod
+    def outer(width: int) -> int:
+        """Cells that it takes beside the chat in a window of `width` cells."""
+        return min(max(width * 36 // 100, 32), 56)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Draw the rows anew where they have another width."""
+        if not self.disabled and self.list.scrollable_content_region.width != self._width:
+            self.reload()
 
     def compose(self) -> ComposeResult:
         yield Search(placeholder="search chats", id="chat-search")
@@ -88,16 +107,18 @@ class Sidebar(Vertical):
             self._shown, self._title, self._answered = shown.key, shown.title, running
         at = self.list.highlighted
         marked = self._rows[at] if at is not None and at < len(self._rows) else None
-        text = self.query_one(Search).value
+        text, now = self.query_one(Search).value, datetime.now()
+        self._width = self.list.scrollable_content_region.width
         try:
             found = (
-                of_hits(self._store.search(text))
+                of_hits(self._store.search(text, _HITS), now, self._width)
                 if text.strip()
-                else by_date(self._chats(), datetime.now(), self._shown, self._answered)
+                else by_date(self._chats(), now, self._width, self._shown, self._answered)
             )
             self._rows = list(found)
         except sqlite3.Error as error:
-            self._rows = [ListRow(styled(in_words(error, self._store.path)))]
+            words = styled(in_words(error, self._store.path))
+            self._rows = [ListRow(row) for row in words.wrap(max(self._width, 20))]
         self.list.clear_options()
         self.list.add_options([Entry(row) for row in self._rows])
         self.list.highlighted = self._nearest(at or 0, marked)

@@ -195,5 +195,8 @@ class Transcript(TokenCursor):
             self.post_message(self.LinkAsked(url))
         elif "fold" in meta:
             self.toggle_fold(row)
+        elif "more" in meta:
+            self.screen.set_focus(self)
+            self.go_to(row)
         elif "heat" in meta:
             self.post_message(self.TokensAsked(row))

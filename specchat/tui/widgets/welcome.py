@@ -1,13 +1,16 @@
 """The welcome in an empty chat."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.content import Content
+from textual.message import Message
 
 from specchat.clean import one_line
 from specchat.engine.pair import PairInfo
 from specchat.tui.composing.suggestions import SUGGESTIONS
-from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.widgets.plain import Plain
 
 _BUILT_IN = "Built-in demo model: tiny, for trying the app. F3 gets a real one."
@@ -20,6 +23,12 @@ class Welcome(Plain):
     """The loaded pair, what to ask it, and what to look at; as much as there is room for."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"name", "quiet", "value", "accent"}
+
+    @dataclass
+    class Picked(Message):
+        """The suggested prompt `words` was clicked."""
+
+        words: str
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,13 +45,19 @@ class Welcome(Plain):
     def on_resize(self) -> None:
         self._fill()
 
+    def on_click(self, event: events.Click) -> None:
+        if words := event.style.meta.get("ask"):
+            self.post_message(self.Picked(words))
+
     def _fill(self) -> None:
         width, height = self.content_size
         if not width:  # not laid out yet
             return
         longest = max(map(len, SUGGESTIONS))
         asks = [styled(f"{n} ", ".accent") + words.ljust(longest) for n, words in enumerate(SUGGESTIONS, 1)]
-        asks = [ask.truncate(width, ellipsis=True) for ask in asks]
+        asks = [
+            tagged(ask.truncate(width, ellipsis=True), ask=words) for ask, words in zip(asks, SUGGESTIONS, strict=True)
+        ]
         choose = [styled(_CHOOSE, ".accent"), *([styled(_MEANWHILE, ".quiet")] if self._loading else [])]
         parts = [[styled("specchat", ".name")], list(self._pair), asks, choose]
         parts.append([styled(_WATCH, ".quiet")])

@@ -1,7 +1,9 @@
-"""How each token source looks: a colour of the theme and a style that tells it apart without colour."""
+"""The sources of a reply's tokens, each with its colour's name and words, and the drafts that a step rejected."""
 
 from dataclasses import dataclass
 
+from specchat.engine.events import Step
+from specchat.engine.step_tree import StepTree, branched, likeliest
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Group
 
@@ -42,3 +44,19 @@ def source_of(name: str) -> Source:
     if name in STRATEGIES:
         return DRAFTED.get(STRATEGIES[name].group, PLAIN)
     return {"target": TARGET, "bonus": BONUS}.get(name, PLAIN)
+
+
+def rejected_text(step: Step) -> tuple[str, int]:
+    """The rejected text that was drafted after what was accepted, and the number of other candidates for its place.
+
+    Of a tree it is the likeliest candidate with the likeliest after it, to a leaf.
+    """
+    if not branched(step.drafts):
+        return "".join(draft.text for draft in step.drafts[step.accepted :]), 0
+    candidates, at = StepTree.of(step.drafts).candidates(), step.accepted - 1
+    others = max(len(candidates.get(at, ())) - 1, 0)
+    text = ""
+    while at in candidates:
+        at = likeliest(step.drafts, candidates[at])
+        text += step.drafts[at].text
+    return text, others

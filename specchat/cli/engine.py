@@ -1,0 +1,73 @@
+"""`specchat engine`: the engine that this user's windows and commands share."""
+
+import json
+from typing import Any
+
+import click
+
+from specchat.clean import one_line
+from specchat.cli.output import Output, told
+
+
+@click.group()
+def engine() -> None:
+    """See or stop the engine that windows and commands share.
+
+    The first program that needs an engine starts it, others join. It stays loaded for a while after the last one
+    ends: `engine_minutes` in config.toml or SPECCHAT_ENGINE_MINUTES, 5 unless told otherwise.
+    """
+
+
+@engine.command()
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list with an object for each engine.")
+@told
+def status(as_json: bool) -> None:
+    """Say what is loaded, and who uses it."""
+    found = _answers("status")
+    if as_json:
+        Output().write(json.dumps(found) + "\n")
+    elif not found:
+        Output().write("No engine is running.\n")
+    else:
+        Output().write("".join(line + "\n" for answer in found for line in _lines(answer)))
+
+
+@engine.command()
+@told
+def stop() -> None:
+    """End it, with what it is writing. Open windows start it again when they need it."""
+    stopped = len(_answers("stop"))
+    Output().write("Stopped.\n" if stopped else "No engine is running.\n")
+
+
+def _answers(want: str) -> list[dict[str, Any]]:
+    from specchat.config.paths import user_paths
+    from specchat.service.control import engines
+
+    return list(engines(user_paths().runtime, want))
+
+
+def _lines(answer: dict[str, Any]) -> list[str]:
+    """An engine's answer in lines; it may be of another version."""
+    from specchat.service.hello import number, text
+
+    lines = [f"specchat {one_line(text(answer, 'version'), 20)}, process {number(answer, 'pid'):.0f}"]
+    for worker in _dicts(answer, "workers"):
+        pair, device = one_line(text(worker, "pair"), 60), one_line(text(worker, "device"), 40)
+        loaded = f"{pair} on {device}" if pair and device else pair or "no pair"
+        doors = [
+            f"{one_line(text(door, 'name'), 20)} (process {number(door, 'pid'):.0f})"
+            for door in _dicts(worker, "doors")
+        ]
+        used = f"used by {', '.join(doors)}" if doors else f"unused, ends {_after(number(answer, 'linger_s'))}"
+        lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}")
+    return lines
+
+
+def _after(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min after its last use" if seconds >= 60 else "soon"
+
+
+def _dicts(found: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    value = found.get(name)
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

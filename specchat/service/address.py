@@ -1,0 +1,92 @@
+"""The address of the resident engine: one socket for each version, environment and set of folders.
+
+Doors that would start engines unlike each other never meet: the name of the socket tells all that an engine takes from
+the process that starts it. A lock beside it, held while an engine lives, says who may make the socket.
+"""
+
+import hashlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from specchat import __version__
+
+MAX_PATH = 100
+"""Bytes of a socket's path that every system takes."""
+PREFIXES = (
+    "ATEN_", "BITSANDBYTES_", "BNB_", "CUDA_", "DNNL_", "FBGEMM_", "HF_", "HUGGINGFACE_", "LD_", "MKL_", "NUMBA_",
+    "NVIDIA_", "OMP_", "ONEDNN_", "OPENBLAS_", "PYTORCH_", "TORCH_", "TRANSFORMERS_", "TRITON_",
+)  # fmt: skip
+NAMES = {
+    "ALL_PROXY", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "PATH", "PYTHONPATH", "SPECCHAT_GPU_FILE",
+    "SPECCHAT_HOME", "SPECCHAT_LEARNT_FILE", "SSL_CERT_DIR", "SSL_CERT_FILE", "XDG_CACHE_HOME", "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME", "XDG_STATE_HOME",
+}  # fmt: skip
+"""What an engine reads of its environment."""
+PACKAGE = Path(__file__).parents[1]
+
+
+def address(folder: Path, loader: str, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """The socket in `folder` for doors of this version, code and environment; None where it can have none."""
+    path = folder / f"{fingerprint(loader, environ)}.sock"
+    return path if hasattr(socket, "AF_UNIX") and len(os.fsencode(path)) <= MAX_PATH else None
+
+
+def fingerprint(loader: str, environ: Mapping[str, str]) -> str:
+    """16 hexadecimal digits that differ where engines would."""
+    read = {name: value for name, value in environ.items() if name.upper() in NAMES or name.startswith(PREFIXES)}
+    known = [
+        __version__,
+        sys.executable,
+        sys.prefix,
+        str(PACKAGE),
+        _newest(PACKAGE / "engine"),
+        loader,
+        sorted(read.items()),
+    ]
+    return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _newest(folder: Path) -> int:
+    """When the code was changed last, in nanoseconds: a checkout changes under one version."""
+    newest = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                newest = max(newest, entry.stat().st_mtime_ns)
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                newest = max(newest, _newest(Path(entry.path)))
+    return newest
+
+
+def is_private(folder: Path) -> bool:
+    """True for a folder of this user that nobody else may enter."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return folder.is_dir() and not folder.is_symlink() and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[int | None]:
+    """The lock beside the socket at `path`, as a descriptor; None where another process holds it.
+
+    The lock lasts as long as any process has the descriptor.
+    """
+    import fcntl
+
+    descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield None
+        else:
+            yield descriptor
+    finally:
+        os.close(descriptor)

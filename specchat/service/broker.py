@@ -1,0 +1,219 @@
+"""The resident engine: a process that owns workers and lends them to doors over a socket.
+
+It ends a while after its last door left. A worker that nobody uses is given to the next door, whatever its pair, so no
+more models are loaded than doors use at once, and one.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specchat import __version__
+from specchat.clean import one_line
+from specchat.engine import wire
+from specchat.engine.requests import Load, Shutdown
+from specchat.engine.wire import Sealed
+from specchat.service import hello
+from specchat.service.workers import Door, Restart, SharedWorker
+
+HELLO_S = 5.0
+"""Seconds that a connection may take to say what it is."""
+FIRST_DOOR_S = 20.0
+"""Seconds without a first door after which the process ends."""
+MAX_UNREAD = 64 << 20
+"""Bytes that a door may leave unread before it is cut off."""
+MAX_LINGER_S = 86_400.0
+
+
+class Broker:
+    """Serves the listening socket of `path`. Output of workers goes to `log`."""
+
+    def __init__(self, path: Path, log: Path | None, loader: str) -> None:
+        self._path = path
+        self._log = log
+        self._loader = loader
+        self._began = time.time()
+        self._doors: set[Door] = set()
+        self._workers: list[SharedWorker] = []
+        self._linger_s = 0.0
+        self._over = asyncio.Event()
+        self._ending: asyncio.TimerHandle | None = None
+
+    async def serve(self, listening: socket.socket) -> None:
+        """Serve until nothing is left to wait for."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._over.set)
+        server = await asyncio.start_unix_server(self._met, sock=listening, limit=hello.MAX_BYTES)
+        self._end_after(FIRST_DOOR_S)
+        await self._over.wait()
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        server.close()
+        for worker in self._workers:
+            worker.client.close()
+
+    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Find out who is there and what for."""
+        link = writer.get_extra_info("socket")
+        try:
+            if hello.peer(link) != os.getuid():
+                return
+            found = hello.told(await asyncio.wait_for(reader.readline(), HELLO_S))
+            match found and found.get("want"):
+                case "door":
+                    assert found is not None
+                    await self._serve_door(found, reader, writer)
+                case "status":
+                    await _answer(writer, **self._status())
+                case "stop":
+                    await _answer(writer, pid=os.getpid())
+                    self._over.set()
+        except (OSError, ValueError, EOFError, TimeoutError, pickle.UnpicklingError):
+            pass  # a connection that ends early, floods, or is none of ours
+        finally:
+            writer.close()
+
+    async def _serve_door(
+        self, found: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        door = Door(one_line(hello.text(found, "name"), 20), int(hello.number(found, "pid")), partial(_send, writer))
+        self._linger_s = min(hello.number(found, "linger_s"), MAX_LINGER_S)
+        self._doors.add(door)
+        if self._ending is not None:
+            self._ending.cancel()
+        try:
+            await _answer(writer, pid=os.getpid(), version=__version__)
+            while not isinstance(request := await _read(reader), Shutdown):
+                self._obey(door, request)
+        finally:
+            self._doors.discard(door)
+            self._release(door)
+            if not self._doors:
+                self._end_after(self._linger_s)
+
+    def _obey(self, door: Door, request: Any) -> None:
+        match request:
+            case Load():
+                worker = self._worker_for(door, request)
+                if worker is not door.worker:
+                    self._release(door)
+                    door.worker = worker
+                    worker.doors.append(door)
+                worker.load(door, request.pair)
+            case Restart() if door.worker is not None:
+                door.worker.restart(door, request.number)
+            case _ if door.worker is not None:
+                door.worker.ask(door, request)
+        self._deliver()
+
+    def _worker_for(self, door: Door, request: Load) -> SharedWorker:
+        """The worker that has the pair or loads it, else the door's own, an idle or a new one."""
+        same = next((worker for worker in self._workers if worker.pair == request.pair and not worker.dead), None)
+        if same is not None:
+            return same
+        if door.worker is not None and door.worker.doors == [door]:
+            return door.worker
+        if idle := next((worker for worker in self._workers if not worker.doors), None):
+            return idle
+        loop = asyncio.get_running_loop()
+        worker = SharedWorker(self._log, self._loader, partial(loop.call_soon_threadsafe, self._deliver))
+        self._workers.append(worker)
+        return worker
+
+    def _release(self, door: Door) -> None:
+        """Take a door's worker from it; one that nobody uses ends later, or is given to another door."""
+        if (worker := door.worker) is None:
+            return
+        worker.leave(door)
+        if not worker.doors:
+            asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.generation)
+
+    def _end_idle(self, worker: SharedWorker, generation: int) -> None:
+        if worker in self._workers and not worker.doors and worker.generation == generation:
+            self._workers.remove(worker)
+            worker.client.close()
+
+    def _deliver(self) -> None:
+        for worker in self._workers:
+            for door, event in worker.events():
+                door.send(event)
+
+    def _end_after(self, seconds: float) -> None:
+        self._ending = asyncio.get_running_loop().call_later(seconds, self._over.set)
+
+    def _status(self) -> dict[str, Any]:
+        now = time.time()
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "seconds": now - self._began,
+            "linger_s": self._linger_s,
+            "doors": [{"name": door.name, "pid": door.pid} for door in self._doors if door.worker is None],
+            "workers": [
+                {
+                    "pid": worker.client.pid,
+                    "pair": worker.pair.name if worker.pair else "",
+                    "device": worker.info.device if worker.info else "",
+                    "state": _state(worker),
+                    "doors": [
+                        {"name": door.name, "pid": door.pid, "waiting": len(door.waiting)} for door in worker.doors
+                    ],
+                }
+                for worker in self._workers
+            ],
+        }
+
+
+def _state(worker: SharedWorker) -> str:
+    if worker.dead:
+        return "ended"
+    if worker.info is None:
+        return "loading" if worker.pair else "empty"
+    return "loaded"
+
+
+def _send(writer: asyncio.StreamWriter, event: Any) -> None:
+    """Send to a door that may be gone; one that does not read is cut off."""
+    if writer.is_closing():
+        return
+    if writer.transport.get_write_buffer_size() > MAX_UNREAD:
+        writer.transport.abort()
+        return
+    writer.write(event.frame if isinstance(event, Sealed) else wire.framed(event))
+
+
+async def _read(reader: asyncio.StreamReader) -> Any:
+    """The next request.
+
+    Raises:
+        EOFError: the connection ended.
+        pickle.UnpicklingError: it is not ours.
+    """
+    length, _ = wire.HEADER.unpack(await reader.readexactly(wire.HEADER.size))
+    if length > wire.MAX_BYTES:
+        raise pickle.UnpicklingError(f"a message of {length} bytes")
+    return wire.opened(await reader.readexactly(length))
+
+
+async def _answer(writer: asyncio.StreamWriter, **known: object) -> None:
+    writer.write(hello.line(**known))
+    await writer.drain()
+
+
+def main(descriptor: str, path: str, log: str, loader: str) -> None:
+    """Serve the inherited socket `descriptor`; `log` may be empty."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    run: Callable[[socket.socket], Awaitable[None]] = Broker(Path(path), Path(log) if log else None, loader).serve
+    asyncio.run(run(socket.socket(fileno=int(descriptor))))  # type: ignore[arg-type]
+    sys.stdout.flush()
+    os._exit(0)
