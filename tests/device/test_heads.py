@@ -31,7 +31,7 @@ from specchat.engine.strategy import Head
 from tests.device.conftest import CONTEXT, DEVICE, ON_GPU, SHAPE, decoder
 from tests.device.test_decoding import PROMPT, SAMPLINGS, write
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
-from tests.engine.published_heads import HIDDEN, eagle, eagle3, medusa, mtp, peagle
+from tests.engine.published_heads import HIDDEN, eagle, eagle3, kv_mtp, medusa, mtp, peagle
 from tests.engine.test_heads_elsewhere import THERE, OneDevice
 from tests.engine.tiny import VOCAB, checkpoint
 
@@ -43,6 +43,7 @@ WRITE: dict[Head, Callable[[Path], Path]] = {
     "eagle": eagle,
     "eagle3": partial(eagle3, few=None),
     "mtp": mtp,
+    "kv-mtp": partial(kv_mtp, num_attention_heads=2, num_key_value_heads=1, head_dim=32),
     "peagle": partial(peagle, eagle_aux_hidden_state_layer_ids=[1, 2, 3]),
     "dflash": dflash,
     "dflash2": partial(dflash2, best=240),
@@ -50,7 +51,7 @@ WRITE: dict[Head, Callable[[Path], Path]] = {
     "xpress": xpress,
 }
 LENGTHS = (3, 1, 7, 15)
-FIRST = ("medusa", "eagle2", "eagle3", "mtp", "dflash")
+FIRST = ("medusa", "eagle2", "eagle3", "mtp", "kv-mtp", "dflash")
 """Strategies that are tried each time: a chain, trees, a block; the others are like one of them."""
 SLACK = 1e-3
 ALIKE = not ON_GPU

@@ -8,6 +8,7 @@ import torch
 
 from specchat.engine import gpu_shapes
 from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS
@@ -82,6 +83,18 @@ def test_nodes_of_trees_are_the_ends_of_their_paths_across_the_edge(folder: Path
     for start in (HELD - 4, 250):
         filled(model, start)
         assert_nodes_end_their_paths_after(model, start)
+
+
+def test_heads_read_entries_across_the_edge(folder: Path) -> None:
+    own, whole = decoder(opened(folder)), decoder(opened(folder), back=CONTEXT)
+    found = []
+    for model in (own, whole):
+        filled(model, HELD + 20)
+        reading = DeviceModel(model, "target", VOCAB, Graphs(DEVICE, []), DEVICE)
+        found.append(reading.kv_entries(0, HELD - 5, HELD + 5))
+    for mine, theirs in zip(*found, strict=True):
+        assert torch.equal(mine, theirs)
+        assert len(mine[0].unique(dim=0)) == 10
 
 
 def pair(folder: Path, root: Path, back: int) -> Runner:

@@ -15,13 +15,14 @@ from specchat.engine.session import Session
 from specchat.engine.strategy import Head
 from tests.engine import published_blocks, published_heads
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
-from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
+from tests.engine.published_heads import eagle, eagle3, kv_mtp, medusa, mtp, peagle
 from tests.engine.tiny import VOCAB, checkpoint, on_cpu, perturbed
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 HEADS: dict[Head, Callable[[Path], Path]] = {
+    "kv-mtp": kv_mtp,
     "medusa": medusa,
     "eagle": eagle,
     "eagle3": eagle3,
@@ -87,6 +88,7 @@ def real_session(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for module in (published_heads, published_blocks):
         monkeypatch.setattr(module, "VOCAB", 512)
     fitting = HEADS | {"mtp": partial(mtp, vocab_size=512), "medusa": partial(medusa, vocab=512)}
+    fitting["kv-mtp"] = partial(kv_mtp, num_key_value_heads=4, num_attention_heads=8, head_dim=8)
     for block in ("dflash", "dflash2", "dspark", "xpress"):
         fitting[block] = partial(HEADS[block], num_target_layers=5)
     return load(PairSpec("stories", "Stories", target, draft, heads=heads(tmp_path, fitting)), lambda _: None)

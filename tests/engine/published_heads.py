@@ -218,6 +218,24 @@ def glm_mtp(folder: Path, **told: Any) -> Path:
     return written(folder, c, tensors)
 
 
+def kv_mtp(folder: Path, **changes: Any) -> Path:
+    """Gemma 4's layout of layers that read the target's KV entries, in the shape of the tiny Llama."""
+    g = torch.Generator().manual_seed(18)
+    c = settings(hidden_size=48, head_dim=16, num_hidden_layers=2, max_position_embeddings=256) | changes
+    tensors = {
+        "pre_projection.weight": matrix(g, 48, 2 * HIDDEN),
+        "post_projection.weight": matrix(g, HIDDEN, 48),
+        "model.embed_tokens.weight": matrix(g, c["vocab_size"], 48),
+        "model.norm.weight": scale(g, 48),
+    }
+    for index in range(2):
+        own = layer(g, c, f"model.layers.{index}.", 48)
+        tensors |= {name: one for name, one in own.items() if "k_proj" not in name and "v_proj" not in name}
+        tensors[f"model.layers.{index}.input_layernorm.weight"] = scale(g, 48)
+    kind = {"model_type": "gemma4_assistant", "backbone_hidden_size": HIDDEN, "text_config": c}
+    return written(folder, kind, tensors)
+
+
 def qwen_layer(c: dict[str, Any]) -> Any:
     """Transformers' own layer of full attention for a target's settings."""
     kind = c["model_type"].removesuffix("_text")

@@ -40,6 +40,7 @@ WRITE: dict[str, tuple[Head, Callable[[Path], Path]]] = {
     "eagle3 normed": ("eagle3", partial(published_heads.eagle3, states=[1, 2, 3], fc_norm=True, norm_before_fc=True)),
     "peagle": ("peagle", partial(published_heads.peagle, eagle_aux_hidden_state_layer_ids=[1, 2, 3])),
     "mtp": ("mtp", published_heads.mtp),
+    "kv-mtp": ("kv-mtp", partial(published_heads.kv_mtp, num_key_value_heads=4)),
     "dflash": ("dflash", partial(published_blocks.dflash, layout="speculators", few=120)),
     "dflash with windows": (
         "dflash",
@@ -69,6 +70,11 @@ class Elsewhere:
     def states(self, _: int, first: int, last: int) -> Tensor:
         assert first == last or 0 <= first < last <= KNOWN
         return torch.zeros(last - first, self.config.hidden, device=THERE)
+
+    def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        of = self.config.recipe.layers[layer].attention
+        shape = of.kv_heads, last - first, of.head_dim
+        return torch.zeros(shape, device=THERE), torch.zeros(shape, device=THERE)
 
     def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         return torch.zeros(len(tokens), self.config.hidden, device=THERE)

@@ -69,6 +69,12 @@ class DeviceModel:
         found = found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
         return unscaled(found, self._recipe.embed_eps if normed else None)
 
+    def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
+        keys, values = self.decoder.attention.entries[layer]
+        places = torch.arange(first, last, device=self.device) % keys.shape[1]
+        return keys.index_select(1, places).float(), values.index_select(1, places).float()
+
     def normed(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""
         return self._norm(hidden)

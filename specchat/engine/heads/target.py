@@ -57,6 +57,10 @@ class Target(Model, Protocol):
         """Hidden states after `layer` layers at positions first, ..., last - 1: float32 [last - first, hidden]."""
         ...
 
+    def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
+        ...
+
     def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         ...

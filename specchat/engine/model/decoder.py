@@ -97,6 +97,13 @@ class CachedDecoder(ABC):
         assert self.aux_states is not None
         return self.aux_states.at(layer, first, last)
 
+    def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a layer at positions first, ..., last - 1, views: [kv_heads, last - first, head_dim]."""
+        base = self.cache.bases[layer]
+        return self.cache.keys[layer][:, first - base : last - base], self.cache.values[layer][
+            :, first - base : last - base
+        ]
+
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Copy the KV entries of `rows`, a path of a tree, to the cache from position `start` on."""
         self._keep_entries(rows, start)

@@ -1,0 +1,20 @@
+"""Gemma 4's assistants (Gemma team 2026): a few layers draft from the target's own KV entries."""
+
+from specchat.engine.drafters.eagle import EagleDrafter
+from specchat.engine.strategy import HeadFamily, headed
+
+HEAD = HeadFamily(
+    "kv-mtp",
+    "specchat.engine.heads.kv_mtp:KvMtpHead",
+    "specchat.engine.heads.kv_mtp_settings:kv_mtp_recipe",
+    marks=("pre_projection.weight",),
+)
+STRATEGY = headed(
+    HEAD,
+    "Shared-KV MTP",
+    "A few layers draft a chain from the target's own keys and values, without a cache of their own.",
+    4,
+    """Gemma 4's assistants (2026): [heads.md](heads.md). *Parameters*: `[pair.heads] kv-mtp`. *Pays* at long
+contexts too, for nothing of the text is read anew.""",
+    lambda parts: EagleDrafter("kv-mtp", "kv-mtp", parts.heads["kv-mtp"]),
+)

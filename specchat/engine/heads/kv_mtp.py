@@ -1,0 +1,124 @@
+"""Layers that draft from the target's own KV entries (Gemma 4's assistants, Gemma team 2026).
+
+With e the target's embedding of the last token and h its last hidden state after the final norm, all at one position,
+
+    x = layers(W [e, h])      each layer attends to the entries of the target's last layer of its kind
+    scores = V norm(x)
+
+For a further token h is U norm(x), at the same position over the same entries. A head of a small target scores the
+tokens of a few centroids alone.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.errors import ModelError
+from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.kv_mtp_settings import KvMtpSettings, kv_mtp_recipe
+from specchat.engine.heads.target import StandIn, Target
+from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.rope import tables
+from specchat.engine.model.tree_layout import Layout
+from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Layer, Matrix
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, norm
+
+TABLE, ORDER = "model.embed_tokens", "masked_embedding.token_ordering"
+
+
+class KvMtpHead(StandIn):
+    """The layers as a head. Keys: "pre_projection.weight", "post_projection.weight", "model.*" as in a model of the
+    target's family, but for keys and values; "masked_embedding.centroids.weight" and ".token_ordering" if any."""
+
+    def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:
+        """Read the weights.
+
+        Raises:
+            ModelError: settings or weights missing, damaged, unknown, or for another target.
+        """
+        model = target.model
+        given = KvMtpSettings.read(files, model.config)
+        recipe, known = given.shape.recipe, given.known
+        with Weights(files, model.device) as weights:
+            super().__init__(target, kv_mtp_recipe(files, model.config, ""), weights.count())
+            tensors, hidden = self._tensors, recipe.hidden
+            self._before = tensors.read(weights, Matrix(("pre_projection",), (hidden,), 2 * model.config.hidden))
+            self._after = tensors.read(weights, Matrix(("post_projection",), (model.config.hidden,), hidden))
+            self._layers = [tensors.read_layer(weights, layer) for layer in given.layers]
+            self._norm = tensors.read(weights, recipe.norm)
+            self._head = Matrix((TABLE,), (recipe.vocab,), hidden)
+            self._centroids: Matrix | None = None
+            if known.use_ordered_embeddings:
+                self._top = known.centroid_intermediate_top_k
+                self._rows = tensors.table(weights, f"{TABLE}.weight", recipe.vocab, hidden)
+                of_centroids = Matrix(("masked_embedding.centroids",), (known.num_centroids,), hidden)
+                self._centroids = tensors.read(weights, of_centroids)
+                self._order = _order(weights, recipe.vocab).view(known.num_centroids, -1)
+            else:
+                tensors.read(weights, self._head)
+        turns = {rope: tables(rope, rope.width, model.context + 1) for rope in recipe.ropes if rope}
+        self._turns = {rope: [table.to(model.device) for table in pair] for rope, pair in turns.items()}
+        self._contexts: list[Context] = []
+        self._states: list[Tensor] = []
+        """h of each token of the draft."""
+        model.record_states((model.config.layers,))
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        """Nothing: the target's own entries are read."""
+
+    @torch.inference_mode()
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+        """Return the row that predicts the token after the last one, float32 [1, hidden]."""
+        model, known = self.target.model, len(self.target.tokens)
+        place = start + len(tokens) - 1 - known
+        if not place:
+            self._states = [model.normed(model.states(model.config.layers, known - 1, known))]
+            self._contexts = [self._context(layer, known) for layer in self._layers]
+        joined = torch.cat([model.embedded(tokens[-1:]), self._states[place]], -1)
+        x = self._tensors.product(joined, self._before)
+        for layer, context in zip(self._layers, self._contexts, strict=True):
+            x = at_end(
+                layer, after_feed(layer, after_mixer(layer, x, self._tensors, context), self._tensors), self._tensors
+            )
+        x = norm(self._norm, x, self._tensors)
+        self._states[place + 1 :] = [self._tensors.product(x, self._after)]
+        return x
+
+    def _context(self, layer: Layer, known: int) -> Context:
+        """What a layer attends to, from the position after `known` tokens."""
+        of = layer.attention
+        assert of.share is not None
+        # The last token's own entry is not there yet, and its window is counted from the one before.
+        first = max(0, known - 1 - of.window) if of.window else 0
+        entries = self.target.model.kv_entries(of.share, first, known)
+        given: Callable[..., tuple[Tensor, Tensor]] = lambda: entries  # noqa: E731
+        if of.rope is None:
+            return Context(None, given)
+        cos, sin = (table[known : known + 1] for table in self._turns[of.rope])
+        return Context((cos, sin), given)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        if self._centroids is None:
+            return self._tensors.product(hidden, self._head)
+        whole = hidden.new_full((len(hidden), self.vocab), float("-inf"))
+        best = self._tensors.product(hidden, self._centroids).topk(self._top).indices
+        for row, chosen in enumerate(best):
+            tokens = self._order[chosen].flatten()
+            whole[row].index_copy_(0, tokens, self._rows[tokens].float() @ hidden[row])
+        return whole
+
+
+def _order(weights: Weights, vocab: int) -> Tensor:
+    """The tokens in the order of their centroids, int64 [vocab].
+
+    Raises:
+        ModelError: they are missing, or not each token once.
+    """
+    found = weights.integers(ORDER, vocab)
+    if not torch.equal(found.sort().values, torch.arange(vocab, device=found.device)):
+        raise ModelError(f"{weights.folder}: tensor {ORDER} does not hold each of {vocab} tokens once.")
+    return found
