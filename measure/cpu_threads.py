@@ -17,11 +17,9 @@ from time import perf_counter
 
 import torch
 
-from measure.cpu_shapes import CONTEXT, SHAPES, shape_of
-from specchat.bench.synthetic import write_random
+from measure.cpu_shapes import CONTEXT, SHAPES, written
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.cpu.threads import choices
-from specchat.engine.model.checkpoint import Checkpoint
 
 LEARNT = 0
 """Stands for the adaptive number among the fixed ones."""
@@ -64,7 +62,7 @@ def main() -> None:
     options = parser.parse_args()
     most = torch.get_num_threads()
     with TemporaryDirectory() as folder:
-        opened = Checkpoint.open(write_random(Path(folder) / "random", shape_of(options.shape), 0))
+        opened = written(options.shape, Path(folder) / "random")
         fixed, learning = (CpuDecoder(opened, 512, threads=most) for _ in range(2))
     for decoder in (fixed, learning):
         decoder.forward(list(range(CONTEXT)), 0)

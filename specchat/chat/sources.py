@@ -22,19 +22,19 @@ class Source:
         return f".spec-{self.name}"
 
 
-_KEPT = "drafted by a small model or heads, kept by the model"
+_ACCEPTED = "drafted by the helper (a small model or heads), accepted by the model"
 DRAFTED: dict[Group, Source] = {
-    "model": Source("draft", "draft kept", _KEPT),
-    "heads": Source("draft", "draft kept", _KEPT),
-    "copied": Source("lookup", "copied from the chat", "copied from an earlier text, kept by the model"),
-    "itself": Source("swift", "own short-cut kept", "drafted by a part of the model, kept by the whole"),
+    "model": Source("draft", "draft accepted", _ACCEPTED),
+    "heads": Source("draft", "draft accepted", _ACCEPTED),
+    "copied": Source("lookup", "copied from the chat", "copied from an earlier text, accepted by the model"),
+    "itself": Source("swift", "own short cut accepted", "drafted by a part of the model, accepted by the whole"),
 }
 """Colours of accepted drafts, one a group of strategies; models and heads share one, since a dozen look alike."""
 
 PLAIN = Source("plain", "plain", "written without a draft")
-TARGET = Source("target", "correction", "the model's own, where it refused a draft")
-BONUS = Source("bonus", "bonus", "the model's own, after a draft kept to its end")
-REJECTED = Source("rejected", "draft refused", "drafted, and not what the model would have written")
+TARGET = Source("target", "correction", "the model's own, where it rejected a draft")
+BONUS = Source("bonus", "bonus", "the model's own, after a draft accepted to its end")
+REJECTED = Source("rejected", "draft rejected", "drafted, and not what the model would have written")
 
 LEGEND = (*dict.fromkeys(DRAFTED.values()), TARGET, BONUS, PLAIN, REJECTED)
 

@@ -60,10 +60,18 @@ def order(what: Order, lack: str = "") -> list[str]:
 
 
 def amount(offer: Offer) -> str:
-    """The size on the disk, or that of the download, which is `?` where it is not known before the hub is asked."""
+    """The size on the disk, or that of the download, left out where it is not known before the hub is asked."""
     if offer.missing:
-        return f"get {size(offer.size)}" if offer.size else "get ?"
+        return f"download {size(offer.size)}" if offer.size else "download"
     return size(offer.size) if offer.size else ""
+
+
+def fits(offer: Offer) -> str:
+    """Where it fits, or in three words what it needs first."""
+    need, lacks, _ = offer.fit.words.replace("llama-cpp-python", "llama.cpp").partition(" for its ")
+    if offer.fit.verdict == "no" and need.startswith("needs "):
+        return need if lacks else need.partition(":")[0]
+    return offer.fit.verdict
 
 
 def drafting(offer: Offer) -> str:

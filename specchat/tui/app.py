@@ -138,7 +138,7 @@ class SpecchatApp(App[None]):
         from specchat.tui.clipboard import copy
 
         outcome = copy(text, lambda codes: self.call_from_thread(self._write_codes, codes))
-        self.call_from_thread(self.chat.say, f"{what} {outcome}: {len(text):,} characters")
+        self.call_from_thread(self.chat.say, f"{what} of {len(text):,} characters {outcome}")
 
     def _write_codes(self, codes: str) -> None:
         if self._driver is not None:

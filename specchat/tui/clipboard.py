@@ -49,17 +49,16 @@ def copy(text: str, write: Callable[[str], object], environment: Mapping[str, st
                 continue
             back = _ran(tool.read)
             if back is not None and _same(back.decode("utf-8", "replace"), text):
-                return "copied (verified)"
+                return "copied"
             if back is None:
-                unsure = unsure or f"copied with {tool.write[0]} (not verified)"
+                unsure = unsure or f"copied with {tool.write[0]}"
     if unsure:
         return unsure
     encoded = base64.b64encode(text.encode()).decode()
     write(osc_52(encoded, environment))
     if len(encoded) > OSC_52_LIMIT:
-        size = f"{len(encoded) / 1e3:.0f} kB, many terminals take at most {OSC_52_LIMIT // 1000} kB"
-        return f"sent to the terminal's clipboard (OSC 52; {size})"
-    return "sent to the terminal's clipboard (OSC 52; not verifiable)"
+        return f"copied through the terminal; {len(encoded) / 1e3:.0f} kB is more than many take"
+    return "copied through the terminal. Nothing to paste? See specchat doctor"
 
 
 def osc_52(encoded: str, environment: Mapping[str, str] = os.environ) -> str:

@@ -121,7 +121,7 @@ def _speed(stats: Stats, of: str = "") -> list[str]:
 
 
 def whole_footer(reply: Reply) -> str:
-    """`142 tok/s · 1.9x plain · 214 tokens · seed 42 · AL 3.4 · 0.12 s to first · demo`, as far as it is known."""
+    """`142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo`, as far as it is known."""
     stats = reply.stats
     if stats is None or not stats.completion_tokens:
         return footer(reply)
@@ -129,7 +129,7 @@ def whole_footer(reply: Reply) -> str:
         *_speed(stats, " plain"),
         f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
         f"seed {reply.seed}",
-        f"AL {stats.mean_acceptance_length:.1f}" if stats.num_spec_steps else "",
+        f"{stats.mean_acceptance_length:.1f} a step" if stats.num_spec_steps else "",
         f"{stats.num_choices_again} close choices made again" if stats.num_choices_again else "",
         f"{figures.seconds(stats.ttft_ms)} to first",
         reply.name,

@@ -69,7 +69,7 @@ def status_sides(session: AppSession, typed: str, message: str, warning: str, fi
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
-        left = styled(f"{session.fetching} · F3 and x stop it", ".quiet")
+        left = styled(f"{session.fetching} · F3, then x, stops it", ".quiet")
     elif session.loaded.error:
         left = styled(f"{session.loaded.error}; F3 shows other models", ".bad")
     elif session.next_prefill:

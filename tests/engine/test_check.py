@@ -95,7 +95,7 @@ def test_no_strategy_draws_with_noise_that_one_before_drew_with(
 
 
 def test_ratio_and_block_follow_the_law_of_the_target(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 60)
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 30)
     assert drawn(session) == dict.fromkeys(product(("ratio", "block"), DRAFTING), True)
 
 

@@ -115,10 +115,10 @@ def check_all_lengths(session: Session, name: str, strategies: list[str]) -> Non
     for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
         sampling = SAMPLINGS[name]
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
-        plain = finished(reply(session, prompt, sampling, Limits(40), Speculation()))
+        plain = finished(reply(session, prompt, sampling, Limits(28), Speculation()))
         assert plain.stats.num_draft_tokens == 0
         for strategy, length in product(strategies, lengths):
-            last = finished(reply(session, prompt, sampling, Limits(40), Speculation(strategy, length)))
+            last = finished(reply(session, prompt, sampling, Limits(28), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
             drafted[strategy] += last.stats.num_draft_tokens

@@ -95,7 +95,7 @@ def drafted(session: Session, prompt: str, sampling: Sampling, acceptance: Accep
     """Each step's drafts with their probabilities, and the reply's tokens."""
     drafting = Speculation("draft", 5, acceptance)
     session.runner.executor.policies.off = True
-    request = Generate(7, (Message("user", prompt),), sampling, Limits(60), drafting, cold=True)
+    request = Generate(7, (Message("user", prompt),), sampling, Limits(28), drafting, cold=True)
     events = list(session.generate(request))
     session.runner.executor.policies.off = False
     steps = [(step.drafts, step.accepted) for step in events if isinstance(step, Step)]

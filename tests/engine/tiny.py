@@ -1,6 +1,7 @@
 """Small random models and tokenizers, written in the layouts of real checkpoints."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,15 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
+from specchat.engine import measure
 from specchat.engine.model.config import parse_config
+from specchat.engine.options import Limits
 from specchat.engine.pair import ModelSource
 from specchat.engine.recipe import Experts, Matrix, Norm
 from tests.engine.layouts import stored
+
+# Each loaded pair writes replies to measure itself: in tests fewer and shorter ones, that count all the same.
+measure.REPLIES, measure.REPLY = 1, replace(measure.REPLY, limits=Limits(measure.REPLY_TOKENS + 4))
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"

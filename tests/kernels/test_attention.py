@@ -199,8 +199,10 @@ def step_scaled(step: Step, factor: float) -> Step:
         (2, 512, 250, (3, 9)),
     ],
 )
-def test_rows_of_a_chain_are_alone(group: int, dim: int, start: int, counts: Sequence[int], dtype: torch.dtype) -> None:
-    step = Step(dtype, group, dim, kv=1)
+def test_rows_of_a_chain_are_alone(
+    group: int, dim: int, start: int, counts: Sequence[int], stored: torch.dtype
+) -> None:
+    step = Step(stored, group, dim, kv=1)
     alone = torch.cat([step.run(start + r, 1, first=r) for r in range(max(counts))])
     assert not alone.isnan().any(), "something beyond the visible slots leaked"
     for rows in counts:
@@ -213,13 +215,13 @@ def test_rows_of_a_chain_are_alone(group: int, dim: int, start: int, counts: Seq
     [(1, 8, 230, 64), (4, 64, 250, 16), (5, 16, SPLIT, 9), (7, 80, 500, 17), (8, 512, 250, 7)],
 )
 def test_a_node_of_a_tree_is_the_end_of_its_path(
-    group: int, dim: int, start: int, rows: int, dtype: torch.dtype
+    group: int, dim: int, start: int, rows: int, stored: torch.dtype
 ) -> None:
-    step = Step(dtype, group, dim, kv=1)
+    step = Step(stored, group, dim, kv=1)
     tree, paths = random_tree(rows, seed=rows)
     together = step.run(start, rows, tree)
     for node, path in enumerate(paths):
-        chain = Step(dtype, group, dim, kv=1)
+        chain = Step(stored, group, dim, kv=1)
         for cache in (chain.keys, chain.values):
             cache[:, start : start + len(path)] = cache[:, [start + j for j in path]]
         assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))

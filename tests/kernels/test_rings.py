@@ -22,14 +22,13 @@ def dtype(request: pytest.FixtureRequest) -> torch.dtype:
 
 
 @pytest.mark.parametrize("as_tree", [False, True])
-@pytest.mark.parametrize("held", HELD)
-@pytest.mark.parametrize(("group", "dim", "rows"), [(4, 16, 9), (1, 80, 33)])
+@pytest.mark.parametrize(("group", "dim", "rows", "held"), [(4, 16, 9, HELD[0]), (1, 80, 33, HELD[1])])
 def test_attention_is_that_of_all_positions(
-    group: int, dim: int, rows: int, held: int, as_tree: bool, dtype: torch.dtype
+    group: int, dim: int, rows: int, held: int, as_tree: bool, stored: torch.dtype
 ) -> None:
     tree = random_tree(rows, seed=rows)[0] if as_tree else None
     for start in (5, held - 4, held, 2 * SPLIT - 2, 2 * held - 1, 3 * held - 20):
-        whole, own = (Step(dtype, group, dim, kv=2, window=WINDOW, held=of) for of in (None, held))
+        whole, own = (Step(stored, group, dim, kv=2, window=WINDOW, held=of) for of in (None, held))
         assert torch.equal(own.run(start, rows, tree), whole.run(start, rows, tree)), start
 
 

@@ -70,14 +70,16 @@ def test_it_is_that_of_transformers(
 
 @pytest.mark.parametrize("window", [0, WINDOW])
 @pytest.mark.parametrize(("group", "dim", "start", "rows"), [(4, 64, 250, 16), (1, 8, 230, 33)])
-def test_rows_and_nodes_are_alone(group: int, dim: int, start: int, rows: int, window: int, dtype: torch.dtype) -> None:
-    step = Step(dtype, group, dim, kv=1, window=window, sinks=True, gated=True)
+def test_rows_and_nodes_are_alone(
+    group: int, dim: int, start: int, rows: int, window: int, stored: torch.dtype
+) -> None:
+    step = Step(stored, group, dim, kv=1, window=window, sinks=True, gated=True)
     alone = torch.cat([step.run(start + row, 1, first=row) for row in range(rows)])
     assert torch.equal(step.run(start, rows), alone)
     tree, paths = random_tree(rows, seed=rows)
     together = step.run(start, rows, tree)
     for node, path in enumerate(paths):
-        chain = Step(dtype, group, dim, kv=1, window=window, sinks=True, gated=True)
+        chain = Step(stored, group, dim, kv=1, window=window, sinks=True, gated=True)
         for cache in (chain.keys, chain.values):
             cache[:, start : start + len(path)] = cache[:, [start + j for j in path]]
         assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))

@@ -82,10 +82,10 @@ def test_a_tree_is_torchs(group: int, dim: int, start: int, rows: int, window: i
     ("group", "dim", "start", "counts"), (1, 8, 230, (33, 64)), (4, 64, 500, (2, 5, 16)), (2, 256, 250, (3, 9))
 )
 def test_rows_of_a_chain_are_alone(
-    group: int, dim: int, start: int, counts: Sequence[int], window: int, dtype: torch.dtype
+    group: int, dim: int, start: int, counts: Sequence[int], window: int, stored: torch.dtype
 ) -> None:
     """NaN stands in every slot before a lone row's window; in company the rows before it see some of them."""
-    step = Step(dtype, group, dim, kv=1, window=window)
+    step = Step(stored, group, dim, kv=1, window=window)
     alone = torch.cat([step.run(start + r, 1, first=r) for r in range(max(counts))])
     assert not alone.isnan().any(), "something outside the window leaked"
     for rows in counts:
@@ -102,13 +102,13 @@ def test_rows_of_a_chain_are_alone(
     (2, 256, 250, 9),
 )
 def test_a_node_of_a_tree_is_the_end_of_its_path(
-    group: int, dim: int, start: int, rows: int, window: int, dtype: torch.dtype
+    group: int, dim: int, start: int, rows: int, window: int, stored: torch.dtype
 ) -> None:
-    step = Step(dtype, group, dim, kv=1, window=window)
+    step = Step(stored, group, dim, kv=1, window=window)
     tree, paths = random_tree(rows, seed=rows)
     together = step.run(start, rows, tree)
     for node, path in enumerate(paths):
-        chain = Step(dtype, group, dim, kv=1, window=window)
+        chain = Step(stored, group, dim, kv=1, window=window)
         for cache in (chain.keys, chain.values):
             cache[:, start : start + len(path)] = cache[:, [start + j for j in path]]
         assert torch.equal(together[[node]], chain.run(start + len(path) - 1, 1, first=node))

@@ -71,7 +71,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        assert "write your own; enter sends it." in screen_text(app)
+        assert "type your question. Enter sends it." in screen_text(app)
         await pilot.press(*"hi", "ctrl+j", *"you", "enter")
         await wait_until(pilot, lambda: app.session.last_reply is not None and app.session.reply is None)
         await until_shown(pilot, app, "She kept a lamp.")
@@ -81,7 +81,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
             "demo · draft x5 · T 0.7 · seed",
             "╭─ python ─",
             "• two",
-            "mean acceptance length",
+            "tokens per step",
             "tok/s",
             "measuring it against plain",
         ):
@@ -146,7 +146,7 @@ async def test_regenerate_shows_the_new_reply() -> None:
 async def test_a_new_chat_is_empty() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("alt+n")
-        await until_shown(pilot, app, "write your own; enter sends it.")
+        await until_shown(pilot, app, "type your question. Enter sends it.")
         assert "small fox" not in screen_text(app)
         await ask(app, pilot, "again")
         await until_shown(pilot, app, "small fox")
@@ -441,13 +441,13 @@ async def test_a_prompt_refused_by_the_engine_comes_back() -> None:
 async def test_the_token_view_and_back() -> None:
     async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("ctrl+t")
-        await until_shown(pilot, app, "draft refused")
+        await until_shown(pilot, app, "draft rejected")
         shown = screen_text(app)
         assert "↵" in shown
         assert " or so" in shown
         await pilot.press("ctrl+t")
         await until_shown(pilot, app, "╭─ python ─")
-        assert "draft refused" not in screen_text(app)
+        assert "draft rejected" not in screen_text(app)
 
 
 async def test_prompt_history_is_kept_across_runs(tmp_path: Path) -> None:
@@ -493,7 +493,7 @@ async def test_a_megabyte_is_pasted_folded_and_sent_whole() -> None:
 
 async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     natively: list[str] = []
-    monkeypatch.setattr("specchat.tui.clipboard.copy", lambda text, _: natively.append(text) or "copied (verified)")
+    monkeypatch.setattr("specchat.tui.clipboard.copy", lambda text, _: natively.append(text) or "copied")
     app = make_app(FakeEngine((STORY,)))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
@@ -504,7 +504,7 @@ async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
         await wait_until(pilot, lambda: natively)
         assert app.clipboard == STORY
         assert natively == [STORY]
-        await wait_until(pilot, lambda: f"reply copied (verified): {len(STORY)} characters" in status(app))
+        await wait_until(pilot, lambda: f"reply of {len(STORY)} characters copied" in status(app))
 
 
 async def test_the_copy_button_takes_the_code() -> None:
@@ -768,7 +768,7 @@ async def test_no_color_leaves_the_styles(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("NO_COLOR", "1")
     async with answered(STORY, (120, 36)) as (app, pilot):
         await pilot.press("ctrl+t")
-        await until_shown(pilot, app, "draft refused")
+        await until_shown(pilot, app, "draft rejected")
         segments = [
             segment.style
             for y in range(app.chat.transcript.size.height)

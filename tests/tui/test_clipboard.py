@@ -41,13 +41,13 @@ def copied(text: str, **environment: str) -> tuple[str, str]:
 def test_a_tool_is_read_back(programs: Path) -> None:
     program(programs, "wl-copy", 'cat > "$SHELF"')
     program(programs, "wl-paste", 'cat "$SHELF"')
-    assert copied(TEXT, WAYLAND_DISPLAY="w") == ("copied (verified)", "")
+    assert copied(TEXT, WAYLAND_DISPLAY="w") == ("copied", "")
     assert Path(os.environ["SHELF"]).read_text() == TEXT
 
 
 def test_a_tool_that_cannot_be_read_back_is_not_trusted_more_than_that(programs: Path) -> None:
     program(programs, "wl-copy", 'cat > "$SHELF"')
-    assert copied(TEXT, WAYLAND_DISPLAY="w") == ("copied with wl-copy (not verified)", "")
+    assert copied(TEXT, WAYLAND_DISPLAY="w") == ("copied with wl-copy", "")
 
 
 @pytest.mark.parametrize("broken", ["cat > /dev/null", "exit 1"])
@@ -55,9 +55,9 @@ def test_a_tool_that_does_not_copy_is_passed_over(programs: Path, broken: str) -
     program(programs, "wl-copy", broken)
     program(programs, "wl-paste", "echo something else")
     program(programs, "xclip", '[ "$3" = -o ] && exec cat "$SHELF"; cat > "$SHELF"')
-    assert copied(TEXT, WAYLAND_DISPLAY="w", DISPLAY=":0") == ("copied (verified)", "")
+    assert copied(TEXT, WAYLAND_DISPLAY="w", DISPLAY=":0") == ("copied", "")
     said, sent = copied(TEXT, WAYLAND_DISPLAY="w")
-    assert said == "sent to the terminal's clipboard (OSC 52; not verifiable)"
+    assert said == "copied through the terminal. Nothing to paste? See specchat doctor"
     assert sent == osc_52(base64.b64encode(TEXT.encode()).decode(), {})
 
 
@@ -65,13 +65,13 @@ def test_far_away_only_the_terminal_is_asked(programs: Path) -> None:
     program(programs, "wl-copy", "exit 0")
     program(programs, "pbcopy", "exit 0")
     said, sent = copied(TEXT, WAYLAND_DISPLAY="w", SSH_CONNECTION="1.2.3.4")
-    assert said.startswith("sent to the terminal's clipboard")
+    assert said.startswith("copied through the terminal")
     assert sent == f"\x1b]52;c;{base64.b64encode(TEXT.encode()).decode()}\a"
 
 
 def test_windows_gets_its_own_encoding(programs: Path) -> None:
     program(programs, "clip.exe", 'cat > "$SHELF"')
-    assert copied(TEXT, WSL_DISTRO_NAME="Ubuntu")[0] == "copied with clip.exe (not verified)"
+    assert copied(TEXT, WSL_DISTRO_NAME="Ubuntu")[0] == "copied with clip.exe"
     assert Path(os.environ["SHELF"]).read_bytes().decode("utf-16") == TEXT
     assert TOOLS[0].where == "WSL_DISTRO_NAME"
 
@@ -79,7 +79,7 @@ def test_windows_gets_its_own_encoding(programs: Path) -> None:
 def test_more_than_terminals_take_is_said(programs: Path) -> None:
     assert programs
     said, sent = copied("x" * OSC_52_LIMIT)
-    assert said == "sent to the terminal's clipboard (OSC 52; 100 kB, many terminals take at most 74 kB)"
+    assert said == "copied through the terminal; 100 kB is more than many take"
     assert len(sent) > OSC_52_LIMIT
 
 

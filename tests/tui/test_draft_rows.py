@@ -114,7 +114,11 @@ def test_the_candidates_for_a_token_are_told_below_its_step() -> None:
     assert isinstance(section, TokenSection)
     rows = [inspected(reply, token, 120, 7).plain.split("\n") for token in section.tokens]
     head = " · step 1 of 1 · 11 drafted, 3 places tested, 2 accepted · draft 1.0, verify 8.0, other 0.5 ms"
-    assert [row[0].partition(" · ")[0] for row in rows] == ["“ a” draft kept", "“ b” draft kept", "“!” correction"]
+    assert [row[0].partition(" · ")[0] for row in rows] == [
+        "“ a” draft accepted",
+        "“ b” draft accepted",
+        "“!” correction",
+    ]
     assert rows[0][0].endswith(head)
     assert [row[1:] for row in rows] == [plain(STEP, 9, behind) for behind in (-1, 0, 1)]
     late = reply_of([replace(STEP, waited_ms=4.0)], Speculation.of("draft"))
@@ -163,7 +167,7 @@ async def test_a_replayed_step_is_drawn_with_its_branches() -> None:
         await wait_until(pilot, lambda: isinstance(app.screen, ReplayScreen))
         await pilot.press("home", "right")
         await wait_until(pilot, lambda: "step 1 of" in screen_text(app))
-        assert "kept 3 of 9: Once there was | bonus:" in screen_text(app)
+        assert "accepted 3 of 9: Once there was | bonus:" in screen_text(app)
         assert "├ ✓“Once” 97 %" in screen_text(app)
         await pilot.press("right")
         await wait_until(pilot, lambda: "step 2 of" in screen_text(app))

@@ -165,7 +165,7 @@ def test_what_is_known_of_a_token() -> None:
     assert isinstance(section, TokenSection)
     words = inspected(reply, section.tokens[1], 80, 3).plain
     assert words == (
-        "“ a” correction · step 1 of 1 · the draft wanted “Once” 90 % ▸“ the” 10 % refused"
+        "“ a” correction · step 1 of 1 · drafted here: “Once” 90 % ▸“ the” 10 % rejected"
         " · 5 drafted, 2 tested, 1 accepted · draft 1.0, verify 8.0, other 1.0 ms"
     )
 

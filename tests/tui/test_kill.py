@@ -101,7 +101,13 @@ def live(database: Path, chance: random.Random, typist: Typist) -> Life:
     command = [sys.executable, str(PROGRAM), str(database), str(written)]
     begun = time.monotonic()
     process = subprocess.Popen(
-        command, stdin=follower, stdout=follower, stderr=follower, env=environment, pass_fds=[written]
+        command,
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=environment,
+        pass_fds=[written],
+        cwd=database.parent,  # where chats are exported to
     )
     os.close(follower)
     os.close(written)

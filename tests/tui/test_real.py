@@ -136,9 +136,9 @@ def test_the_command_in_a_terminal(tmp_path: Path) -> None:
     run("new-session", "-d", "-s", "app", "-x", "110", "-y", "34", started)
     try:
         until("ask something")
-        until("write your own; enter sends it.")
+        until("type your question. Enter sends it.")
         run("send-keys", "-t", "app", "Hello there", "Enter")
-        until("tok/s ·", "Hello there", "AL ")
+        until("tok/s ·", "Hello there", " a step")
         run("resize-window", "-t", "app", "-x", "70", "-y", "20")
         until(" tok/s · ")
         run("send-keys", "-t", "app", "C-q")

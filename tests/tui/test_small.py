@@ -255,7 +255,7 @@ def test_the_footer() -> None:
         ttft_ms=120,
     )  # fmt: skip
     assert footer(reply) == "142 tok/s · 1.9x"
-    whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · AL 3.4 · 0.12 s to first · demo"
+    whole = "142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo"
     assert whole_footer(reply) == whole
     reply.stats = replace(reply.stats, num_repeated_tokens=200)
     assert footer(reply) == "142 tok/s · 1.9x · copied from an earlier reply"

@@ -1,6 +1,7 @@
 """Advice, what-if, race, replay and ledger through the keyboard, over the scripted engine."""
 
 import random
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -61,11 +62,11 @@ async def test_one_key_applies_the_advice() -> None:
     slow = FakeEngine((LONG,), info=replace(INFO, plain_tokens_per_second=600.0))
 
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
-        await shown(pilot, app, "slower than plain, measured", "F4 plain: 1.0x, measured", "lost")
+        await shown(pilot, app, "slower than plain", "F4: turn drafting off", "lost")
         await pilot.press("f4")
         assert app.session.settings.speculation == Speculation()
         await shown(pilot, app, "plain from the next reply on")
-        assert "F4 plain" not in screen_text(app)
+        assert "F4:" not in screen_text(app)
         await pilot.press("f4")
         await shown(pilot, app, "there is no advice")
 
@@ -81,13 +82,14 @@ async def test_advice_is_taken_at_the_next_step_of_a_running_reply() -> None:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)
         clock[0] = 200
-        await shown(pilot, app, "F4 plain: 1.0x, measured")
+        await shown(pilot, app, "F4: turn drafting off")
         await pilot.press("f4")
         await shown(pilot, app, "plain from the next step on")
         assert isinstance(engine.requests[-1], Change)
         clock[0] = 999
         await wait_until(pilot, lambda: app.session.reply is None)
-        await shown(pilot, app, "draft x5 → plain at token", "tok/s⟩")
+        shown_rows = " ".join(line.content.plain for line, _ in app.chat.transcript.chat_rows.rows)
+        assert re.search(r"⟨draft x5 → plain at token \d+ · .* tok/s⟩", shown_rows)
 
 
 async def test_the_ledger_survives_new_chats() -> None:
@@ -170,9 +172,9 @@ async def test_a_reply_is_replayed_and_walked(size: tuple[int, int]) -> None:
         await shown(pilot, app, "step 0 of")
         await wait_until(pilot, lambda: rests(app))
         await pilot.press("right")
-        await shown(pilot, app, "step 1 of", "kept 3 of 5", "word3")
+        await shown(pilot, app, "step 1 of", "accepted 3 of 5", "word3")
         await pilot.press("right", "right", "left")
-        await shown(pilot, app, "step 2 of", "kept 0 of 5")
+        await shown(pilot, app, "step 2 of", "accepted 0 of 5")
         await pilot.press("end")
         await shown(pilot, app, "word399")
         await pilot.press("plus", "plus", "plus", "plus", "space")

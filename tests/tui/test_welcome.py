@@ -22,10 +22,10 @@ async def test_a_stranger_is_told_what_it_is_and_what_to_ask(size: tuple[int, in
         await loaded(app, pilot)
         await pilot.pause()
         shown = " ".join(screen_text(app).split())
-        assert "Built-in demo model: tiny, for trying the app." in shown
+        assert "The built-in demo model is tiny, for trying the app." in shown
         for number, words in enumerate(SUGGESTIONS, 1):
             assert f"{number} {words}" in shown
-        assert "1, 2 or 3 takes one" in shown
+        assert "Press 1-3 for an example" in shown
         assert "exact" not in shown
 
 
@@ -36,7 +36,7 @@ async def test_the_suggestions_have_a_row_each_in_the_smallest_window() -> None:
         await wait_until(pilot, lambda: "3 Write a Python" in screen_text(app))
         shown = screen_text(app)
         assert all(f"{number} {words[:30]}" in shown for number, words in enumerate(SUGGESTIONS, 1))
-        assert "enter sends it." in shown
+        assert "Enter sends it." in shown
 
 
 async def test_nothing_is_drawn_before_there_is_room() -> None:
@@ -52,8 +52,8 @@ async def test_what_loads_is_said_once() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await wait_until(pilot, lambda: "reading" in screen_text(app))
         assert screen_text(app).count("reading models/demo") == 1
-        assert "Built-in demo model" in screen_text(app)
-        assert "it is answered as soon as the model is ready" in screen_text(app)
+        assert "The built-in demo model" in screen_text(app)
+        assert "The answer comes as soon as the model is ready" in screen_text(app)
         await app.chat.do("about")
         await wait_until(pilot, lambda: "demo is being loaded" in screen_text(app))
         assert "no model is loaded" not in screen_text(app)
@@ -92,7 +92,7 @@ async def test_hardware_and_exactness_are_in_the_about_view() -> None:
         assert isinstance(app.screen, AboutScreen)
         await wait_until(pilot, lambda: "nothing is computed" in screen_text(app))
         assert "measured here at load" in screen_text(app)
-        assert "drafts change no token" in screen_text(app)
+        assert "Drafting cannot change the text" in screen_text(app)
 
 
 async def test_while_a_reply_streams_the_status_says_so_and_the_first_token_is_timed() -> None:

@@ -27,9 +27,9 @@ When = Literal[
     "typed",
     "editing",
 ]
-"""When a hint is worth showing: the chat has a prompt; a reply runs; a reply has ended; its steps are known; code, what
-can be folded or a message with several versions is under the transcript's cursor; it is the token view; something is in
-the prompt; an earlier prompt is edited."""
+"""When a hint is worth showing: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
+are known; code, what can be folded or a message with several versions is under the transcript's cursor; it is the token
+view; something is in the prompt; an earlier prompt is edited."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Action:
     help: str
     keys: tuple[str, ...] = ()
     hint: str = ""
+    hint_editing: str = ""
+    """The same while an earlier prompt is edited, where it is another word then."""
     slash: str = ""
     argument: str = ""
     where: Where = "anywhere"

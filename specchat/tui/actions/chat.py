@@ -9,10 +9,8 @@ CHAT = (
            hint="new line", where="prompt", when="typed", fixed=True),
     Action("kill", "Kill and yank", "Take away the rest of the line, the line before the cursor or the word before it; "
            "put that back.", ("ctrl+k", "ctrl+u", "ctrl+w", "ctrl+y"), where="prompt", fixed=True),
-    Action("stop", "Stop", "Stop the reply and keep what is there. Twice restarts the engine.", ("escape",),
-           hint="stop", slash="stop", when="stoppable"),
-    Action("give-up-editing", "Give up editing", "Leave the earlier prompt that is edited as it was.", ("escape",),
-           hint="give up editing", where="prompt", when="editing", fixed=True),
+    Action("stop", "Stop", "Stop the reply and keep what is there. Press twice if it hangs.", ("escape",),
+           hint="stop", hint_editing="give up editing", slash="stop", when="stoppable"),
     Action("help", "Help", "All keys and what they do.", ("f1",), hint="help", slash="help"),
     Action("quit", "Quit", "Leave specchat.", ("ctrl+q",), hint="quit", slash="quit"),
     Action("about", "About", "What is loaded, on which hardware, and why the text is exact.", slash="about"),

@@ -1,7 +1,7 @@
 """Whether drafting pays, in words with numbers, and what would be faster as far as there is evidence for it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from specchat.chat.record import speculation_label
@@ -10,8 +10,7 @@ from specchat.clean import one_line
 from specchat.engine.events import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
-from specchat.engine.strategies import STRATEGIES, delegates, in_group
-from specchat.engine.strategy import Group
+from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
@@ -33,31 +32,31 @@ _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.2, "estimate
 """How much faster something must look to be advised."""
 _COPIER = next(in_group("copied"))
 """The strategy that is advised where texts repeat themselves."""
-_SUBJECT: Mapping[Group, str] = {
-    "auto": "the draft agrees",
-    "plain": "the draft agrees",
-    "model": "the draft agrees",
-    "heads": "the heads agree",
-    "copied": "what it copies fits",
-    "itself": "its short cut agrees",
-}
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A way to draft that looks faster: `times` plain, by what kind of evidence."""
+    """A way to draft that looks faster: `times` plain and `gain` times what is set, by what kind of evidence."""
 
     speculation: Speculation
     times: float
     evidence: Evidence
+    gain: float = field(default=1.0, compare=False)
 
     @property
     def label(self) -> str:
         return speculation_label(self.speculation)
 
     @property
+    def deed(self) -> str:
+        """`turn drafting off`, or what to draft with."""
+        return "turn drafting off" if self.speculation.strategy == "plain" else self.label
+
+    @property
     def words(self) -> str:
-        return f"{self.label}: {figures.times(self.times)}, {self.evidence}"
+        """`lookup x8, about 1.4x faster than now (estimated)`."""
+        evidence = "" if self.evidence == "measured" else f" ({self.evidence})"
+        return f"{self.deed}, about {figures.times(self.gain)} faster than now{evidence}"
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Advisor:
         if reply is None:
             return Diagnosis(_idle(info))
         used = reply.record.speculation
-        words, pays = _verdict(reply, info)
+        words, pays = _verdict(reply)
         if info is None or reply.name != one_line(info.name, 40):
             return Diagnosis(words, pays)
         short = info.undrafted(used.strategy, reply.steps[-1].context_used) if reply.steps else ""
@@ -120,56 +119,55 @@ def _idle(info: PairInfo | None) -> str:
         return "no model is loaded"
     if not info.plain_tokens_per_second:
         return ""
-    return f"plain decoding here: {figures.per_second(info.plain_tokens_per_second)} tok/s"
+    return f"without drafting: {figures.per_second(info.plain_tokens_per_second)} tok/s"
 
 
 # What was measured
 
 
-def _verdict(reply: Reply, info: PairInfo | None) -> tuple[str, bool | None]:
+def _verdict(reply: Reply) -> tuple[str, bool | None]:
     """About the steps since the latest change of speculation."""
     tally, used = reply.stretch, reply.record.speculation
     if reply.ended and not reply.steps:
         return "not measured: no steps are recorded", None
     if used.strategy == "plain":
-        return "nothing is drafted: one token a step", None
+        return "drafting is off: one token a step", None
     if used.strategy == "auto" and not tally.speculative:
-        return ("auto: plain promises most" if tally.steps > _ENOUGH else ""), None
+        return ("auto does not draft: plain is fastest here" if tally.steps > _ENOUGH else ""), None
     if not tally.speculative:
-        return ("no drafts found to try yet" if tally.steps > _ENOUGH else ""), None
+        return ("nothing to draft from yet" if tally.steps > _ENOUGH else ""), None
     known = _speedup(reply)
     if tally.speculative < _ENOUGH or (known is None and tally.compared.steps):
         return "measuring whether drafting pays", None
     name, times = used.strategy, known.times if known is not None else 0.0
-    plain = tally.tokens_per_second / times if times else 0.0
-    findings = _chosen(tally, name) if delegates(name) else _findings(tally, name, plain, info)
-    if not plain:
+    findings = _chosen(tally, name) if delegates(name) else _findings(tally, times)
+    if not times:
         return f"plain was not measured, so no verdict: {findings}", None
     if times >= 1 + figures.EVEN:
-        return f"drafting pays, measured: {findings}", True
+        return f"drafting pays: {findings}", True
     if times > 1 - figures.EVEN:
-        return f"drafting is even, measured: {findings}", None
-    return f"slower than plain, measured: {findings}", False
+        return f"drafting is even: {findings}", None
+    return f"slower than plain: {findings}", False
 
 
 def _chosen(tally: Tally, strategy: str) -> str:
-    """`auto took draft in 71 % of steps, plain in 17 %, lookup in 12 %`; of `cascade`, joint drafts as "both"."""
-    counted = (("both" if name == strategy else name, steps) for name, steps in tally.families.most_common())
-    shares = (f"{name} in {figures.percent(n, tally.steps)}" for name, n in counted if n >= _SELDOM * tally.steps)
-    first, *others = shares
-    return ", ".join((f"{strategy} took {first} of steps", *others))
+    """`auto took draft in 71 % of steps, did not draft in 17 %, took lookup in 12 %`; of `cascade`, both as "both"."""
+    told: list[str] = []
+    for name, steps in tally.families.most_common():
+        if steps >= _SELDOM * tally.steps:
+            did = "did not draft" if name == "plain" else f"took {'both' if name == strategy else name}"
+            told.append(f"{did} in {figures.percent(steps, tally.steps)}{' of steps' * (not told)}")
+    return f"{strategy} {', '.join(told)}"
 
 
-def _findings(tally: Tally, strategy: str, plain: float, info: PairInfo | None) -> str:
-    """`the draft agrees 31 % and costs 0.40 of a step, a check 1.3 steps`."""
-    group = STRATEGIES[strategy].group if strategy in STRATEGIES else "model"
-    words = f"{_SUBJECT[group]} {figures.percent(tally.accepted, tally.tested)}"
-    a_ms = plain / 1000 * tally.waiting_factor
-    cost = tally.draft_ms / tally.drafted * a_ms if plain else info.draft_cost if info else None
-    if cost is not None and cost >= 0.005:
-        words += f" and costs {cost:.2f} of a step"
-    check = tally.verify_ms / tally.steps * a_ms
-    return words + (f", a check {check:.1f} steps" if check >= 1.15 else "")
+def _findings(tally: Tally, times: float) -> str:
+    """`31 % of drafts accepted; a step writes 2.3 tokens in the time of 1.8 plain ones`, at `times` plain's speed."""
+    accepted = f"{figures.percent(tally.accepted, tally.tested)} of drafts" if tally.accepted else "no draft was"
+    words, length = f"{accepted} accepted", tally.acceptance_length
+    if not times or not length:
+        return words
+    written, cost = figures.per_step(length), figures.per_step(length / times)
+    return f"{words}; a step writes {written} tokens in the time of {cost} plain ones"
 
 
 def _speedup(reply: Reply) -> Speedup | None:
@@ -195,8 +193,9 @@ def _best(reply: Reply, info: PairInfo, lengths: Mapping[str, int], ledger: Ledg
         candidates += _lookup(reply, lengths, ledger, plain)
     better = [one for one in candidates if one.times >= _GAIN[one.evidence] * max(now, 1.0)]
     if not better and drafting and _GAIN["measured"] * now <= 1.0 and known.high < 1.0:
-        return Advice(Speculation("plain", 0, used.acceptance), 1.0, "measured")
-    return max(better, key=lambda one: one.times, default=None)
+        better = [Advice(Speculation("plain", 0, used.acceptance), 1.0, "measured")]
+    best = max(better, key=lambda one: one.times, default=None)
+    return replace(best, gain=best.times / now) if best is not None else None
 
 
 def _other_length(reply: Reply, now: float) -> Iterable[Advice]:

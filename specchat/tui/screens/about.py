@@ -74,7 +74,7 @@ def about(info: PairInfo | None, loading: str = "") -> list[tuple[str, str]]:
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         *info.template,
-        ("exactness", f"drafts change no token: {info.exactness}"),
+        ("exactness", f"Drafting cannot change the text ({info.exactness})."),
     ]
 
 

@@ -20,9 +20,9 @@ _BESIDE = 50
 """Columns from which the words stand beside the key, not below it."""
 _INDENT = Content("  ")
 _ABOUT = (
-    "specchat answers with a local model, faster by speculative decoding: a cheap drafter guesses the next tokens, "
-    "the model checks them all in one step and keeps those it would have written itself. "
-    "The text is the same with and without it; only the speed differs."
+    "specchat answers with a model on this machine. A small helper guesses the next words: it drafts. The model "
+    "verifies all of them at once and accepts those that it would have written itself. "
+    "The text is the same with and without the helper; only the speed differs."
 )
 
 

@@ -27,9 +27,11 @@ from specchat.tui.text.lines import EMPTY, hang, styled
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
-_COLUMNS = (("size", 12), ("fits", 6), ("strategies", 20), ("licence", 16))
+_COLUMNS = (("size", 17), ("fits", 20), ("licence", 16))
+_NARROW = (("size", 10), ("fits", 6))
 _ROOMY = 90
-"""Cells from which all columns are shown; in fewer, name, size and fit."""
+"""Cells from which all columns are shown; in fewer, name, size and fit, in `_SHORT` words below that."""
+_SHORT = 56
 _NAMES = 13
 _EVERY_S = 0.5
 _LONGEST = 2000
@@ -129,7 +131,7 @@ class ModelsScreen(Dialog[Pair | None]):
     def _list(self, highlighted: int) -> None:
         options = self.query_one(OptionList)
         width = max(options.scrollable_content_region.width, 20)
-        columns = _COLUMNS if width >= _ROOMY else _COLUMNS[:2]
+        columns = _COLUMNS if width >= _ROOMY else _COLUMNS[:2] if width >= _SHORT else _NARROW
         room = max(width - sum(cells for _, cells in columns), 8)
         head = "model".ljust(room) + "".join(name.ljust(cells) for name, cells in columns)
         self.query_one("#columns", Plain).show(head[:width])
@@ -141,17 +143,19 @@ class ModelsScreen(Dialog[Pair | None]):
         loaded = self._session.loaded.id == pair.spec.id and self._session.loaded.info is not None
         mark = " · loaded" * loaded
         name = one_line(pair.spec.name, room - len(mark) - 1)
-        cells = (*self._facts(pair, offer), *([""] * len(columns)))[: len(columns)]
+        cells = (*self._facts(pair, offer, short=columns is _NARROW), "")[: len(columns)]
         tail = "".join(one_line(cell, size - 1).ljust(size) for cell, (_, size) in zip(cells, columns, strict=True))
         title = Content.styled(name, "bold") + Content.styled(mark, "$accent")
         return title + " " * max(room - title.cell_length, 0) + Content.styled(tail, "$quiet")
 
-    def _facts(self, pair: Pair, offer: Offer | None) -> tuple[str, ...]:
+    def _facts(self, pair: Pair, offer: Offer | None, *, short: bool) -> tuple[str, ...]:
         fetching = self._session.fetching
         share = fetching.share if fetching.is_for(pair) else ""
         if offer is None:
             return (share or "…", "…")
-        return (share or words.amount(offer), offer.fit.verdict, words.drafting(offer), offer.licence)
+        if short:
+            return (share or words.amount(offer).removeprefix("download "), offer.fit.verdict)
+        return (share or words.amount(offer), words.fits(offer), offer.licence)
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:

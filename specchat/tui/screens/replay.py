@@ -71,9 +71,9 @@ class ReplayScreen(Board):
         return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
 
     def _place(self, moment: ReplayState) -> Content:
-        """`step 12 of 63 · paused, 80x slower · 0.04 of 0.10 s · 41 tokens · AL 3.4`."""
+        """`step 12 of 63 · paused, 80x slower · 0.04 of 0.10 s · 41 tokens · 3.4 a step`."""
         acceptance = self.playback.shown.tally.acceptance_length
-        length = "" if acceptance is None else f" · AL {acceptance:.1f}"
+        length = "" if acceptance is None else f" · {acceptance:.1f} a step"
         state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
         time = f"{moment.milliseconds / 1000:.2f} of {moment.total / 1000:.2f} s"
         rest = f" · {state}, {self.playback.pace} · {time} · {moment.tokens} tokens{length}"
@@ -107,7 +107,7 @@ def _step_rows(step: Step | None, width: int) -> list[Content]:
     """The cost of the step, and the fate of its draft; as many rows for every step."""
     rows = [styled("before the first step", ".label")]
     if step is not None:
-        times = f"draft {step.draft_ms:.1f} ms   check {step.verify_ms:.1f} ms   other {step.other_ms:.1f} ms"
+        times = f"draft {step.draft_ms:.1f} ms   verify {step.verify_ms:.1f} ms   other {step.other_ms:.1f} ms"
         if step.waited_ms >= WAITED_MS:
             times += f"   waited {step.waited_ms:.1f} ms"
         rows = [styled(times, ".label"), *_drafted(step).wrap(width)]
@@ -122,18 +122,18 @@ def _branch_rows(step: Step | None, size: int) -> list[Content]:
 
 
 def _drafted(step: Step) -> Content:
-    """`kept 3 of 5: the fox who | refused: or so | correction: lamp`, each part in its source's style."""
+    """`accepted 3 of 5: the fox who | rejected: or so | correction: lamp`, each part in its source's style."""
     if not step.drafted:
         return styled("nothing drafted: ", ".label") + _shown(
             "".join(piece.text for piece in step.pieces), ".spec-plain"
         )
-    row = styled(f"kept {step.accepted} of {step.drafted}", ".label")
+    row = styled(f"accepted {step.accepted} of {step.drafted}", ".label")
     kept = [piece for piece in step.pieces if piece.source not in ("target", "bonus")]
     if kept:
         row += styled(": ", ".label") + _shown("".join(piece.text for piece in kept), source_of(kept[-1].source).style)
     text, others = rejected_text(step)
     if text:
-        row += styled(" | refused: ", ".label") + _shown(text, REJECTED.style)
+        row += styled(" | rejected: ", ".label") + _shown(text, REJECTED.style)
         row += styled(f" and {others} other{'s' * (others != 1)}" if others else "", ".label")
     for piece in step.pieces[len(kept) :]:
         source = source_of(piece.source)

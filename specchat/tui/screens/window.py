@@ -153,7 +153,7 @@ class ChatWindow(Screen[None]):
             "always": True,
             "begun": bool(session.conversation.turns),
             "typed": bool(self.prompt.text),
-            "stoppable": session.reply is not None,
+            "stoppable": session.reply is not None or session.chat.editing is not None,
             "editing": session.chat.editing is not None,
             "answered": reply is not None and session.reply is None,
             "recorded": reply is not None and bool(reply.steps),

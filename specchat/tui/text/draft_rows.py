@@ -19,26 +19,26 @@ def quoted(text: str) -> str:
 
 
 def chain_row(step: Step, here: int | None) -> Content:
-    """`“a” 97 % ▸“fox” 88 % “or” 41 % refused`: all drafts in order; the one at place `here`, from 0, is marked."""
+    """`“a” 97 % ▸“fox” 88 % “or” 41 % rejected`: all drafts in order; the one at place `here`, from 0, is marked."""
     told = []
     for number, draft in enumerate(step.drafts):
-        kept = number < step.accepted
-        style = (".value" if number == here else ".label") if kept else REJECTED.style
-        fate = styled("" if kept else " refused", ".label")
+        accepted = number < step.accepted
+        style = (".value" if number == here else ".label") if accepted else REJECTED.style
+        fate = styled("" if accepted else " rejected", ".label")
         told.append(styled("▸" if number == here else "", ".value") + _draft(draft, style) + fate)
     return Content(" ").join(told)
 
 
 def tree_rows(step: Step, most: int, behind: int | None = None) -> list[Content]:
-    """The branches of the step's drafts in at most `most` rows, kept drafts with `✓`; the last row counts the others.
+    """The branches of the step's drafts in at most `most` rows, accepted ones with `✓`; the last row counts the others.
 
-    With `behind`, only the candidates for the place behind that draft (-1: behind the pending token): refused ones with
-    all that was drafted after them, the kept one with what was kept after it.
+    With `behind`, only the candidates for the place behind that draft (-1: behind the pending token): rejected ones
+    with all that was drafted after them, the accepted one with what was accepted after it.
     """
     candidates = StepTree.of(step.drafts).candidates()
     if behind is not None:
-        for kept in range(behind + 1, step.accepted):
-            candidates[kept] = [draft for draft in candidates.get(kept, ()) if draft < step.accepted]
+        for own in range(behind + 1, step.accepted):
+            candidates[own] = [draft for draft in candidates.get(own, ()) if draft < step.accepted]
     rows: list[Content] = []
     left = 0
     # A stack: a file may hold a tree of any depth.
@@ -65,8 +65,10 @@ def _branches(drafts: list[int], indent: str) -> list[tuple[int, str, bool]]:
 
 
 def _in_tree(step: Step, number: int) -> Content:
-    kept = number < step.accepted
-    return styled("✓" if kept else "", ".value") + _draft(step.drafts[number], ".value" if kept else REJECTED.style)
+    accepted = number < step.accepted
+    return styled("✓" if accepted else "", ".value") + _draft(
+        step.drafts[number], ".value" if accepted else REJECTED.style
+    )
 
 
 def _draft(draft: Drafted, style: str) -> Content:

@@ -61,7 +61,7 @@ def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
     row = styled(quoted(part.text), source.style) + styled(f" {source.words}", ".value")
     row += styled(f" · step {token.step + 1:,} of {len(reply.steps):,}", ".label")
     if step.drafts and not tree:
-        row += styled(" · the draft wanted ", ".label") + chain_row(step, part.position)
+        row += styled(" · drafted here: ", ".label") + chain_row(step, part.position)
     elif not step.drafted:
         row += styled(" · nothing was drafted", ".label")
     if step.drafted:

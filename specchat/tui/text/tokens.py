@@ -1,4 +1,4 @@
-"""The token view: a reply coloured by source, refused drafts as ghosts, changes of strategy marked where they fell."""
+"""The token view: a reply coloured by source, rejected drafts as ghosts, changes of strategy marked where they fell."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from specchat.tui.text.lines import Section, hang
 from specchat.tui.text.parts import parts_of
 
 _GHOST = 24
-"""Characters of a refused draft that are shown."""
+"""Characters of a rejected draft that are shown."""
 
 _TAB = "⇥   "
 
@@ -63,20 +63,20 @@ class TokenView:
             text, others = rejected_text(step)
             ghost = _ghost(text)
             parts = parts_of(step)
-            refused_at = len(parts) - 1 if parts and parts[-1].source == "target" else len(parts)
+            rejected_at = len(parts) - 1 if parts and parts[-1].source == "target" else len(parts)
             for index, part in enumerate(parts):
-                if index == refused_at:
-                    self._refused(ghost, others)
+                if index == rejected_at:
+                    self._rejected(ghost, others)
                 self._take(clean(part.text), source_of(part.source).style, (self._steps - 1, index))
-            if refused_at == len(parts):
-                self._refused(ghost, others)
+            if rejected_at == len(parts):
+                self._rejected(ghost, others)
         self._take_marks(self._steps)
 
     def open(self) -> list[Section]:
         """The line being written, if there is any of it."""
         return [self._section()] if self._text else []
 
-    def _refused(self, ghost: str, others: int) -> None:
+    def _rejected(self, ghost: str, others: int) -> None:
         self._append(ghost, REJECTED.style)
         if others:
             self._append(f"⟨+{others}⟩", ".mark")

@@ -48,7 +48,6 @@ def _help(chat: ChatScreen, _: str) -> None:
 CHAT: dict[str, Verb[ChatScreen]] = {
     "newline": Verb(lambda chat, _: chat.prompt.action_newline()),
     "stop": Verb(lambda chat, _: chat.stop()),
-    "give-up-editing": Verb(lambda chat, _: chat.stop()),
     "help": Verb(_help),
     "quit": Verb(lambda chat, _: chat.app.action_quit()),
     "about": Verb(_about),

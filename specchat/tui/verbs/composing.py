@@ -66,7 +66,7 @@ def choose_preset(chat: ChatScreen, name: str) -> None:
     """Sample as a preset says; without a name, ask for one."""
     presets = {preset.name: preset for preset in chat.session.launch.presets}
     if not name:
-        _ask(chat, "preset", f"there are {', '.join(presets)}" if presets else "there are no presets")
+        _ask(chat, "preset", f"Choose one: {', '.join(presets)}" if presets else "there are no presets")
     elif name not in presets:
         _refuse(chat, "preset", name, f"there is no preset {one_line(name, 40)}{nearest(name, presets)}")
     else:
@@ -80,7 +80,7 @@ def choose_persona(chat: ChatScreen, name: str) -> None:
     session = chat.session
     personas = {persona.name: persona for persona in session.launch.personas}
     if not name:
-        _ask(chat, "persona", f"there are {', '.join([NO_PERSONA, *personas])}")
+        _ask(chat, "persona", f"Choose one: {', '.join([NO_PERSONA, *personas])}")
     elif name == NO_PERSONA:
         session.chat.set_system("")
         _done(chat, "no persona, from the next reply on")

@@ -20,7 +20,7 @@ def want_pair(chat: ChatScreen, pair: Pair, use: Use) -> None:
         use(chat, pair)
         return
     if fetching.busy:
-        chat.say(f"{fetching}; F3 and x stop it, then {name} can be had", bad=True)
+        chat.say(f"{fetching}; F3, then x, stops it; then {name} can be downloaded", bad=True)
         return
     from specchat.models.machine import missing_packages, unable
     from specchat.models.pull import Task
@@ -45,7 +45,7 @@ def _watch(chat: ChatScreen, use: Use) -> None:
 def _look_again(chat: ChatScreen, use: Use) -> None:
     fetching = chat.session.fetching
     if error := fetching.failed():
-        chat.say(f"{error} F3 and x go on with it.", bad=True)
+        chat.say(f"{error} F3, then x, goes on with it.", bad=True)
     elif not chat.session.replies and not chat.session.racing.running and (pair := fetching.done()) is not None:
         use(chat, pair)
     if fetching.task is None and chat.fetch_timer is not None:

@@ -47,11 +47,11 @@ def _speed(shown: Gauges) -> Iterable[Row]:
     if shown.speedup is None:
         yield from _large(speed, ".big", " tok/s")
         if shown.measuring:
-            yield styled("measuring it against plain", ".label")
+            yield styled("measuring the time saved", ".label")
         return
     number, words = figures.faster(shown.speedup)
     yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
-    beside = f"{'as' if words == figures.AS_FAST else 'than'} {'plain, lately' if shown.lately else 'plain decoding'}"
+    beside = f"{'as' if words == figures.AS_FAST else 'than'} without drafting{', lately' * shown.lately}"
     yield _ends(styled(beside, ".label"), f"{speed} tok/s")
 
 
@@ -66,7 +66,7 @@ def _ends(left: Content, right: str) -> Row:
 
 
 def _accepted(shown: Gauges) -> Iterable[Row]:
-    yield styled("mean acceptance length", ".label")
+    yield styled("tokens per step", ".label")
     value = "–" if shown.acceptance_length is None else figures.per_step(shown.acceptance_length)
     room = WIDTH - _NUMBER
     spark = figures.columns(shown.recent, max(shown.longest, 1), room, 2) if shown.recent else [" " * room] * 2
@@ -79,7 +79,7 @@ def _diagnosis(shown: Gauges) -> Iterable[Row]:
     if diagnosis.words:
         yield from styled(diagnosis.words, ".label").wrap(WIDTH)
     if diagnosis.advice:
-        yield from styled(f"{ADVICE_KEY} {diagnosis.advice.words}", ".key").wrap(WIDTH)
+        yield from styled(f"{ADVICE_KEY}: {diagnosis.advice.words}", ".key").wrap(WIDTH)
     if shown.gpu.trouble:
         yield from styled(shown.gpu.trouble, ".slow").wrap(WIDTH)
 
@@ -87,7 +87,7 @@ def _diagnosis(shown: Gauges) -> Iterable[Row]:
 def _facts(shown: Gauges) -> Iterable[Row]:
     yield _fact("first token", "–" if shown.first_token_ms is None else figures.seconds(shown.first_token_ms))
     rate = shown.acceptance_rate
-    yield _fact("drafts kept", "–" if rate is None else figures.percent(rate, 1))
+    yield _fact("drafts accepted", "–" if rate is None else figures.percent(rate, 1))
     if shown.saved_ms is not None:
         yield _fact("lost so far" if shown.saved_ms < 0 else "saved so far", figures.duration(shown.saved_ms))
     yield _fact("memory", figures.memory(shown.memory) if shown.memory else "–")
@@ -148,13 +148,14 @@ def one_row(shown: Gauges, width: int) -> Content:
         row += styled(" · measuring", ".label")
     advice = shown.diagnosis.advice
     if shown.acceptance_length is not None:
-        row += styled(" · AL ", ".label") + styled(figures.per_step(shown.acceptance_length), ".value")
+        row += styled(" · ", ".label") + styled(figures.per_step(shown.acceptance_length), ".value")
+        row += styled(" a step", ".label")
         if shown.recent and width >= (90 if advice else 60):
             row += " " + styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
     if advice:
-        room = width - row.cell_length - len(f" · {ADVICE_KEY} ")
-        words = advice.words if len(advice.words) <= room else advice.label
-        row += styled(" · ", ".label") + styled(f"{ADVICE_KEY} {words}", ".key")
+        room = width - row.cell_length - len(f" · {ADVICE_KEY}: ")
+        words = advice.words if len(advice.words) <= room else advice.deed
+        row += styled(" · ", ".label") + styled(f"{ADVICE_KEY}: {words}", ".key")
     if shown.context and width - row.cell_length > 26:
         row += styled(f" · context {figures.count(shown.context_used)} / {figures.count(shown.context)}", ".label")
     return row.truncate(width, ellipsis=True)

@@ -66,7 +66,7 @@ class TwoSided(Plain):
         self.show(Content("\n").join([*above, row]), layout=tall or self._tall)
 
 
-_MOMENTARY: tuple[When, ...] = ("in tokens", "on versions", "editing")
+_MOMENTARY: tuple[When, ...] = ("in tokens", "on versions")
 _HINTED = sorted(
     (action for action in ACTIONS if action.hint),
     key=lambda action: (action.where == "anywhere", action.when not in _MOMENTARY),
@@ -111,11 +111,12 @@ class Hints(Plain):
             self.post_message(self.Picked(action))
 
     def _fill(self) -> None:
-        width = self.content_size.width
+        width, editing = self.content_size.width, self._for is not None and "editing" in self._for[1]
         row = EMPTY
         for action in self._actions:
+            hint = (action.hint_editing if editing else "") or action.hint
             if key := self._keys.first(action):
-                entry = styled(key, ".key") + styled(f" {action.hint}", ".word")
+                entry = styled(key, ".key") + styled(f" {hint}", ".word")
                 wider = row + ("   " if row else "") + tagged(entry, hint=action.id)
                 if wider.cell_length > width:
                     break

@@ -13,10 +13,10 @@ from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.widgets.plain import Plain
 
-_BUILT_IN = "Built-in demo model: tiny, for trying the app. F3 gets a real one."
-_CHOOSE = "1, 2 or 3 takes one, or write your own; enter sends it."
-_MEANWHILE = "You can send it now: it is answered as soon as the model is ready."
-_WATCH = "Worth watching: something cheap drafts ahead, the model checks it, and you see how much faster that is."
+_BUILT_IN = "The built-in demo model is tiny, for trying the app. F3 gets a real one."
+_CHOOSE = "Press 1-3 for an example, or type your question. Enter sends it."
+_MEANWHILE = "You can send it now. The answer comes as soon as the model is ready."
+_WATCH = "A small helper guesses the next words and the model checks them. The panel shows the time saved."
 
 
 class Welcome(Plain):
