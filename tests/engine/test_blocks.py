@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
+from transformers.cache_utils import DFlashCache
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.dflash import DFlashHead
@@ -16,11 +18,12 @@ from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.host import host_model
-from tests.engine.block_references import Reference, agree
+from tests.engine.block_references import TEXT, Reference, agree
+from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.published_blocks import BLOCK, dflash
 from tests.engine.test_eagle import Spoil, change, lost, put, told
 from tests.engine.test_lossless import finished, reply
-from tests.engine.tiny import VOCAB, checkpoint
+from tests.engine.tiny import FAMILIES, VOCAB, checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,48 @@ def test_dflash_is_what_the_formulas_say(
     head = DFlashHead(HeadFiles.open(tmp_path / "head"), target)
     assert head.places == BLOCK - reference.first
     agree(head, target, reference)
+
+
+def test_muse_s_assistant_is_what_transformers_has(tmp_path: Path) -> None:
+    """Over rows of the table, which the target norms and such a head does not."""
+    folder = checkpoint(tmp_path / "target", seed=5, **FAMILIES["muse"])
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    heads = {"num_key_value_heads": 2, "head_dim": 16, "sliding_window": 7, "max_position_embeddings": 256}
+    told = {"block_size": BLOCK, "mask_token_id": 200, "target_layer_ids": [0, 2], "rms_norm_eps": 1e-3}
+    torch.manual_seed(9)
+    own = MuseGlimmerAssistantModel(
+        MuseGlimmerAssistantConfig(**shape | heads | told, layer_types=["sliding_attention", "full_attention"])
+    ).eval()
+    for name, weight in own.named_parameters():
+        weight.data.normal_(1.0 if "norm" in name else 0.0, 0.1 if "norm" in name else weight.shape[-1] ** -0.5)
+    own.save_pretrained(tmp_path / "head")
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model = host_model(Checkpoint.open(folder))
+    assert isinstance(model, CachedDecoder)
+    target = CachedModel(model)
+    head = DFlashHead(HeadFiles.open(tmp_path / "head"), target)
+    mine = CachedModel(head)
+    for text in (TEXT[:25], [*TEXT[:25], 7], TEXT[:33]):
+        with torch.no_grad():
+            states = theirs.model(torch.tensor([text[:-1]]), output_hidden_states=True).hidden_states
+            rows = theirs.model.embed_tokens.weight[[text[-1], *[200] * (BLOCK - 1)]]
+            cache = DFlashCache(config=own.config)
+            cache.activate_past_recording()
+            cache.set_previous_accepted_tokens(len(text) - 1)
+            joined = torch.cat([states[1], states[3]], -1)
+            block = own(noise_embeds=rows[None], context_hidden_states=joined, cache=cache)
+            scores = theirs.lm_head(block.last_hidden_state)[0, 1:]
+        target.begin(text)
+        mine.begin(text[:-1])
+        fed = text[len(mine.tokens) :]
+        for at in range(head.places):
+            made = head.logits(head.forward(fed, len(text) + at - len(fed)))[0]
+            # The target's own cap and factor on logits choose no other token.
+            assert made.argsort(descending=True)[:9].tolist() == scores[at].argsort(descending=True)[:9].tolist()
+            uncapped = 3.0 * torch.atanh(made / 3.0) / 0.7
+            torch.testing.assert_close(uncapped, scores[at], atol=2e-3, rtol=2e-3)
+            fed = [TEXT[at]]
+        mine.hold(text, len(text) - 1)
 
 
 SLIDES = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 7}

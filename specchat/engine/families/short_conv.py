@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from specchat.engine.families import family as parts
-from specchat.engine.families.settings import MaybeNumber, Settings
+from specchat.engine.families.settings import Settings
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Attention, Gated, Matrix, Norm, ShortConv
 
@@ -18,7 +18,7 @@ class ShortConvSettings(Settings):
     block_ff_dim: MaybeCount = None
     """Takes the place of intermediate_size."""
     block_auto_adjust_ff_dim: bool = True
-    block_ffn_dim_multiplier: MaybeNumber = 1.0
+    block_ffn_dim_multiplier: Number = 1.0
     block_multiple_of: Count = 256
     num_key_value_heads: MaybeCount = 8
     norm_eps: Number = 1e-5
@@ -36,10 +36,8 @@ class ShortConvSettings(Settings):
         whole = self.block_ff_dim or self.intermediate_size
         if not self.block_auto_adjust_ff_dim:
             return whole
-        width = int(2 * whole / 3)
-        if self.block_ffn_dim_multiplier is None:
-            return width
-        return -(-int(self.block_ffn_dim_multiplier * width) // self.block_multiple_of) * self.block_multiple_of
+        width = int(self.block_ffn_dim_multiplier * int(2 * whole / 3))
+        return -(-width // self.block_multiple_of) * self.block_multiple_of
 
 
 def short_conv(c: ShortConvSettings, prefix: str) -> ShortConv:

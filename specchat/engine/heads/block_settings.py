@@ -20,10 +20,17 @@ UNKNOWN = ("input_embedding_scale", "output_multiplier", "logit_scale", "final_l
 """Keys of heads for other kinds of targets, which change the result."""
 
 
+ASSISTANT = "_assistant"
+"""End of the model_type of such heads as transformers writes them."""
+DEFAULTS = {"block_size": 16, "mask_token_id": 201818, "target_layer_ids": [1, 13, 25, 37, 49]}
+"""What their files may leave out."""
+
+
 class BlockParts(Foreign):
     """The places where a head's config.json keeps its keys."""
 
     speculators_model_type: str | None = None
+    model_type: str | None = None
     dflash_config: Table
     transformer_layer_config: dict[str, Any] | None = Field(None, description="an object")
 
@@ -85,6 +92,8 @@ class BlockSettings:
         kind = parts.speculators_model_type
         if kind not in (None, family):
             raise ModelError(f"{path}: speculators_model_type is {shown(kind)}, not {family}.")
+        if (parts.model_type or "").endswith(ASSISTANT):
+            raw = _of_transformers(raw, target)
         inner = raw if parts.transformer_layer_config is None else parts.transformer_layer_config
         merged = {**inner, **raw, **parts.dflash_config}
         known = checked(BlockKeys, merged, path)
@@ -133,6 +142,20 @@ class BlockSettings:
 def block_recipe(files: Given, target: ModelConfig, family: Head) -> HeadRecipe:
     """Recipe of a head that drafts a block, by `BlockSettings.read`."""
     return BlockSettings.read(files, target, family).recipe
+
+
+def _of_transformers(raw: dict[str, Any], target: ModelConfig) -> dict[str, Any]:
+    """The settings of a head that transformers wrote, in the keys of other layouts.
+
+    Its layers have a window unless it says otherwise, which shows one position more than that of a model.
+    """
+    layers, window = raw.get("num_hidden_layers"), raw.get("sliding_window", 2048)
+    kinds = raw.get("layer_types")
+    if not kinds and isinstance(layers, int) and layers <= MOST_LAYERS:
+        kinds = ["sliding_attention"] * layers
+    own = {"vocab_size": target.vocab, "layer_types": kinds}
+    wider = {"sliding_window": window + 1} if isinstance(window, int) and not isinstance(window, bool) else {}
+    return DEFAULTS | {key: one for key, one in raw.items() if key != "model_type"} | own | wider
 
 
 def number(files: Given, value: int | None, key: str, least: int, most: int) -> int:

@@ -33,6 +33,9 @@ from specchat.engine.strategy import Head
 CONVOLVED = "layers.0.attention_conv.base_kernel"
 """A tensor of heads with DFlash2's layers."""
 
+ENCODER = "encoder.fc", "encoder.output_norm_enc"
+"""transformers' names of the first product and the norm after it (Muse's assistant)."""
+
 
 class DFlashHead(StandIn):
     """DFlash head. Keys: "fc.weight", "hidden_norm.weight", "layers.i.*", "norm.weight", and "embed_tokens.weight" and
@@ -54,13 +57,12 @@ class DFlashHead(StandIn):
         with Weights(files, model.device) as weights:
             super().__init__(target, given.recipe, weights.count())
             fits_family(files, weights, self.family)
-            fits_target(files, weights, model.config.hidden, hidden, inputs)
+            fc, of_text = ENCODER if f"{ENCODER[0]}.weight" in weights else ("fc", "hidden_norm")
+            fits_target(files, weights, model.config.hidden, hidden, inputs, fc)
             self._block_size = self._size(files)
             tensors, eps = self._tensors, given.shape.recipe.norm.eps
-            self._fc = tensors.read(weights, Matrix(("fc",), (hidden,), inputs))
-            self._text_norm, self._norm = (
-                tensors.read(weights, Norm(name, hidden, eps)) for name in ("hidden_norm", "norm")
-            )
+            self._fc = tensors.read(weights, Matrix((fc,), (hidden,), inputs))
+            self._text_norm, self._norm = (tensors.read(weights, Norm(name, hidden, eps)) for name in (of_text, "norm"))
             kernel = given.kernel(files, self._block_size) if self.convolved or CONVOLVED in weights else None
             slots = model.context + MOST_BLOCK
             self._layers = [BlockLayer(weights, tensors, layer, slots, kernel) for layer in given.recipe.layers]

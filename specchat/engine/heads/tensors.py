@@ -123,16 +123,17 @@ def as_stored(weights: Weights, of: Layer) -> Layer:
     )
 
 
-def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, inputs: int) -> None:
-    """Check from the shape of "fc.weight" that a head is for a target of this hidden size.
+def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, inputs: int, name: str = "fc") -> None:
+    """Check from the shape of matrix `name` that a head is for a target of this hidden size.
 
     Raises:
         ModelError: it is not.
     """
-    if (shape := weights.shape("fc.weight")) and shape != (hidden, inputs):
+    if (shape := weights.shape(f"{name}.weight")) and shape != (hidden, inputs):
         raise ModelError(
-            f"{files.folder}: this head is for another target or its config.json for another head: tensor fc.weight "
-            f"has shape {list(shape)}, and with this target, whose hidden size is {target}, it is {[hidden, inputs]}."
+            f"{files.folder}: this head is for another target or its config.json for another head: tensor "
+            f"{name}.weight has shape {list(shape)}, and with this target, whose hidden size is {target}, it is "
+            f"{[hidden, inputs]}."
         )
 
 
