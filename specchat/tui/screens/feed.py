@@ -86,7 +86,7 @@ class Feed:
             window.transcript.show(chat.conversation)
             window.transcript.read_on(chat.scroll)
             window.redraw()
-        if window.lists_chats:
+        if not window.session.replies:  # a reply is saved twice a second, and a long list takes its time
             window.draw_chats()
 
     def _look_at_gpu(self) -> None:
