@@ -25,7 +25,7 @@ NAMED = {
     "config/models_file.py": "heads that are shipped, by their folders",
     "engine/heads": "keys and values of the heads' own files",
     "engine/model/marks.py": "the words before and after a mark",
-    "tui/text/sources.py": "keys of colours in themes",
+    "chat/sources.py": "keys of colours in themes",
     "tune": "heads that can be trained",
 }
 """Where else such words stand, and what they mean there."""
