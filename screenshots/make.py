@@ -28,6 +28,7 @@ from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.requests import Generate, Load
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
+from specchat.tui.screens.race import RaceScreen
 
 HERE = Path(__file__).parent
 TRACE = HERE / "trace.jsonl"
@@ -146,6 +147,10 @@ async def draw(shot: Shot, folder: Path) -> None:
             await _until_true(pilot, lambda: bool(app.session.conversation.turns) and app.session.reply is None)
         for key in shot.keys:
             await pilot.press(key)
+        if isinstance(race := app.screen, RaceScreen):  # on its way, as it is shown again
+            await _until_true(pilot, lambda: race.view.race.verdict is not None)
+            race.view.advance(0)
+            race.view.advance(5)
         await pilot.pause(0.5)
         svg = app.export_screenshot(title="specchat")
     path = folder / f"{shot.name}.svg"

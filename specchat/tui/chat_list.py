@@ -41,6 +41,9 @@ def by_date(
             yield ListRow(Content.styled(group, QUIET))
         mark = "● " if entry.key == shown else "… " if entry.key in running else "  "
         head = _headed(mark, one_line(entry.title, 80), entry.updated, now, width)
+        if not entry.preview:
+            yield ListRow(head, entry.key)
+            continue
         preview = fitted(f"  {entry.preview}", width)
         at = len(head.plain) + 1
         yield ListRow(Content(f"{head.plain}\n{preview}", [*head.spans, Span(at, at + len(preview), QUIET)]), entry.key)

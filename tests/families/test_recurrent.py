@@ -92,8 +92,8 @@ def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[
 
 def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
     ids, expected = tokens(400), of(model, alone)
-    for length in (70, 150, 333):
-        for back in (1, 2, 3, 20, BACK):
+    for length, backs in ((70, (2, 20)), (150, (1, 2, 3, 20, BACK)), (333, (1, BACK))):
+        for back in backs:
             read(model, ids[:length], (17, 1, 1, 1))
             start = length - back
             assert model.reusable(start, length) == start
@@ -106,7 +106,7 @@ def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDec
 def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
     """Whose convolution reads what lies before it."""
     ids, expected = tokens(400), of(model, alone)
-    for length in range(150, 250, 7):
+    for length in range(150, 250, 19):
         read(model, ids[:length], (29,))
         log = next(log for log in model.cache.logs if log is not None)
         start = log.base

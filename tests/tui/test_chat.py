@@ -83,7 +83,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
             "• two",
             "tokens per step",
             "tok/s",
-            "measuring it against plain",
+            "measuring the time saved",
         ):
             assert words in shown
         assert app.chat.prompt.text == ""

@@ -2,11 +2,13 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from conftest import LAUNCH, ask, loaded, make_app, wait_until
 from textual.events import Key
 
+from specchat.config.keymap import read_keymap
 from specchat.engine.fake import FakeEngine
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import BY_ID
@@ -55,6 +57,12 @@ async def test_moved_keys_work_and_are_shown() -> None:
         await pilot.press("escape")
         await app.chat.do("help")
         await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
+
+
+def test_the_documented_entries_are_taken(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    (tmp_path / "keys.toml").write_text(page.partition("## Keys")[2].partition("```toml\n")[2].partition("```")[0])
+    assert Keys(read_keymap(tmp_path / "keys.toml")).problems == []
 
 
 def test_a_key_of_one_s_own_is_taken_from_an_action_that_has_another() -> None:

@@ -161,7 +161,7 @@ async def test_messages_and_code_are_copied() -> None:
         await to_row(app, pilot, "print")
         await pilot.press("c")
         await wait_until(pilot, lambda: app.clipboard == "print('lamp')")
-        await until_shown(pilot, app, "code sent to the terminal's clipboard (OSC 52; not verifiable)")
+        await until_shown(pilot, app, "copied through the terminal. Nothing")
         await pilot.press("g", "y")
         await wait_until(pilot, lambda: app.clipboard == "my question")
         await pilot.press("c")
@@ -188,7 +188,7 @@ async def test_a_selection_is_copied_and_survives_streaming() -> None:
         assert app.chat.get_selected_text() == selected
         await pilot.press("ctrl+c")
         await wait_until(pilot, lambda: app.clipboard == selected)
-        await until_shown(pilot, app, "selection sent to the terminal")
+        await until_shown(pilot, app, "characters copied through the terminal")
 
 
 async def test_words_are_found_in_all_of_a_long_chat() -> None:
@@ -426,7 +426,7 @@ async def test_the_token_under_the_cursor_is_explained() -> None:
         await pilot.press("ctrl+up")
         await to_row(app, pilot, "She kept")
         await pilot.press("t")
-        await until_shown(pilot, app, "· the draft wanted")
+        await until_shown(pilot, app, "· drafted here:")
         assert under_cursor(app).startswith("She kept")
         inspector = app.chat.query_one(Inspector)
         assert str(inspector.render()).startswith("“↵↵She”")
@@ -456,7 +456,7 @@ async def test_a_click_on_the_heat_opens_the_tokens_there() -> None:
         transcript = app.chat.transcript
         edge = transcript.region.x + transcript.scrollable_content_region.x - transcript.region.x
         await pilot.click(offset=(edge + transcript.scrollable_content_region.width - 1, y))
-        await until_shown(pilot, app, "the draft wanted")
+        await until_shown(pilot, app, "drafted here:")
         assert f"paragraph {shown}" in under_cursor(app).replace(" or so", "")
 
 

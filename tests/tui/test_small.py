@@ -275,8 +275,9 @@ def test_the_panel_fits(height: int) -> None:
     for reply in (None, finished((3, 0, 5, 1)), finished((15, 14, 0), plain=0), finished((0,), "plain")):
         advice = Advice(Speculation.of("lookup", 8, "ratio"), 1.3, "estimated")
         shown = gauges(reply, INFO, Diagnosis("slower than plain, measured: " + "so it is " * 9, False, advice), -3100)
-        rows = panel_rows(shown, height)
-        assert len(rows) <= height
-        assert all(row.cell_length <= WIDTH for row in rows)
+        for speed in (shown.tokens_per_second, 13443.0):
+            rows = panel_rows(replace(shown, tokens_per_second=speed), height)
+            assert len(rows) <= height
+            assert all(row.cell_length <= WIDTH for row in rows)
         for width in (10, 40, 60, 99):
             assert one_row(shown, width).cell_length <= width

@@ -44,7 +44,7 @@ from specchat.engine.cpu.recurrent import (
 )
 from specchat.engine.cpu.rowwise import copy_vector, multiply_vector, norm
 from specchat.engine.cpu.signatures import DELTA
-from specchat.engine.cpu.simd import called, inner
+from specchat.engine.cpu.simd import addressed, inner
 from specchat.engine.cpu.softmax import entry
 from specchat.engine.cpu.together import barrier, next_piece
 from specchat.engine.model.state_log import BASE, FOLD, TIP
@@ -181,7 +181,7 @@ def run_rows(
         column += wide * LANES
 
 
-@called(types.void(*DELTA))
+@addressed(types.void(*DELTA))
 def delta_layer(
     rows: int,
     start: int,

@@ -31,13 +31,13 @@ from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
 from specchat.engine.cpu.routing import route, sort
 from specchat.engine.cpu.rowwise import add_scaled, add_vector, copy_vector, norm
 from specchat.engine.cpu.signatures import EXPERTS
-from specchat.engine.cpu.simd import called
+from specchat.engine.cpu.simd import addressed
 from specchat.engine.cpu.softmax import entry, fill
 from specchat.engine.cpu.together import barrier, gated_piece, next_piece, piece_end, piece_size
 from specchat.engine.model.vectors import FEW, LANES
 
 
-@called(types.void(*EXPERTS))
+@addressed(types.void(*EXPERTS))
 def experts(
     rows: int,
     x: int,

@@ -9,13 +9,13 @@ from specchat.engine.cpu.layer_inputs import EMBEDDED, EPS, MADE, MADE_ROW, NORM
 from specchat.engine.cpu.products import COLUMNS, PANELS, least, multiply
 from specchat.engine.cpu.rowwise import add_vector, norm
 from specchat.engine.cpu.signatures import ADD_INPUT, MAKE_INPUTS
-from specchat.engine.cpu.simd import called
+from specchat.engine.cpu.simd import addressed
 from specchat.engine.cpu.softmax import entry
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, next_piece, piece_end, piece_size, product
 from specchat.engine.model.vectors import LANES
 
 
-@called(types.void(*MAKE_INPUTS))
+@addressed(types.void(*MAKE_INPUTS))
 def make_inputs(
     rows: int, inputs: int, hidden: int, kernels: int, extras: int, counters: int, which: int, thread: int, threads: int
 ) -> None:
@@ -36,7 +36,7 @@ def make_inputs(
     barrier(counters, passed, threads)
 
 
-@called(types.void(*ADD_INPUT))
+@addressed(types.void(*ADD_INPUT))
 def add_input(
     rows: int,
     inputs: int,

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
@@ -26,17 +28,62 @@ F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 VECTOR = ir.VectorType(F32, LANES)
 WORDS = ir.VectorType(I32, LANES)
 
+
+class _Part(JITCodeLibrary):
+    """Code of a function that only compiled functions call: optimised and emitted within theirs, never alone."""
+
+    def _optimize_functions(self, module: object) -> None:
+        pass
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        return 0
+
+    @property
+    def codegen(self) -> "_Part":
+        return self
+
+    def set_env(self, name: str, env: object) -> None:
+        """Leave out the environment: there is no address to put it, and nothing here reads it."""
+
+
+_part: Any = _Part
+
+
+class _PartCompiler(Compiler):
+    def define_pipelines(self) -> Any:
+        self.state.library = _part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        usual: Any = super()
+        return usual.define_pipelines()
+
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 _njit: Any = njit
 inner: Callable[[Function], Function] = _njit(
-    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler
 )
 """Decorator of a function that only compiled functions call."""
 
 
 def called(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function that Python calls as well; compile it for these types at import."""
-    made: Callable[[Callable[..., Any]], Any] = _njit(signature, nogil=True, error_model="numpy", cache=keeping())
+    return _made(signature, no_cfunc_wrapper=True)
+
+
+def addressed(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Decorate a function that compiled functions call by its address; Python must not call it."""
+    return _made(signature, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+
+
+def _made(signature: Any, **wrappers: bool) -> Callable[[Callable[..., Any]], Any]:
+    made: Callable[[Callable[..., Any]], Any] = _njit(
+        signature, nogil=True, error_model="numpy", cache=keeping(), **wrappers
+    )
     return made
 
 

@@ -1,4 +1,4 @@
-"""How much of what was drafted was kept: beside the rows of a reply, and step by step."""
+"""Share of drafted tokens that were accepted: beside the rows of a reply, and step by step."""
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass

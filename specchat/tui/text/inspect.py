@@ -50,7 +50,7 @@ def _begins(plain: str, lines: Sequence[TextLine]) -> list[int]:
 
 
 def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
-    """The token's source, its step, what the draft wanted there, and what the step cost.
+    """The token's source, its step, what was drafted there, and what the step cost.
 
     The candidates of a tree have rows of their own, as many as fit below the others in `height` rows of `width` cells.
     """

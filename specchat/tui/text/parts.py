@@ -1,11 +1,11 @@
-"""A verify step's pieces, which are runs of tokens, taken apart by the texts of the drafted tokens that were kept."""
+"""A verify step's pieces, which are runs of tokens, taken apart by the texts of the accepted draft tokens."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specchat.engine.events import Drafted, Step
 
-_CHECKED = ("target", "bonus", "plain")
+_OWN = ("target", "bonus", "plain")
 """Sources of the token that the target itself adds to a step."""
 
 
@@ -27,7 +27,7 @@ def parts_of(step: Step) -> list[TokenPart]:
     parts: list[TokenPart] = []
     done = 0
     for piece in step.pieces:
-        if piece.source in _CHECKED:
+        if piece.source in _OWN:
             last = piece is step.pieces[-1]
             parts.append(TokenPart(piece.text, piece.source, step.accepted if last else None))
             continue

@@ -6,17 +6,21 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from specchat.chat.exporting import FORMATS, Format, as_page, format_of
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.schema import StoreError, in_words
 from specchat.clean import one_line
 from specchat.tui.actions.verb import Verb
 from specchat.tui.screens.chat import ChatScreen
 
+if TYPE_CHECKING:
+    from specchat.chat.exporting import Format
+
 
 def _export(chat: ChatScreen, argument: str) -> None:
     """`argument` is a format, a file's name, or both; without any the name is asked for."""
+    from specchat.chat.exporting import FORMATS
     from specchat.tui.screens.ask import AskScreen
 
     if not chat.session.conversation.turns:
@@ -41,8 +45,10 @@ def _free(kind: str) -> str:
     return next(name for n in count(1) if not Path(name := f"specchat-{n}.{kind}").exists())
 
 
-def _write(chat: ChatScreen, path: Path, format: Format | None = None) -> None:
+def _write(chat: ChatScreen, path: Path, format: "Format | None" = None) -> None:
     """Write the open chat to a new file; the name says which format, unless `format` does."""
+    from specchat.chat.exporting import as_page, format_of
+
     format = format or format_of(path)
     path = Path(os.path.expanduser(path))
     try:

@@ -51,7 +51,7 @@ def _speed(shown: Gauges) -> Iterable[Row]:
         return
     number, words = figures.faster(shown.speedup)
     yield from _large(number[:-1], ".slow" if shown.slower else ".big", f"x {words}")
-    beside = f"{'as' if words == figures.AS_FAST else 'than'} without drafting{', lately' * shown.lately}"
+    beside = f"{'as' if words == figures.AS_FAST else 'than'} without{', lately' if shown.lately else ' drafts'}"
     yield _ends(styled(beside, ".label"), f"{speed} tok/s")
 
 
