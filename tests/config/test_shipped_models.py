@@ -12,9 +12,6 @@ import pytest
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
-from specchat.engine.model.config import parse_config
-from specchat.engine.model.need import Model, need
-from specchat.engine.pair import Quant
 
 CATALOG = load_catalog(None)
 DOCS = Path(__file__).parents[2] / "docs" / "models-toml.md"
@@ -199,54 +196,6 @@ DECLARED = [pair for pair in tomllib.loads(shipped("models.toml").read_text("utf
 def test_needs_follow_from_the_shapes(pair: dict[str, Any]) -> None:
     stated = pair["requires"]
     assert (stated["vram_gib"], stated["ram_gib"], stated["disk_gib"]) == needs(pair)
-
-
-SIZED = {
-    "openai/gpt-oss-20b": {
-        "model_type": "gpt_oss",
-        "hidden_size": 2880,
-        "intermediate_size": 2880,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "vocab_size": 201088,
-        "num_local_experts": 32,
-        "num_experts_per_tok": 4,
-        "sliding_window": 128,
-        "attention_bias": True,
-    },
-    "Qwen/Qwen3-Coder-30B-A3B-Instruct": {
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "norm_topk_prob": True,
-    },
-}
-"""Sizes of published models with experts."""
-
-
-@pytest.mark.parametrize("repo", SIZED)
-def test_needs_of_experts_are_those_of_the_plan(repo: str) -> None:
-    """But for buffers, which the page counts with the rest of the process."""
-    config = parse_config(Path(), SIZED[repo] | {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5})
-    packed = repo in IN_MXFP4
-    quant: Quant | None = None if packed else "nf4"
-    stated = IN_MXFP4[repo].parameters if packed else RECURRENT[repo].parameters
-    assert config.parameters() == stated
-    pair = next(pair for pair in DECLARED if pair["target"]["repo"] == repo)
-    stated_gib = pair["requires"]["vram_gib"], pair["requires"]["ram_gib"]
-    for place, gib in zip(("cuda", "cpu"), stated_gib, strict=True):
-        planned = need(Model(config, place, quant, half=True, threads=8, packed_experts=packed), pair["context"])
-        assert planned.weights + planned.cache == pytest.approx((gib - OVERHEAD_GIB) * GIB, rel=0.02)
 
 
 def test_pairs_are_ordered_by_memory() -> None:

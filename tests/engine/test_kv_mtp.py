@@ -31,7 +31,7 @@ TEXT = tokens(40)
 
 def assistant(folder: Path, ordered: bool, **changes: Any) -> Path:
     """As transformers writes it, with random norms and factors."""
-    family = FAMILIES["gemma4_e" if changes.pop("shared", False) else "gemma4"]
+    family = changes.pop("of", GEMMA4)
     text = {key: value for key, value in family.items() if key not in ("model_type", "final_logit_softcapping")}
     text |= {"hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "layer_types": KINDS}
     text |= {"vocab_size": VOCAB, "max_position_embeddings": 256, "num_kv_shared_layers": 3, "eos_token_id": 256}
@@ -76,21 +76,26 @@ class Reference:
         return found.logits[0, -1]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["gemma4", "gemma4_e"])
-def shared(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
+TARGETS = {
+    "gemma4": GEMMA4,
+    "last layers without entries": FAMILIES["gemma4_e"],
+    "heads that fill no vectors": GEMMA4 | {"head_dim": 24, "global_head_dim": 40},
+}
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def family(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return TARGETS[request.param]
 
 
 @pytest.fixture(scope="module")
-def folder(shared: bool, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of the second the last two layers have no entries of their own."""
-    family = FAMILIES["gemma4_e" if shared else "gemma4"]
+def folder(family: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return checkpoint(tmp_path_factory.mktemp("m") / "target", seed=4, **family)
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_it_scores_as_transformers_does(ordered: bool, shared: bool, folder: Path, tmp_path: Path) -> None:
-    reference = Reference(assistant(tmp_path / "head", ordered, shared=shared), folder)
+def test_it_scores_as_transformers_does(ordered: bool, family: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+    reference = Reference(assistant(tmp_path / "head", ordered, of=family), folder)
     model = host_model(Checkpoint.open(folder))
     assert isinstance(model, CachedDecoder)
     target = CachedModel(model)
@@ -112,8 +117,8 @@ def test_it_scores_as_transformers_does(ordered: bool, shared: bool, folder: Pat
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_a_reply_is_that_of_plain_decoding(ordered: bool, shared: bool, folder: Path, tmp_path: Path) -> None:
-    head = assistant(tmp_path / "head", ordered, shared=shared)
+def test_a_reply_is_that_of_plain_decoding(ordered: bool, family: dict[str, Any], folder: Path, tmp_path: Path) -> None:
+    head = assistant(tmp_path / "head", ordered, of=family)
     spec = PairSpec("g", "G", on_cpu(folder), heads={"kv-mtp": ModelSource(path=str(head))})
     session = load(spec, lambda _: None)
     assert session.info.strategy("kv-mtp").available

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.pair import QUANTS, Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned
-from tests.config.test_shipped_models import OVERHEAD_GIB, REAL, SHAPES, Shape
+from tests.config.test_shipped_models import IN_MXFP4, OVERHEAD_GIB, REAL, SHAPES, Shape
 from tests.engine.tiny import FAMILY, checkpoint
 
 WITHIN = 0.05
@@ -79,6 +80,42 @@ def qwen(hidden: int, layers: int, heads: int, intermediate: int, value_heads: i
 
 
 QWEN = {"Qwen/Qwen3.5-9B": qwen(4096, 32, 16, 12288, 32), "Qwen/Qwen3.8-27B": qwen(5120, 64, 24, 17408, 48)}
+EXPERTS: dict[str, dict[str, Any]] = {
+    "openai/gpt-oss-20b": {
+        "model_type": "gpt_oss",
+        "hidden_size": 2880,
+        "intermediate_size": 2880,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "head_dim": 64,
+        "vocab_size": 201088,
+        "num_local_experts": 32,
+        "num_experts_per_tok": 4,
+        "sliding_window": 128,
+        "attention_bias": True,
+    },
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": {
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 151936,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+    },
+}
+"""Sizes of published models with experts."""
+UNLIKE = QWEN | {
+    repo: parse_config(Path(), sizes | {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5})
+    for repo, sizes in EXPERTS.items()
+}
+"""Models that the page does not list by the shape of their layers."""
 
 
 def of(stated: Shape) -> ModelConfig:
@@ -179,8 +216,11 @@ def test_a_workspace_holds_the_second_copy_of_the_largest_matrix(shape: Callable
 def test_shipped_needs_agree_with_the_plan(pair: Pair) -> None:
     sources = [source for source in (pair.spec.target, pair.spec.draft) if source is not None]
     for place, stated in (("cuda", pair.requires.vram_gib), ("cpu", pair.requires.ram_gib)):
-        shapes = [QWEN[repo] if (repo := source.repo or "") in QWEN else of(SHAPES[repo]) for source in sources]
-        models = [Model(c, place, s.quant, half=True, threads=1) for c, s in zip(shapes, sources, strict=True)]
+        shapes = [UNLIKE[repo] if (repo := source.repo or "") in UNLIKE else of(SHAPES[repo]) for source in sources]
+        models = [
+            Model(c, place, source.quant, half=True, threads=1, packed_experts=source.repo in IN_MXFP4)
+            for c, source in zip(shapes, sources, strict=True)
+        ]
         target, draft = (*models, None)[:2]
         planned = drafting(plan(target, draft, pair.spec.context or 0), {}).need(place)
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)

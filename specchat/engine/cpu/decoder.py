@@ -32,7 +32,7 @@ from specchat.engine.model.norm import RMSNorm, capped
 from specchat.engine.model.rope import turned
 from specchat.engine.model.rows import PREFILL_ROWS, TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
-from specchat.engine.model.vectors import brief, filled, workers
+from specchat.engine.model.vectors import brief, filled, head_places, workers
 from specchat.engine.pair import Quant
 from specchat.engine.threads import CORES
 
@@ -225,6 +225,12 @@ class CpuDecoder(CachedDecoder):
         The next call overwrites them.
         """
         return self._headed(hidden, self._arguments.head_norm, self.config.recipe.cap)
+
+    def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        of, (keys, values) = self.config.recipe.layers[layer].attention, super().kv_entries(layer, first, last)
+        if keys.shape[-1] == of.head_dim:
+            return keys, values
+        return keys[..., head_places(of)], values[..., : of.head_dim]
 
     def normed(self, hidden: Tensor) -> Tensor:
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)

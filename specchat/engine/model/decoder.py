@@ -98,11 +98,9 @@ class CachedDecoder(ABC):
         return self.aux_states.at(layer, first, last)
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of a layer at positions first, ..., last - 1, views: [kv_heads, last - first, head_dim]."""
-        base = self.cache.bases[layer]
-        return self.cache.keys[layer][:, first - base : last - base], self.cache.values[layer][
-            :, first - base : last - base
-        ]
+        """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
+        places = slice(first - self.cache.bases[layer], last - self.cache.bases[layer])
+        return self.cache.keys[layer][:, places], self.cache.values[layer][:, places]
 
     def keep(self, rows: Sequence[int], start: int) -> None:
         """Copy the KV entries of `rows`, a path of a tree, to the cache from position `start` on."""
