@@ -91,11 +91,15 @@ def read(ours: CpuDecoder, tokens: list[int], start: int) -> torch.Tensor:
 
 
 def rewind(ours: CpuDecoder, theirs: llama_cpp.Llama) -> None:
-    """Let texts go on after the cached tokens, which are read anew where recurrent states do not go back so far."""
+    """Let texts go on after the cached tokens, which are read anew where recurrent states do not go back so far.
+
+    The last one is read alone: the next pass begins where it ended, as in a reply.
+    """
     if ours.config.recipe.recurrent:
-        ours.forward(range(CONTEXT), 0)
         theirs.reset()
-        theirs.eval(list(range(CONTEXT)))
+        for tokens in (range(CONTEXT - 1), range(CONTEXT - 1, CONTEXT)):
+            ours.forward(tokens, tokens.start)
+            theirs.eval(list(tokens))
     theirs.n_tokens = CONTEXT
 
 

@@ -31,7 +31,10 @@ FORMS = 5
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2
-"""Most rows of a product that is memory-bound."""
+"""Most rows of a product that is memory-bound where a tile has many panels.
+
+Narrow tiles read one or two panels, of which a processor prefetches too little by itself.
+"""
 NIBBLES = 8
 """4-bit weights in an int32: loaded so, they need not be spread over lanes one by one."""
 
@@ -77,7 +80,7 @@ def tile(
     """
     count, wide, of_vector = rows.literal_value, panels.literal_value, lanes.literal_value
     parts = [(p, lane) for p in range(wide) for lane in range(0, LANES, of_vector)]
-    fetching = count <= FETCHING and form.literal_value != FLOAT32
+    fetching = (count <= FETCHING or not wide_vectors()) and form.literal_value != FLOAT32
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, x_row, w, step, panel, inputs, y, y_row = arguments[4:]
