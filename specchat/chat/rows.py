@@ -1,6 +1,7 @@
 """Chats as rows of the database, which are also what a JSON export holds."""
 
 import json
+import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -8,6 +9,7 @@ from functools import cache
 from typing import Any, Literal, TypeVar, cast
 
 from specchat.attachments import Attachment
+from specchat.chat.fork import new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
@@ -226,6 +228,17 @@ def _sound(ranges: Ranges, length: int) -> Ranges:
         if (sound[-1][1] if sound else 0) <= start < end <= length:
             sound.append((start, end))
     return tuple(sound)
+
+
+def renamed(
+    chat: ChatRow, messages: list[MessageRow], traces: Mapping[str, bytes]
+) -> tuple[ChatRow, list[MessageRow], dict[str, bytes]]:
+    """A chat with new keys for itself and its messages."""
+    new = {message.key: f"{new_key()}{secrets.token_hex(2)}" for message in messages}
+    view = dict(chat.view)
+    view["leaf"] = new.get(str(view.get("leaf")), "")
+    made = [replace(m, key=new[m.key], parent=new.get(m.parent) if m.parent else None) for m in messages]
+    return replace(chat, key=new_key(), view=view), made, {new[key]: blob for key, blob in traces.items()}
 
 
 def check_meta(role: Literal["user", "assistant"], text: str) -> None:

@@ -1,6 +1,5 @@
 """Saved chats: one SQLite file, or the memory where there can be none."""
 
-import secrets
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
@@ -11,7 +10,6 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from specchat.chat import rows, sql
-from specchat.chat.fork import new_key
 from specchat.chat.record import Record
 from specchat.chat.rows import ChatEntry, ChatRow, MessageRow, WholeChat
 from specchat.chat.schema import opened, prepare_memory
@@ -166,7 +164,7 @@ class Store:
         """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key."""
         listed = list(messages)
         if sql.has_chat(self._reader, chat.key) or self._known(message.key for message in listed):
-            chat, listed, traces = _renamed(chat, listed, traces)
+            chat, listed, traces = rows.renamed(chat, listed, traces)
 
         def change(db: sqlite3.Connection) -> None:
             sql.put_chat(db, chat)
@@ -302,13 +300,3 @@ class Store:
             return record_of(unpack(blob), start) if blob else None
         except ValueError:
             return None
-
-
-def _renamed(
-    chat: ChatRow, messages: list[MessageRow], traces: Mapping[str, bytes]
-) -> tuple[ChatRow, list[MessageRow], dict[str, bytes]]:
-    new = {message.key: f"{new_key()}{secrets.token_hex(2)}" for message in messages}
-    view = dict(chat.view)
-    view["leaf"] = new.get(str(view.get("leaf")), "")
-    renamed = [replace(m, key=new[m.key], parent=new.get(m.parent) if m.parent else None) for m in messages]
-    return replace(chat, key=new_key(), view=view), renamed, {new[key]: blob for key, blob in traces.items()}
