@@ -36,7 +36,7 @@ def test_chats_are_listed_and_exported_where_the_disk_is_full(tmp_path: Path) ->
     environment = {**os.environ, "SPECCHAT_HOME": str(tmp_path)}
     for command in (["chats", "list"], ["chats", "export", "--all"]):
         done = subprocess.run(
-            [sys.executable, "-m", "specchat", *command],
+            [sys.executable, "-B", "-m", "specchat", *command],  # else what Python compiles is cut, and kept
             preexec_fn=full_disk, env=environment, capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert "Tell me about a fox" in done.stdout, done.stderr

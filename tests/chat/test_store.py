@@ -557,7 +557,8 @@ try:
 except StoreError as error:
     print(error)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    command = [sys.executable, "-B", "-c", code]  # else what Python compiles is cut, and kept
+    result = subprocess.run(command, capture_output=True, text=True)
     assert "Make room on it" in result.stdout
     assert result.stderr == ""
 
