@@ -84,7 +84,7 @@ class Bases:
             (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
         self.target = checkpoint(folder / "target", num_hidden_layers=6, num_key_value_heads=2)
         makers = {**vars(published_heads), **vars(published_blocks)}
-        self.heads: dict[Head, Path] = {head: makers[head](folder / f"head-{head}") for head in HEADS}
+        self.heads: dict[Head, Path] = {head: makers[head.replace("-", "_")](folder / f"head-{head}") for head in HEADS}
         self.gguf = gguf(folder / "sound.gguf", llama__rope__freq_base=1e4, general__file_type=7)
         self.ollama = folder / "ollama"
         self.manifest = ollama(self.ollama, "tiny:1b", self.gguf, licence="MIT").relative_to(self.ollama)

@@ -17,10 +17,10 @@ from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.draft_model import DraftModelDrafter
-from specchat.engine.events import Finished, Message, Started
+from specchat.engine.events import Finished, Started
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Speculation
+from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.read_ahead import WORTH, ReadAhead, reader
 from specchat.engine.reference.decoder import ReferenceDecoder
