@@ -21,11 +21,11 @@ class Channel:
         read: Callable[[], Iterable[Any]],
         stream: IO[bytes],
         ended: Callable[[], object] = lambda: None,
-        arrived: Callable[[], object] = lambda: None,
+        arrived: Callable[[Any], object] = lambda _: None,
     ) -> None:
         """`read` gives the messages, `stream` takes them.
 
-        The reading thread calls `arrived` after each message, and `ended` before the `Gone`.
+        The reading thread calls `arrived` with each message, and `ended` before the `Gone`.
         """
         self.received: SimpleQueue[Any] = SimpleQueue()
         self._sent: SimpleQueue[Any] = SimpleQueue()
@@ -57,16 +57,16 @@ class Channel:
                     return
 
     def _read(
-        self, read: Callable[[], Iterable[Any]], ended: Callable[[], object], arrived: Callable[[], object]
+        self, read: Callable[[], Iterable[Any]], ended: Callable[[], object], arrived: Callable[[Any], object]
     ) -> None:
         with contextlib.suppress(Exception):  # a killed process may leave half a message
             for message in read():
                 self.received.put(message)
-                arrived()
+                arrived(message)
         ended()
         self._sent.put(Gone())  # ends the writing thread
-        self.received.put(Gone())
-        arrived()
+        self.received.put(gone := Gone())
+        arrived(gone)
 
 
 def all_of(following: Callable[[float | None], Any]) -> list[Any]:

@@ -28,7 +28,7 @@ class _Process:
     """A worker process."""
 
     def __init__(
-        self, command: list[str], log: BinaryIO | int, sealed: bool, arrived: Callable[[], object] | None
+        self, command: list[str], log: BinaryIO | int, sealed: bool, arrived: Callable[[Any], object] | None
     ) -> None:
         self.popen = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
@@ -68,9 +68,9 @@ class EngineClient:
         log: Path | None = None,
         loader: str = LOADER,
         sealed: bool = False,
-        arrived: Callable[[], object] | None = None,
+        arrived: Callable[[Any], object] | None = None,
     ) -> None:
-        """`sealed` leaves steps as they came; a thread calls `arrived` after each event."""
+        """`sealed` leaves steps as they came; a thread calls `arrived` with each event."""
         self._log = log
         self._loader = loader
         self._sealed = sealed

@@ -29,6 +29,8 @@ HELLO_S = 5.0
 """Seconds that a connection may take to say what it is."""
 FIRST_DOOR_S = 20.0
 """Seconds without a first door after which the process ends."""
+STEPS_S = 0.005
+"""Seconds that a step may wait for others: passing each on alone would take a core from quick steps."""
 MAX_UNREAD = 64 << 20
 """Bytes that a door may leave unread before it is cut off."""
 MAX_LINGER_S = 86_400.0
@@ -45,6 +47,8 @@ class Broker:
         self._doors: set[Door] = set()
         self._workers: list[SharedWorker] = []
         self._linger_s = 0.0
+        self._steps_wait = False
+        """Whether steps are to be delivered soon."""
         self._over = asyncio.Event()
         self._ending: asyncio.TimerHandle | None = None
 
@@ -125,8 +129,7 @@ class Broker:
             return door.worker
         if idle := next((worker for worker in self._workers if not worker.doors), None):
             return idle
-        loop = asyncio.get_running_loop()
-        worker = SharedWorker(self._log, self._loader, partial(loop.call_soon_threadsafe, self._deliver))
+        worker = SharedWorker(self._log, self._loader, partial(self._arrived, asyncio.get_running_loop()))
         self._workers.append(worker)
         return worker
 
@@ -143,7 +146,16 @@ class Broker:
             self._workers.remove(worker)
             worker.client.close()
 
+    def _arrived(self, loop: asyncio.AbstractEventLoop, event: object) -> None:
+        """Deliver what came, in a worker's reading thread: steps together with those right after them."""
+        if not isinstance(event, Sealed):
+            loop.call_soon_threadsafe(self._deliver)
+        elif not self._steps_wait:
+            self._steps_wait = True
+            loop.call_soon_threadsafe(loop.call_later, STEPS_S, self._deliver)
+
     def _deliver(self) -> None:
+        self._steps_wait = False
         for worker in self._workers:
             for door, event in worker.events():
                 door.send(event)

@@ -47,7 +47,7 @@ class Door:
 class SharedWorker:
     """A worker process with the doors that use it, all of one pair."""
 
-    def __init__(self, log: Path | None, loader: str, arrived: Callable[[], object]) -> None:
+    def __init__(self, log: Path | None, loader: str, arrived: Callable[[Any], object]) -> None:
         self.client = EngineClient(log, loader, sealed=True, arrived=arrived)
         self.pair: PairSpec | None = None
         self.info: PairInfo | None = None
