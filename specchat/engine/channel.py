@@ -1,12 +1,15 @@
 """Messages to and from another process, with a thread for each direction."""
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import IO, Any
 
 from specchat.engine import wire
+from specchat.engine.events import Event, Failed
+from specchat.engine.requests import Count, Generate, Load, Request
 
 
 class Gone:
@@ -69,17 +72,34 @@ class Channel:
         arrived(gone)
 
 
-def all_of(following: Callable[[float | None], Any]) -> list[Any]:
-    """The messages that are there already, by a function that raises Empty."""
-    found = []
-    with contextlib.suppress(Empty):
-        while True:
-            found.append(following(0.0))
-    return found
+class Receiver(ABC):
+    """What is alike in all `EnginePort`s over a channel: reading events, and refusing requests that none can answer."""
 
+    def __init__(self) -> None:
+        self._own: SimpleQueue[Failed] = SimpleQueue()
+        """Events of this process."""
 
-def each_of(following: Callable[[float | None], Any], timeout: float | None) -> Iterator[Any]:
-    """Messages as they come, until none comes within `timeout` seconds."""
-    with contextlib.suppress(Empty):
-        while True:
-            yield following(timeout)
+    @abstractmethod
+    def _next(self, timeout: float | None) -> Event:
+        """Wait up to `timeout` seconds for the next event; raises Empty."""
+
+    def poll(self) -> list[Event]:
+        found: list[Event] = []
+        with contextlib.suppress(Empty):
+            while True:
+                found.append(self._next(0.0))
+        return found
+
+    def events(self, timeout: float | None = None) -> Iterator[Event]:
+        with contextlib.suppress(Empty):
+            while True:
+                event = self._next(timeout)
+                yield event
+                if isinstance(event, Failed) and event.kind == "died":
+                    return
+
+    def _refuse(self, request: Request) -> None:
+        """Answer a request that needs an engine where none runs."""
+        if isinstance(request, Load | Generate | Count):
+            reply = None if isinstance(request, Load) else request.id
+            self._own.put(Failed(reply, "died", "The engine is not running."))

@@ -11,10 +11,10 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from specchat.engine import wire
-from specchat.engine.channel import Channel, Gone, all_of, each_of
+from specchat.engine.channel import Channel, Gone, Receiver
 from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
 from specchat.engine.gpu_failure import LoadAgain
-from specchat.engine.requests import Count, Generate, Load, Request, Shutdown
+from specchat.engine.requests import Generate, Load, Request, Shutdown
 from specchat.private import opener
 
 LOADER = "specchat.engine.loading:load"
@@ -27,22 +27,19 @@ MAX_LOG_BYTES = 1 << 20
 class _Process:
     """A worker process."""
 
-    def __init__(
-        self, command: list[str], log: BinaryIO | int, sealed: bool, arrived: Callable[[Any], object] | None
-    ) -> None:
+    def __init__(self, command: list[str], log: BinaryIO | int, sealed: bool, arrived: Callable[[Any], object]) -> None:
         self.popen = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
         )
         events, requests = self.popen.stdout, self.popen.stdin
         assert events is not None
         assert requests is not None
-        more = {} if arrived is None else {"arrived": arrived}
 
         def read() -> Iterator[Any]:
             with events:
                 yield from wire.read(events, sealed)
 
-        self.channel = Channel(read, requests, self.popen.wait, **more)
+        self.channel = Channel(read, requests, self.popen.wait, arrived)
 
     @property
     def alive(self) -> bool:
@@ -57,7 +54,7 @@ class _Process:
         self.popen.wait()
 
 
-class EngineClient:
+class EngineClient(Receiver):
     """An `EnginePort` over a worker process.
 
     `log` receives the worker's output; None drops it. `loader` is the "module:function" that loads a pair there.
@@ -68,15 +65,15 @@ class EngineClient:
         log: Path | None = None,
         loader: str = LOADER,
         sealed: bool = False,
-        arrived: Callable[[Any], object] | None = None,
+        arrived: Callable[[Any], object] = lambda _: None,
     ) -> None:
         """`sealed` leaves steps as they came; a thread calls `arrived` with each event."""
+        super().__init__()
         self._log = log
         self._loader = loader
         self._sealed = sealed
         self._arrived = arrived
         self._process: _Process | None = None
-        self._own: SimpleQueue[Failed] = SimpleQueue()
         self._pair: Load | None = None
         self._replies: list[int] = []
         self._unloaded: list[Request] = []
@@ -117,18 +114,8 @@ class EngineClient:
             if isinstance(request, Generate):
                 self._replies.append(request.id)
             self._process.channel.send(request)
-        elif isinstance(request, Load | Generate | Count):
-            reply = None if isinstance(request, Load) else request.id
-            self._own.put(Failed(reply, "died", "The engine is not running."))
-
-    def poll(self) -> list[Event]:
-        return all_of(self._next)
-
-    def events(self, timeout: float | None = None) -> Iterator[Event]:
-        for event in each_of(self._next, timeout):
-            yield event
-            if isinstance(event, Failed) and event.kind == "died":
-                return
+        else:
+            self._refuse(request)
 
     def restart(self) -> None:
         """Kill the worker, start a new one and reload the last pair; unread events are lost."""

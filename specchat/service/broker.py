@@ -10,9 +10,7 @@ import os
 import pickle
 import signal
 import socket
-import sys
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -46,6 +44,8 @@ class Broker:
         self._began = time.time()
         self._doors: set[Door] = set()
         self._workers: list[SharedWorker] = []
+        self._idle: dict[SharedWorker, asyncio.TimerHandle] = {}
+        """When workers that nobody uses end."""
         self._linger_s = 0.0
         self._steps_wait = False
         """Whether steps are to be delivered soon."""
@@ -113,6 +113,8 @@ class Broker:
                     self._release(door)
                     door.worker = worker
                     worker.doors.append(door)
+                    if worker in self._idle:
+                        self._idle.pop(worker).cancel()
                 worker.load(door, request.pair)
             case Restart() if door.worker is not None:
                 door.worker.restart(door, request.number)
@@ -139,12 +141,12 @@ class Broker:
             return
         worker.leave(door)
         if not worker.doors:
-            asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.generation)
+            self._idle[worker] = asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker)
 
-    def _end_idle(self, worker: SharedWorker, generation: int) -> None:
-        if worker in self._workers and not worker.doors and worker.generation == generation:
-            self._workers.remove(worker)
-            worker.client.close()
+    def _end_idle(self, worker: SharedWorker) -> None:
+        del self._idle[worker]
+        self._workers.remove(worker)
+        worker.client.close()
 
     def _arrived(self, loop: asyncio.AbstractEventLoop, event: object) -> None:
         """Deliver what came, in a worker's reading thread: steps together with those right after them."""
@@ -225,7 +227,6 @@ async def _answer(writer: asyncio.StreamWriter, **known: object) -> None:
 def main(descriptor: str, path: str, log: str, loader: str) -> None:
     """Serve the inherited socket `descriptor`; `log` may be empty."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    run: Callable[[socket.socket], Awaitable[None]] = Broker(Path(path), Path(log) if log else None, loader).serve
-    asyncio.run(run(socket.socket(fileno=int(descriptor))))  # type: ignore[arg-type]
-    sys.stdout.flush()
-    os._exit(0)
+    broker = Broker(Path(path), Path(log) if log else None, loader)
+    asyncio.run(broker.serve(socket.socket(fileno=int(descriptor))))
+    os._exit(0)  # threads of workers may still read

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import IO, Any
 
 from specchat.engine import wire
-from specchat.engine.channel import Channel, Gone, all_of, each_of
+from specchat.engine.channel import Channel, Gone, Receiver
 from specchat.engine.client import LOADER, EngineClient
 from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
 from specchat.engine.port import EnginePort
@@ -58,18 +58,18 @@ def open_engine(folder: Path, log: Path | None, door: str, linger_s: float, load
     return EngineClient(log, loader)
 
 
-class SharedEngine:
+class SharedEngine(Receiver):
     """An `EnginePort` over a connection to the resident engine.
 
     Numbers of replies are made unlike those of all other doors on their way.
     """
 
     def __init__(self, residence: Residence, door: str, link: socket.socket) -> None:
+        super().__init__()
         self.residence = residence
         self._door = door
         self._base = ((os.getpid() << 16) | (next(_NUMBERS) & 0xFFFF)) << LOCAL_BITS
         self._channel: Channel | None = self._over(link)
-        self._own: SimpleQueue[Failed] = SimpleQueue()
         self._pair: Load | None = None
         self._replies: list[int] = []
         self._restarts = 0
@@ -98,24 +98,13 @@ class SharedEngine:
         if isinstance(request, Load):
             self._pair, self._told = request, False
         if self._channel is None or self._told:
-            if isinstance(request, Load | Generate | Count):
-                reply = None if isinstance(request, Load) else request.id
-                self._own.put(Failed(reply, "died", "The engine is not running."))
+            self._refuse(request)
             return
         if isinstance(request, Generate):
             self._replies.append(request.id)
         if isinstance(request, Generate | Count | Cancel | Change):
             request = replace(request, id=self._base + request.id)
         self._channel.send(request)
-
-    def poll(self) -> list[Event]:
-        return all_of(self._next)
-
-    def events(self, timeout: float | None = None) -> Iterator[Event]:
-        for event in each_of(self._next, timeout):
-            yield event
-            if isinstance(event, Failed) and event.kind == "died":
-                return
 
     def restart(self) -> None:
         """Have the worker started again, and the last pair reloaded; unread events are lost."""

@@ -22,8 +22,10 @@ from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Load
 from specchat.service import hello, shared
 from specchat.service.address import address, locked
+from specchat.service.broker import Broker
 from specchat.service.control import engines
 from specchat.service.shared import open_engine
+from specchat.service.workers import Door as Client
 from tests.process.conftest import PAIR, SCRIPTED, ask, gone, over, until
 from tests.service.conftest import Door
 
@@ -310,3 +312,21 @@ def test_a_message_names_nothing_but_messages() -> None:
     for data in (pickle.dumps(os.system), pickle.dumps(print), pickle.dumps(load)):
         with pytest.raises(pickle.UnpicklingError):
             wire.opened(data)
+
+
+async def test_an_unused_worker_stays_as_long_after_its_last_use_as_after_its_first(tmp_path: Path) -> None:
+    broker, client = Broker(tmp_path / "no.sock", None, SCRIPTED), Client("test", 1, lambda _: None)
+    broker._linger_s = 3600
+    broker._obey(client, Load(PAIR))
+    worker = client.worker
+    assert worker is not None
+    try:
+        broker._release(client)
+        first = broker._idle[worker]
+        broker._obey(client, Load(PAIR))
+        assert client.worker is worker
+        assert first.cancelled()
+        broker._release(client)
+        assert not broker._idle[worker].cancelled()
+    finally:
+        worker.client.close()
