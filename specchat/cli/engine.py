@@ -49,17 +49,17 @@ def _answers(want: str) -> list[dict[str, Any]]:
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     """An engine's answer in lines; it may be of another version."""
-    from specchat.service.hello import number, text
+    from specchat.service.handshake import number, text
 
     lines = [f"specchat {one_line(text(answer, 'version'), 20)}, process {number(answer, 'pid'):.0f}"]
     for worker in _dicts(answer, "workers"):
         pair, device = one_line(text(worker, "pair"), 60), one_line(text(worker, "device"), 40)
         loaded = f"{pair} on {device}" if pair and device else pair or "no pair"
-        doors = [
-            f"{one_line(text(door, 'name'), 20)} (process {number(door, 'pid'):.0f})"
-            for door in _dicts(worker, "doors")
+        clients = [
+            f"{one_line(text(client, 'name'), 20)} (process {number(client, 'pid'):.0f})"
+            for client in _dicts(worker, "clients")
         ]
-        used = f"used by {', '.join(doors)}" if doors else f"unused, ends {_after(number(answer, 'linger_s'))}"
+        used = f"used by {', '.join(clients)}" if clients else f"unused, ends {_after(number(answer, 'linger_s'))}"
         lines.append(f"  {loaded}: {one_line(text(worker, 'state'), 20)}, {used}")
     return lines
 

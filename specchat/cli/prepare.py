@@ -101,18 +101,18 @@ def runnable(pair: Pair) -> Pair:
 
 MINUTES_VARIABLE = "SPECCHAT_ENGINE_MINUTES"
 ENGINE_MINUTES = 5
-"""How long the engine stays loaded after its last door, unless config.toml says it."""
+"""How long the engine stays loaded after its last client, unless config.toml says it."""
 
 
-def engine_for(prepared: Prepared, door: str) -> EnginePort:
-    """The engine that this user's programs share, not yet started, for a program called `door`."""
+def engine_for(prepared: Prepared, client: str) -> EnginePort:
+    """The engine that this user's programs share, not yet started, for a program called `client`."""
     from specchat.service.shared import open_engine
 
     minutes = _engine_minutes(prepared.settings)
     log = prepared.paths.engine_log if keeps_state(prepared.paths) else None
     with suppress(ConfigError):
         private_folder(prepared.paths.runtime)
-    return open_engine(prepared.paths.runtime, log, door, 60.0 * minutes)
+    return open_engine(prepared.paths.runtime, log, client, 60.0 * minutes)
 
 
 def _engine_minutes(settings: UserSettings) -> int:

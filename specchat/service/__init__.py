@@ -1,1 +1,1 @@
-"""One engine under every door: the resident process, its address, and the doors' side of it."""
+"""One engine under every client: the resident process, its address, and the clients' side of it."""

@@ -1,7 +1,7 @@
 """The address of the resident engine: one socket for each version, environment and set of folders.
 
-Doors that would start engines unlike each other never meet: the name of the socket tells all that an engine takes from
-the process that starts it. A lock beside it, held while an engine lives, says who may make the socket.
+The name of the socket is a hash of all that an engine takes from the process that starts it, so clients that would
+start unlike engines never meet. Who makes the socket holds a lock beside it as long as the engine lives.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def address(folder: Path, loader: str, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The socket in `folder` for doors of this version, code and environment; None where it can have none."""
+    """The socket in `folder` for clients of this version, code and environment; None where it can have none."""
     path = folder / f"{fingerprint(loader, environ)}.sock"
     return path if hasattr(socket, "AF_UNIX") and len(os.fsencode(path)) <= MAX_PATH else None
 

@@ -1,7 +1,7 @@
-"""The resident engine: a process that owns workers and lends them to doors over a socket.
+"""The resident engine: a process that owns workers and lends them to clients over a socket.
 
-It ends a while after its last door left. A worker that nobody uses is given to the next door, whatever its pair, so no
-more models are loaded than doors use at once, and one.
+It ends a while after its last client left. An unused worker is given to the next client, whatever its pair, so that
+few models are loaded at once.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from specchat.clean import one_line
 from specchat.engine import wire
 from specchat.engine.requests import Load, Shutdown
 from specchat.engine.wire import Sealed
-from specchat.service import hello
-from specchat.service.workers import Door, Restart, SharedWorker
+from specchat.service import handshake
+from specchat.service.workers import Client, Restart, SharedWorker
 
-HELLO_S = 5.0
+HANDSHAKE_S = 5.0
 """Seconds that a connection may take to say what it is."""
-FIRST_DOOR_S = 20.0
-"""Seconds without a first door after which the process ends."""
+FIRST_CLIENT_S = 20.0
+"""Seconds without a first client after which the process ends."""
 STEPS_S = 0.005
 """Seconds that a step may wait for others: passing each on alone would take a core from quick steps."""
 MAX_UNREAD = 64 << 20
-"""Bytes that a door may leave unread before it is cut off."""
+"""Bytes that a client may leave unread before it is cut off."""
 MAX_LINGER_S = 86_400.0
 
 
@@ -42,7 +42,7 @@ class Broker:
         self._log = log
         self._loader = loader
         self._began = time.time()
-        self._doors: set[Door] = set()
+        self._names: set[Client] = set()
         self._workers: list[SharedWorker] = []
         self._idle: dict[SharedWorker, asyncio.TimerHandle] = {}
         """When workers that nobody uses end."""
@@ -57,26 +57,26 @@ class Broker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._over.set)
-        server = await asyncio.start_unix_server(self._met, sock=listening, limit=hello.MAX_BYTES)
-        self._end_after(FIRST_DOOR_S)
+        server = await asyncio.start_unix_server(self._accept, sock=listening, limit=handshake.MAX_BYTES)
+        self._end_after(FIRST_CLIENT_S)
         await self._over.wait()
         with contextlib.suppress(OSError):
             self._path.unlink()
         server.close()
         for worker in self._workers:
-            worker.client.close()
+            worker.engine.close()
 
-    async def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Find out who is there and what for."""
         link = writer.get_extra_info("socket")
         try:
-            if hello.peer(link) != os.getuid():
+            if handshake.peer(link) != os.getuid():
                 return
-            found = hello.told(await asyncio.wait_for(reader.readline(), HELLO_S))
+            found = handshake.parsed(await asyncio.wait_for(reader.readline(), HANDSHAKE_S))
             match found and found.get("want"):
-                case "door":
+                case "client":
                     assert found is not None
-                    await self._serve_door(found, reader, writer)
+                    await self._serve_client(found, reader, writer)
                 case "status":
                     await _answer(writer, **self._status())
                 case "stop":
@@ -87,66 +87,68 @@ class Broker:
         finally:
             writer.close()
 
-    async def _serve_door(
+    async def _serve_client(
         self, found: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        door = Door(one_line(hello.text(found, "name"), 20), int(hello.number(found, "pid")), partial(_send, writer))
-        self._linger_s = min(hello.number(found, "linger_s"), MAX_LINGER_S)
-        self._doors.add(door)
+        client = Client(
+            one_line(handshake.text(found, "name"), 20), int(handshake.number(found, "pid")), partial(_send, writer)
+        )
+        self._linger_s = min(handshake.number(found, "linger_s"), MAX_LINGER_S)
+        self._names.add(client)
         if self._ending is not None:
             self._ending.cancel()
         try:
             await _answer(writer, pid=os.getpid(), version=__version__)
             while not isinstance(request := await _read(reader), Shutdown):
-                self._obey(door, request)
+                self._handle(client, request)
         finally:
-            self._doors.discard(door)
-            self._release(door)
-            if not self._doors:
+            self._names.discard(client)
+            self._release(client)
+            if not self._names:
                 self._end_after(self._linger_s)
 
-    def _obey(self, door: Door, request: Any) -> None:
+    def _handle(self, client: Client, request: Any) -> None:
         match request:
             case Load():
-                worker = self._worker_for(door, request)
-                if worker is not door.worker:
-                    self._release(door)
-                    door.worker = worker
-                    worker.doors.append(door)
+                worker = self._worker_for(client, request)
+                if worker is not client.worker:
+                    self._release(client)
+                    client.worker = worker
+                    worker.clients.append(client)
                     if worker in self._idle:
                         self._idle.pop(worker).cancel()
-                worker.load(door, request.pair)
-            case Restart() if door.worker is not None:
-                door.worker.restart(door, request.number)
-            case _ if door.worker is not None:
-                door.worker.ask(door, request)
+                worker.load(client, request.pair)
+            case Restart() if client.worker is not None:
+                client.worker.restart(client, request.number)
+            case _ if client.worker is not None:
+                client.worker.forward(client, request)
         self._deliver()
 
-    def _worker_for(self, door: Door, request: Load) -> SharedWorker:
-        """The worker that has the pair or loads it, else the door's own, an idle or a new one."""
+    def _worker_for(self, client: Client, request: Load) -> SharedWorker:
+        """The worker that has the pair or loads it, else the client's own, an idle or a new one."""
         same = next((worker for worker in self._workers if worker.pair == request.pair and not worker.dead), None)
         if same is not None:
             return same
-        if door.worker is not None and door.worker.doors == [door]:
-            return door.worker
-        if idle := next((worker for worker in self._workers if not worker.doors), None):
+        if client.worker is not None and client.worker.clients == [client]:
+            return client.worker
+        if idle := next((worker for worker in self._workers if not worker.clients), None):
             return idle
         worker = SharedWorker(self._log, self._loader, partial(self._arrived, asyncio.get_running_loop()))
         self._workers.append(worker)
         return worker
 
-    def _release(self, door: Door) -> None:
-        """Take a door's worker from it; one that nobody uses ends later, or is given to another door."""
-        if (worker := door.worker) is None:
+    def _release(self, client: Client) -> None:
+        """Take a client's worker from it; one that nobody uses ends later, or is given to another client."""
+        if (worker := client.worker) is None:
             return
-        worker.leave(door)
-        if not worker.doors:
+        worker.remove(client)
+        if not worker.clients:
             self._idle[worker] = asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker)
 
     def _end_idle(self, worker: SharedWorker) -> None:
         del self._idle[worker]
         self._workers.remove(worker)
-        worker.client.close()
+        worker.engine.close()
 
     def _arrived(self, loop: asyncio.AbstractEventLoop, event: object) -> None:
         """Deliver what came, in a worker's reading thread: steps together with those right after them."""
@@ -159,8 +161,8 @@ class Broker:
     def _deliver(self) -> None:
         self._steps_wait = False
         for worker in self._workers:
-            for door, event in worker.events():
-                door.send(event)
+            for client, event in worker.events():
+                client.send(event)
 
     def _end_after(self, seconds: float) -> None:
         self._ending = asyncio.get_running_loop().call_later(seconds, self._over.set)
@@ -172,15 +174,16 @@ class Broker:
             "version": __version__,
             "seconds": now - self._began,
             "linger_s": self._linger_s,
-            "doors": [{"name": door.name, "pid": door.pid} for door in self._doors if door.worker is None],
+            "clients": [{"name": client.name, "pid": client.pid} for client in self._names if client.worker is None],
             "workers": [
                 {
-                    "pid": worker.client.pid,
+                    "pid": worker.engine.pid,
                     "pair": worker.pair.name if worker.pair else "",
                     "device": worker.info.device if worker.info else "",
                     "state": _state(worker),
-                    "doors": [
-                        {"name": door.name, "pid": door.pid, "waiting": len(door.waiting)} for door in worker.doors
+                    "clients": [
+                        {"name": client.name, "pid": client.pid, "waiting": len(client.waiting)}
+                        for client in worker.clients
                     ],
                 }
                 for worker in self._workers
@@ -197,7 +200,7 @@ def _state(worker: SharedWorker) -> str:
 
 
 def _send(writer: asyncio.StreamWriter, event: Any) -> None:
-    """Send to a door that may be gone; one that does not read is cut off."""
+    """Send to a client that may be gone; one that does not read is cut off."""
     if writer.is_closing():
         return
     if writer.transport.get_write_buffer_size() > MAX_UNREAD:
@@ -220,7 +223,7 @@ async def _read(reader: asyncio.StreamReader) -> Any:
 
 
 async def _answer(writer: asyncio.StreamWriter, **known: object) -> None:
-    writer.write(hello.line(**known))
+    writer.write(handshake.encoded(**known))
     await writer.drain()
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specchat.service import hello
+from specchat.service import handshake
 from specchat.service.shared import ANSWER_S, connected
 
 
@@ -17,9 +17,9 @@ def engines(folder: Path, want: str) -> Iterator[dict[str, Any]]:
             continue
         with link, contextlib.suppress(OSError):
             link.settimeout(ANSWER_S)
-            link.sendall(hello.line(want=want))
+            link.sendall(handshake.encoded(want=want))
             with link.makefile("rb") as answer:
-                found = hello.told(answer.readline(hello.MAX_BYTES))
+                found = handshake.parsed(answer.readline(handshake.MAX_BYTES))
                 if found is not None:
                     if want == "stop":
                         answer.read(1)  # it closes the connection as it ends

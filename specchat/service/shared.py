@@ -1,4 +1,4 @@
-"""A door's side of the resident engine."""
+"""A client's side of the resident engine."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.private import opener
-from specchat.service import hello
+from specchat.service import handshake
 from specchat.service.address import address, is_private, locked
 from specchat.service.workers import Restart, Restarted
 
@@ -30,13 +30,13 @@ JOIN_S = 5.0
 ANSWER_S = 2.0
 """Seconds that a resident engine may take to answer."""
 LOCAL_BITS = 24
-"""Bits of a reply's number within its door."""
+"""Bits of a reply's number within its client."""
 _NUMBERS = count()
 
 
 @dataclass(frozen=True)
-class Residence:
-    """Where a resident engine is, and how one is started: `linger_s` is how long it stays after its last door."""
+class Endpoint:
+    """Where a resident engine is, and how one is started: `linger_s` is how long it stays after its last client."""
 
     socket: Path
     log: Path | None
@@ -44,30 +44,30 @@ class Residence:
     linger_s: float
 
 
-def open_engine(folder: Path, log: Path | None, door: str, linger_s: float, loader: str = LOADER) -> EnginePort:
-    """The resident engine of this user, started if there is none, for a program called `door`.
+def open_engine(folder: Path, log: Path | None, client: str, linger_s: float, loader: str = LOADER) -> EnginePort:
+    """The resident engine of this user, started if there is none, for a program called `client`.
 
     Where no socket can be had in `folder`, an engine of this process alone.
     """
     path = address(folder, loader)
     if path is not None and is_private(folder):
-        residence = Residence(path, log, loader, linger_s)
+        endpoint = Endpoint(path, log, loader, linger_s)
         with contextlib.suppress(OSError, ImportError):
-            if (link := _join(residence, door)) is not None:
-                return SharedEngine(residence, door, link)
+            if (link := _join(endpoint, client)) is not None:
+                return SharedEngine(endpoint, client, link)
     return EngineClient(log, loader)
 
 
 class SharedEngine(Receiver):
     """An `EnginePort` over a connection to the resident engine.
 
-    Numbers of replies are made unlike those of all other doors on their way.
+    Numbers of replies are made unlike those of all other clients on their way.
     """
 
-    def __init__(self, residence: Residence, door: str, link: socket.socket) -> None:
+    def __init__(self, endpoint: Endpoint, client: str, link: socket.socket) -> None:
         super().__init__()
-        self.residence = residence
-        self._door = door
+        self.endpoint = endpoint
+        self._name = client
         self._base = ((os.getpid() << 16) | (next(_NUMBERS) & 0xFFFF)) << LOCAL_BITS
         self._channel: Channel | None = self._over(link)
         self._pair: Load | None = None
@@ -88,7 +88,7 @@ class SharedEngine(Receiver):
             return
         link = None
         with contextlib.suppress(OSError):
-            link = _join(self.residence, self._door)
+            link = _join(self.endpoint, self._name)
         if link is None:
             self._own.put(Failed(None, "died", "The engine process could not be started."))
         else:
@@ -147,7 +147,7 @@ class SharedEngine(Receiver):
 
         def read() -> Iterator[Any]:
             with reader:
-                if hello.told(reader.readline(hello.MAX_BYTES)) is None:
+                if handshake.parsed(reader.readline(handshake.MAX_BYTES)) is None:
                     return
                 for message in wire.read(reader):
                     if isinstance(message, Restarted) or (isinstance(message, Failed) and message.kind == "died"):
@@ -172,28 +172,28 @@ class SharedEngine(Receiver):
         return event
 
 
-def _join(residence: Residence, door: str) -> socket.socket | None:
+def _join(endpoint: Endpoint, client: str) -> socket.socket | None:
     """A connection that has said hello, to the engine that is there or to one that is started; None if neither can be.
 
     Raises:
         OSError: no socket can be made there.
     """
-    greeting = hello.line(want="door", name=door, pid=os.getpid(), linger_s=residence.linger_s)
+    greeting = handshake.encoded(want="client", name=client, pid=os.getpid(), linger_s=endpoint.linger_s)
     until = time.monotonic() + JOIN_S
     while time.monotonic() < until:
-        link = connected(residence.socket)
+        link = connected(endpoint.socket)
         if link is not None:
             if _welcome(link, greeting):
                 return link
             link.close()
-        with locked(residence.socket) as lock:
+        with locked(endpoint.socket) as lock:
             if lock is not None:
-                _start(residence, lock)
-                link = connected(residence.socket)
+                _start(endpoint, lock)
+                link = connected(endpoint.socket)
                 if link is not None:
                     link.sendall(greeting)
                 return link
-        time.sleep(0.01)  # another door is starting it, or it is ending
+        time.sleep(0.01)  # another client is starting it, or it is ending
     return None
 
 
@@ -205,7 +205,7 @@ def connected(path: Path) -> socket.socket | None:
     except OSError:
         link.close()
         return None
-    if hello.peer(link) != os.getuid():
+    if handshake.peer(link) != os.getuid():
         link.close()
         return None
     return link
@@ -216,33 +216,33 @@ def _welcome(link: socket.socket, greeting: bytes) -> bool:
     link.settimeout(ANSWER_S)
     try:
         link.sendall(greeting)
-        return hello.told(link.recv(hello.MAX_BYTES, socket.MSG_PEEK)) is not None
+        return handshake.parsed(link.recv(handshake.MAX_BYTES, socket.MSG_PEEK)) is not None
     except OSError:
         return False
     finally:
         link.settimeout(None)
 
 
-def _start(residence: Residence, lock: int) -> None:
+def _start(endpoint: Endpoint, lock: int) -> None:
     """Start a resident engine that listens already and keeps the lock.
 
     Raises:
         OSError: the socket or the process cannot be had.
     """
     with contextlib.suppress(FileNotFoundError):
-        residence.socket.unlink()
+        endpoint.socket.unlink()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         before = os.umask(0o177)
         try:
-            listening.bind(str(residence.socket))
+            listening.bind(str(endpoint.socket))
         finally:
             os.umask(before)
         listening.listen(64)
         paths = [os.path.abspath(path) for path in sys.path]
         code = f"import sys; sys.path[:] = {paths!r}; from specchat.service.broker import main; main(*sys.argv[1:])"
-        command = [sys.executable, "-P", "-c", code, str(listening.fileno()), str(residence.socket)]
-        command += [str(residence.log or ""), residence.loader]
-        with _output(residence.log) as output:
+        command = [sys.executable, "-P", "-c", code, str(listening.fileno()), str(endpoint.socket)]
+        command += [str(endpoint.log or ""), endpoint.loader]
+        with _output(endpoint.log) as output:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

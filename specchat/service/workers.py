@@ -1,4 +1,4 @@
-"""Workers that doors share: who uses which, and whose events are whose."""
+"""Workers that clients share, and the routing of their events."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,12 +13,12 @@ from specchat.engine.requests import Cancel, Count, Generate, Load, Request
 from specchat.engine.wire import Sealed
 
 MAX_WAITING = 64
-"""Replies and counts that a door may wait for at once."""
+"""Replies and counts that a client may wait for at once."""
 
 
 @dataclass(frozen=True)
 class Restart:
-    """A door wants its worker started again. `number` comes back in `Restarted`, before which events are of before."""
+    """Request to start the client's worker again; `Restarted` answers with the number, after all older events."""
 
     number: int
 
@@ -29,7 +29,7 @@ class Restarted:
 
 
 @dataclass(eq=False)
-class Door:
+class Client:
     """A program that uses an engine. `send` takes events, and steps as they came."""
 
     name: str
@@ -45,85 +45,85 @@ class Door:
 
 
 class SharedWorker:
-    """A worker process with the doors that use it, all of one pair."""
+    """A worker process with the clients that use it, all of one pair."""
 
     def __init__(self, log: Path | None, loader: str, arrived: Callable[[Any], object]) -> None:
-        self.client = EngineClient(log, loader, sealed=True, arrived=arrived)
+        self.engine = EngineClient(log, loader, sealed=True, arrived=arrived)
         self.pair: PairSpec | None = None
         self.info: PairInfo | None = None
-        self.doors: list[Door] = []
+        self.clients: list[Client] = []
         self.generation = 0
         """How often it was started again."""
         self.dead = False
-        self._loads: deque[list[Door]] = deque()
-        """The doors that wait for each load which has not ended."""
+        self._loads: deque[list[Client]] = deque()
+        """The clients that wait for each load which has not ended."""
 
-    def load(self, door: Door, pair: PairSpec) -> None:
-        """Have `pair` loaded for a door that uses this worker."""
+    def load(self, client: Client, pair: PairSpec) -> None:
+        """Have `pair` loaded for a client that uses this worker."""
         if self.dead:
             self._begin_again()
             self.pair = None
-        self.client.start()
-        door.generation, door.lost = self.generation, False
+        self.engine.start()
+        client.generation, client.lost = self.generation, False
         if pair == self.pair and self.info is not None:
-            door.send(Loaded(self.info))
+            client.send(Loaded(self.info))
             return
         if pair != self.pair or not self._loads:
             self.pair, self.info = pair, None
             self._loads.append([])
-            self.client.send(Load(pair))
-        self._loads[-1].append(door)
+            self.engine.send(Load(pair))
+        self._loads[-1].append(client)
 
-    def ask(self, door: Door, request: Request) -> None:
+    def forward(self, client: Client, request: Request) -> None:
         """Pass on a request about replies, counts or remembered chats."""
         if isinstance(request, Generate | Count):
-            if len(door.waiting) >= MAX_WAITING:
-                door.send(Failed(request.id, "request", f"{MAX_WAITING} requests wait already. Let them end first."))
+            if len(client.waiting) >= MAX_WAITING:
+                client.send(Failed(request.id, "request", f"{MAX_WAITING} requests wait already. Let them end first."))
                 return
-            door.waiting.append(request.id)
-        self.client.send(request)
+            client.waiting.append(request.id)
+        self.engine.send(request)
 
-    def restart(self, door: Door, number: int) -> None:
-        """Start the worker again unless that was done since `door` heard of it; the others are told."""
-        door.waiting.clear()
-        door.send(Restarted(number))
+    def restart(self, client: Client, number: int) -> None:
+        """Start the worker again unless that was done since `client` heard of it; the others are told."""
+        client.waiting.clear()
+        client.send(Restarted(number))
         if self.pair is None:
             return
-        if door.generation == self.generation:
-            for other in self.doors:
-                if other is not door and not other.lost:
-                    self._lose(other, Failed(None, "died", "another window restarted it"))
+        if client.generation == self.generation:
+            for other in self.clients:
+                if other is not client and not other.lost:
+                    self._notify_death(other, Failed(None, "died", "another window restarted it"))
             self._begin_again()
-            self.client.restart()
+            self.engine.restart()
             self._loads.append([])
-        self.load(door, self.pair)
+        self.load(client, self.pair)
 
-    def leave(self, door: Door) -> None:
-        """Stop what is written for a door that is gone."""
-        self.doors.remove(door)
-        for reply in door.waiting:
-            self.client.send(Cancel(reply))
+    def remove(self, client: Client) -> None:
+        """Stop what is written for a client that is gone."""
+        self.clients.remove(client)
+        for reply in client.waiting:
+            self.engine.send(Cancel(reply))
         for waiting in self._loads:
-            if door in waiting:
-                waiting.remove(door)
-        door.worker = None
-        door.waiting.clear()
+            if client in waiting:
+                waiting.remove(client)
+        client.worker = None
+        client.waiting.clear()
 
-    def events(self) -> Iterator[tuple[Door, Event | Sealed]]:
-        """What came from the worker, by the doors that it is for."""
-        for event in self.client.poll():
+    def events(self) -> Iterator[tuple[Client, Event | Sealed]]:
+        """What came from the worker, by the clients that it is for."""
+        for event in self.engine.poll():
             yield from self._event(event)
 
-    def _event(self, event: Event | Sealed) -> Iterator[tuple[Door, Event | Sealed]]:
+    def _event(self, event: Event | Sealed) -> Iterator[tuple[Client, Event | Sealed]]:
         match event:
             case Failed(kind="died"):
                 self.dead, self.info = True, None
                 self._loads.clear()
-                for door in self.doors:
-                    self._lose(door, event)
+                for client in self.clients:
+                    self._notify_death(client, event)
             case Loading() | Loaded() | Failed(id=None):
-                for door in self._loads[0] if self._loads else ():
-                    yield door, event
+                for client in self._loads[0] if self._loads else ():
+                    yield client, event
                 if not isinstance(event, Loading):
                     self._loaded(event)
             case Sealed():
@@ -152,10 +152,10 @@ class SharedWorker:
         self._loads.clear()
         self.dead, self.info = False, None
 
-    def _lose(self, door: Door, death: Failed) -> None:
-        door.send(replace(death, id=door.waiting[0] if door.waiting else None))
-        door.lost = True
-        door.waiting.clear()
+    def _notify_death(self, client: Client, death: Failed) -> None:
+        client.send(replace(death, id=client.waiting[0] if client.waiting else None))
+        client.lost = True
+        client.waiting.clear()
 
-    def _owner(self, reply: int) -> Door | None:
-        return next((door for door in self.doors if reply in door.waiting), None)
+    def _owner(self, reply: int) -> Client | None:
+        return next((client for client in self.clients if reply in client.waiting), None)

@@ -74,7 +74,7 @@ def pid_of(engine: EnginePort) -> int:
         assert engine.pid is not None
         return engine.pid
     assert isinstance(engine, SharedEngine)
-    (resident,) = engines(engine.residence.socket.parent, "status")
+    (resident,) = engines(engine.endpoint.socket.parent, "status")
     return int(resident["workers"][0]["pid"])
 
 

@@ -9,7 +9,7 @@ from specchat.service.control import engines
 from specchat.service.shared import SharedEngine, open_engine
 from tests.process.conftest import SCRIPTED, gone
 
-Door = Callable[[], EnginePort]
+Connect = Callable[[], EnginePort]
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def runtime() -> Iterator[Path]:
 
 
 @pytest.fixture
-def door(runtime: Path, tmp_path: Path) -> Iterator[Door]:
-    """Opens doors to one resident engine, which ends with the last of them."""
+def connect(runtime: Path, tmp_path: Path) -> Iterator[Connect]:
+    """Connects clients to one resident engine, which ends with the last of them."""
     opened: list[EnginePort] = []
 
     def another() -> EnginePort:

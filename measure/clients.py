@@ -1,6 +1,6 @@
 """Works on one resident engine from several programs at once, and compares each reply with that of a lone engine.
 
-    python -m measure.doors [--minutes 10] [--seed 0]
+    python -m measure.clients [--minutes 10] [--seed 0]
 
 Two chats by lines stay open, three loops of `specchat ask` come and go, and now and then one of them is killed. Each
 reply has to be what an engine alone writes for its seed, each prompt that was sent has to be saved, and no process may

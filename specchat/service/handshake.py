@@ -14,12 +14,12 @@ MAX_BYTES = 1 << 16
 PROTOCOL = 1
 
 
-def line(**known: object) -> bytes:
+def encoded(**known: object) -> bytes:
     """A line that tells what is `known`."""
     return json.dumps({"specchat": PROTOCOL, **known}).encode() + b"\n"
 
 
-def told(data: bytes) -> dict[str, Any] | None:
+def parsed(data: bytes) -> dict[str, Any] | None:
     """What a line tells; None where it is not one of ours."""
     try:
         found = json.loads(data)

@@ -1,4 +1,4 @@
-"""Several doors to one resident engine."""
+"""Several clients to one resident engine."""
 
 import os
 import pickle
@@ -20,14 +20,14 @@ from specchat.engine.events import Failed, Finished, Loaded, Loading, Started, S
 from specchat.engine.pair import PairSpec
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Load
-from specchat.service import hello, shared
+from specchat.service import handshake, shared
 from specchat.service.address import address, locked
 from specchat.service.broker import Broker
 from specchat.service.control import engines
 from specchat.service.shared import open_engine
-from specchat.service.workers import Door as Client
+from specchat.service.workers import Client
 from tests.process.conftest import PAIR, SCRIPTED, ask, gone, over, until
-from tests.service.conftest import Door
+from tests.service.conftest import Connect
 
 
 def load(engine: EnginePort, pair: PairSpec = PAIR) -> str:
@@ -48,19 +48,19 @@ def text(engine: EnginePort) -> str:
     return "".join(piece.text for event in until(engine, over) if isinstance(event, Step) for piece in event.pieces)
 
 
-def test_a_second_door_joins_what_is_loaded(door: Door, runtime: Path) -> None:
-    one, other = door(), door()
+def test_a_second_client_joins_what_is_loaded(connect: Connect, runtime: Path) -> None:
+    one, other = connect(), connect()
     name = load(one)
     other.send(Load(PAIR))
     assert [type(event) for event in until(other, lambda event: isinstance(event, Loaded))] == [Loaded]
     assert load(other) == name
     (worker,) = workers(runtime)
-    assert len(worker["doors"]) == 2
+    assert len(worker["clients"]) == 2
     assert worker["state"] == "loaded"
 
 
-def test_doors_that_wait_for_one_pair_hear_of_one_load(door: Door, runtime: Path) -> None:
-    one, other = door(), door()
+def test_clients_that_wait_for_one_pair_hear_of_one_load(connect: Connect, runtime: Path) -> None:
+    one, other = connect(), connect()
     one.send(Load(PAIR))
     other.send(Load(PAIR))
     ends = [until(engine, lambda event: isinstance(event, Loaded))[-1] for engine in (one, other)]
@@ -68,8 +68,8 @@ def test_doors_that_wait_for_one_pair_hear_of_one_load(door: Door, runtime: Path
     assert len(workers(runtime)) == 1
 
 
-def test_replies_of_the_same_number_go_where_they_were_asked(door: Door) -> None:
-    one, other = door(), door()
+def test_replies_of_the_same_number_go_where_they_were_asked(connect: Connect) -> None:
+    one, other = connect(), connect()
     load(one)
     load(other)
     one.send(ask("hello", 1))
@@ -78,8 +78,8 @@ def test_replies_of_the_same_number_go_where_they_were_asked(door: Door) -> None
         assert {event.id for event in until(engine, over) if not isinstance(event, Loading | Loaded)} == {1}
 
 
-def test_another_pair_gets_a_worker_of_its_own_only_beside_others(door: Door, runtime: Path) -> None:
-    one, other = door(), door()
+def test_another_pair_gets_a_worker_of_its_own_only_beside_others(connect: Connect, runtime: Path) -> None:
+    one, other = connect(), connect()
     load(one)
     first = workers(runtime)[0]["pid"]
     load(one, replace(PAIR, id="second"))
@@ -93,8 +93,8 @@ def test_another_pair_gets_a_worker_of_its_own_only_beside_others(door: Door, ru
     assert isinstance(until(other, over)[-1], Finished)
 
 
-def test_a_crash_of_the_worker_is_told_to_all_and_one_is_started_again(door: Door, runtime: Path) -> None:
-    one, other = door(), door()
+def test_a_crash_of_the_worker_is_told_to_all_and_one_is_started_again(connect: Connect, runtime: Path) -> None:
+    one, other = connect(), connect()
     load(one)
     load(other)
     one.send(ask("stuck", 7))
@@ -110,13 +110,13 @@ def test_a_crash_of_the_worker_is_told_to_all_and_one_is_started_again(door: Doo
         until(engine, lambda event: isinstance(event, Loaded))
     (worker,) = workers(runtime)
     assert worker["pid"] != before
-    assert len(worker["doors"]) == 2
+    assert len(worker["clients"]) == 2
     other.send(ask("hello", 9))
     assert isinstance(until(other, over)[-1], Finished)
 
 
-def test_a_restart_is_told_to_the_other_door(door: Door) -> None:
-    one, other = door(), door()
+def test_a_restart_is_told_to_the_other_client(connect: Connect) -> None:
+    one, other = connect(), connect()
     load(one)
     load(other)
     one.send(ask("stuck", 1))
@@ -131,8 +131,10 @@ def test_a_restart_is_told_to_the_other_door(door: Door) -> None:
         assert isinstance(until(engine, over)[-1], Finished)
 
 
-def test_a_killed_door_leaves_the_others_and_what_it_asked_for_ends(door: Door, runtime: Path, tmp_path: Path) -> None:
-    one = door()
+def test_a_killed_client_leaves_the_others_and_what_it_asked_for_ends(
+    connect: Connect, runtime: Path, tmp_path: Path
+) -> None:
+    one = connect()
     load(one)
     code = f"""
         from pathlib import Path
@@ -155,15 +157,15 @@ def test_a_killed_door_leaves_the_others_and_what_it_asked_for_ends(door: Door, 
     with other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"writes\n"
-        assert [found["name"] for found in workers(runtime)[0]["doors"]] == ["test", "killed"]
+        assert [found["name"] for found in workers(runtime)[0]["clients"]] == ["test", "killed"]
         other.kill()
     one.send(ask("hello", 3))
     assert isinstance(until(one, over)[-1], Finished)
-    assert [found["name"] for found in workers(runtime)[0]["doors"]] == ["test"]
+    assert [found["name"] for found in workers(runtime)[0]["clients"]] == ["test"]
 
 
-def test_the_engine_ends_with_its_last_door_and_leaves_nothing(door: Door, runtime: Path) -> None:
-    one, other = door(), door()
+def test_the_engine_ends_with_its_last_client_and_leaves_nothing(connect: Connect, runtime: Path) -> None:
+    one, other = connect(), connect()
     load(one)
     load(other)
     (resident,) = engines(runtime, "status")
@@ -176,8 +178,8 @@ def test_the_engine_ends_with_its_last_door_and_leaves_nothing(door: Door, runti
     assert not list(runtime.glob("*.sock"))
 
 
-def test_an_engine_that_is_killed_is_told_and_started_again(door: Door, runtime: Path) -> None:
-    one = door()
+def test_an_engine_that_is_killed_is_told_and_started_again(connect: Connect, runtime: Path) -> None:
+    one = connect()
     load(one)
     (resident,) = engines(runtime, "status")
     os.kill(resident["pid"], signal.SIGKILL)
@@ -190,8 +192,8 @@ def test_an_engine_that_is_killed_is_told_and_started_again(door: Door, runtime:
     assert isinstance(until(one, over)[-1], Finished)
 
 
-def test_stop_ends_it(door: Door, runtime: Path) -> None:
-    one = door()
+def test_stop_ends_it(connect: Connect, runtime: Path) -> None:
+    one = connect()
     load(one)
     (stopped,) = engines(runtime, "stop")
     assert isinstance(until(one, over)[-1], Failed)
@@ -199,10 +201,10 @@ def test_stop_ends_it(door: Door, runtime: Path) -> None:
     assert list(engines(runtime, "status")) == []
 
 
-def test_doors_that_open_at_once_find_one_engine(door: Door, runtime: Path) -> None:
+def test_clients_that_open_at_once_find_one_engine(connect: Connect, runtime: Path) -> None:
     with ThreadPoolExecutor(6) as pool:
-        doors = [future.result() for future in [pool.submit(door) for _ in range(6)]]
-    assert len({load(engine) for engine in doors}) == 1
+        clients = [future.result() for future in [pool.submit(connect) for _ in range(6)]]
+    assert len({load(engine) for engine in clients}) == 1
     assert len(list(runtime.glob("*.sock"))) == 1
 
 
@@ -216,16 +218,16 @@ def test_doors_that_open_at_once_find_one_engine(door: Door, runtime: Path) -> N
     ],
     ids=["half", "noise", "endless", "a pickle that runs something"],
 )
-def test_a_door_that_sends_nonsense_harms_nobody(door: Door, runtime: Path, sent: bytes) -> None:
-    one = door()
+def test_a_client_that_sends_nonsense_harms_nobody(connect: Connect, runtime: Path, sent: bytes) -> None:
+    one = connect()
     load(one)
     path = next(runtime.glob("*.sock"))
     link = shared.connected(path)
     assert link is not None
     with link:
-        link.sendall(hello.line(want="door", name="bad", pid=1, linger_s=0) + sent)
+        link.sendall(handshake.encoded(want="client", name="bad", pid=1, linger_s=0) + sent)
         link.shutdown(socket.SHUT_WR)
-        assert hello.told(link.makefile("rb").readline()) is not None
+        assert handshake.parsed(link.makefile("rb").readline()) is not None
         link.recv(1)
     one.send(ask("hello"))
     assert isinstance(until(one, over)[-1], Finished)
@@ -235,8 +237,8 @@ def test_a_door_that_sends_nonsense_harms_nobody(door: Door, runtime: Path, sent
 @pytest.mark.parametrize(
     "said", [b"", b"{}\n", b"GET / HTTP/1.1\n\n", b'{"specchat": 1, "want": "cake"}\n', b"x" * 70000]
 )
-def test_whoever_is_no_door_is_shown_out(door: Door, runtime: Path, said: bytes) -> None:
-    one = door()
+def test_whoever_is_no_client_is_shown_out(connect: Connect, runtime: Path, said: bytes) -> None:
+    one = connect()
     load(one)
     link = shared.connected(next(runtime.glob("*.sock")))
     assert link is not None
@@ -248,8 +250,8 @@ def test_whoever_is_no_door_is_shown_out(door: Door, runtime: Path, said: bytes)
     assert isinstance(until(one, over)[-1], Finished)
 
 
-def test_a_door_that_floods_is_refused_and_the_others_are_served(door: Door) -> None:
-    flooding, other = door(), door()
+def test_a_client_that_floods_is_refused_and_the_others_are_served(connect: Connect) -> None:
+    flooding, other = connect(), connect()
     load(flooding)
     load(other)
     for number in range(200):
@@ -263,12 +265,12 @@ def test_a_door_that_floods_is_refused_and_the_others_are_served(door: Door) -> 
     assert any(isinstance(event, Failed) and event.kind == "request" for event in ends)
 
 
-def test_a_socket_that_nobody_listens_at_is_replaced(door: Door, runtime: Path) -> None:
+def test_a_socket_that_nobody_listens_at_is_replaced(connect: Connect, runtime: Path) -> None:
     path = address(runtime, SCRIPTED)
     assert path is not None
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
-    assert load(door())
+    assert load(connect())
 
 
 def test_something_else_that_listens_there_is_left_alone(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,9 +284,9 @@ def test_something_else_that_listens_there_is_left_alone(runtime: Path, monkeypa
         assert isinstance(open_engine(runtime, None, "test", 0, SCRIPTED), EngineClient)
 
 
-def test_another_users_socket_is_not_joined(door: Door, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load(door())
-    monkeypatch.setattr(hello, "peer", lambda _: os.getuid() + 1)
+def test_another_users_socket_is_not_joined(connect: Connect, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(connect())
+    monkeypatch.setattr(handshake, "peer", lambda _: os.getuid() + 1)
     monkeypatch.setattr(shared, "JOIN_S", 0.2)
     assert isinstance(open_engine(runtime, None, "test", 0, SCRIPTED), EngineClient)
 
@@ -315,18 +317,18 @@ def test_a_message_names_nothing_but_messages() -> None:
 
 
 async def test_an_unused_worker_stays_as_long_after_its_last_use_as_after_its_first(tmp_path: Path) -> None:
-    broker, client = Broker(tmp_path / "no.sock", None, SCRIPTED), Client("test", 1, lambda _: None)
+    broker, reader = Broker(tmp_path / "no.sock", None, SCRIPTED), Client("test", 1, lambda _: None)
     broker._linger_s = 3600
-    broker._obey(client, Load(PAIR))
-    worker = client.worker
+    broker._handle(reader, Load(PAIR))
+    worker = reader.worker
     assert worker is not None
     try:
-        broker._release(client)
+        broker._release(reader)
         first = broker._idle[worker]
-        broker._obey(client, Load(PAIR))
-        assert client.worker is worker
+        broker._handle(reader, Load(PAIR))
+        assert reader.worker is worker
         assert first.cancelled()
-        broker._release(client)
+        broker._release(reader)
         assert not broker._idle[worker].cancelled()
     finally:
-        worker.client.close()
+        worker.engine.close()
