@@ -39,7 +39,7 @@ PATIENCE_S = 60.0
 
 @dataclass
 class Found:
-    """What went wrong, and how much was tried."""
+    """Counts, and descriptions of faults."""
 
     replies: int = 0
     killed: int = 0
@@ -48,7 +48,7 @@ class Found:
 
 
 def alone(pair: Pair) -> dict[tuple[str, int], str]:
-    """What an engine of its own writes, by prompt and seed."""
+    """Replies of a private engine, by prompt and seed."""
     engine = EngineClient()
     engine.start()
     engine.send(Load(pair.spec))

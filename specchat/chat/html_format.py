@@ -62,7 +62,7 @@ def as_html(chat: Conversation) -> Iterator[str]:
 
 
 def _tokens(reply: Reply) -> Iterator[str]:
-    """What each step wrote, by source, with the draft that it rejected before the model's own token."""
+    """Text of each step by source, with the rejected draft before the model's own token."""
     yield _text(reply.beginning)
     marks = list(reply.marks)
     for number, step in enumerate(reply.steps):

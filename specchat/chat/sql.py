@@ -28,7 +28,7 @@ def as_time(column: str) -> str:
 
 _SCRATCH = "ifnull(json_extract(CASE WHEN json_valid(view) THEN view END, '$.scratch'), 0)"
 LISTED = f"deleted IS NULL AND NOT {_SCRATCH}"
-"""Of a chat that lists and searches show: no deleted one, and none that was asked for in passing."""
+"""Condition for chats in lists and searches: neither deleted nor scratch chats."""
 _ENTRIES = f"""
     SELECT {as_text("key")}, ifnull({as_text("title")}, ''), pinned, {as_time("updated")},
         (SELECT count(*) FROM message WHERE message.chat = chat.key),
@@ -135,7 +135,7 @@ def chats(db: sqlite3.Connection) -> list[ChatEntry]:
 
 
 def scratch(db: sqlite3.Connection) -> list[ChatEntry]:
-    """Those that no list shows, the latest first."""
+    """Scratch chats, the latest first."""
     return _entries(db, f"deleted IS NULL AND {_SCRATCH} ORDER BY updated DESC")
 
 
@@ -144,7 +144,7 @@ def drop_scratch(db: sqlite3.Connection, but: str) -> None:
 
 
 def deleted(db: sqlite3.Connection) -> list[ChatEntry]:
-    """Those that can be brought back, the latest deleted first."""
+    """Deleted chats that can be restored, the latest deleted first."""
     return _entries(db, "deleted IS NOT NULL ORDER BY deleted DESC")
 
 

@@ -157,7 +157,7 @@ class Store:
         return self._writer.put(lambda db: sql.delete(db, key, None))
 
     def drop_scratch(self, but: str) -> Event:
-        """Remove what was asked for in passing before the chat `but`."""
+        """Remove all scratch chats except `but`."""
         return self._writer.put(lambda db: sql.drop_scratch(db, but))
 
     def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
@@ -189,7 +189,7 @@ class Store:
     # Reading
 
     def changed(self) -> bool:
-        """Whether the file was written since the last call, by this program or another."""
+        """Return True if this or another program wrote the file since the last call."""
         before, self._version = self._version, self._data_version()
         return self._version != before
 
@@ -208,7 +208,7 @@ class Store:
         return sql.chats(self._reader)
 
     def scratch(self) -> ChatEntry | None:
-        """The latest chat that was asked for in passing, which no list shows; None without one."""
+        """The latest scratch chat, which no list shows; None without one."""
         return next(iter(sql.scratch(self._reader)), None)
 
     def deleted(self) -> list[ChatEntry]:

@@ -31,7 +31,7 @@ class MarkdownWriter:
         """The source of the last line."""
         self._block = ""
         self._fence = ""
-        """What closes the code that is written; empty outside of code."""
+        """Characters that close the open code block; empty outside of code."""
         self._column = self._rows = 0
         """Where the cursor is, from the block's beginning."""
 

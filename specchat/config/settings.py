@@ -30,7 +30,7 @@ class UserSettings:
     context: ContextPolicy | None = None
     copy_saved_chats: bool | None = None
     keep_last_question: bool | None = None
-    """Whether `ask` keeps its last exchange, so that `--continue` goes on with it."""
+    """False keeps nothing of `ask`; otherwise `--continue` goes on with its last exchange."""
     engine_minutes: int | None = None
     """How long the engine stays loaded after the last window is closed."""
     model_folders: Sequence[str] | None = None

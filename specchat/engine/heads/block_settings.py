@@ -23,7 +23,7 @@ UNKNOWN = ("input_embedding_scale", "output_multiplier", "logit_scale", "final_l
 ASSISTANT = "_assistant"
 """End of the model_type of such heads as transformers writes them."""
 DEFAULTS = {"block_size": 16, "mask_token_id": 201818, "target_layer_ids": [1, 13, 25, 37, 49]}
-"""What their files may leave out."""
+"""Defaults of keys that their files may omit."""
 
 
 class BlockParts(Foreign):

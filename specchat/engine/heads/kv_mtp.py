@@ -88,7 +88,7 @@ class KvMtpHead(StandIn):
         return x
 
     def _context(self, layer: Layer, known: int) -> Context:
-        """What a layer attends to, from the position after `known` tokens."""
+        """KV entries that a layer attends to, from the position after `known` tokens."""
         of = layer.attention
         assert of.share is not None
         # The last token's own entry is not there yet, and its window is counted from the one before.
