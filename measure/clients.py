@@ -29,7 +29,7 @@ from specchat.engine.client import EngineClient
 from specchat.engine.events import Finished, Loaded
 from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.requests import Generate, Load
-from specchat.service.control import engines
+from specchat.resident.control import engines
 
 PROMPTS = ("Tell me a story about a fox.", "Count to nine.", "What is a lamp?", "Write a function that adds numbers.")
 SEEDS, TOKENS, ASKS, KILLED = 3, 48, 3, 0.15

@@ -42,14 +42,14 @@ def stop() -> None:
 
 def _answers(want: str) -> list[dict[str, Any]]:
     from specchat.config.paths import user_paths
-    from specchat.service.control import engines
+    from specchat.resident.control import engines
 
     return list(engines(user_paths().runtime, want))
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     """An engine's answer in lines; it may be of another version."""
-    from specchat.service.handshake import number, text
+    from specchat.resident.handshake import number, text
 
     lines = [f"specchat {one_line(text(answer, 'version'), 20)}, process {number(answer, 'pid'):.0f}"]
     for worker in _dicts(answer, "workers"):

@@ -106,7 +106,7 @@ ENGINE_MINUTES = 5
 
 def engine_for(prepared: Prepared, client: str) -> EnginePort:
     """The engine that this user's programs share, not yet started, for a program called `client`."""
-    from specchat.service.shared import open_engine
+    from specchat.resident.shared import open_engine
 
     minutes = _engine_minutes(prepared.settings)
     log = prepared.paths.engine_log if keeps_state(prepared.paths) else None

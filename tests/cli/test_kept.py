@@ -31,7 +31,7 @@ REPLIES = ("One.", "Two.", "Three.")
 def use(monkeypatch: pytest.MonkeyPatch, replies: Sequence[str] = REPLIES) -> FakeEngine:
     """One engine for all commands of a test, which answers in turn."""
     made = FakeEngine(replies)
-    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: made)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: made)
     return made
 
 

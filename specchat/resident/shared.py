@@ -21,9 +21,9 @@ from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.private import opener
-from specchat.service import handshake
-from specchat.service.address import address, is_private, locked
-from specchat.service.workers import Restart, Restarted
+from specchat.resident import handshake
+from specchat.resident.address import address, is_private, locked
+from specchat.resident.workers import Restart, Restarted
 
 JOIN_S = 5.0
 """Seconds for finding or starting a resident engine."""
@@ -239,7 +239,7 @@ def _start(endpoint: Endpoint, lock: int) -> None:
             os.umask(before)
         listening.listen(64)
         paths = [os.path.abspath(path) for path in sys.path]
-        code = f"import sys; sys.path[:] = {paths!r}; from specchat.service.broker import main; main(*sys.argv[1:])"
+        code = f"import sys; sys.path[:] = {paths!r}; from specchat.resident.broker import main; main(*sys.argv[1:])"
         command = [sys.executable, "-P", "-c", code, str(listening.fileno()), str(endpoint.socket)]
         command += [str(endpoint.log or ""), endpoint.loader]
         with _output(endpoint.log) as output:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from specchat.service import handshake
-from specchat.service.shared import ANSWER_S, connected
+from specchat.resident import handshake
+from specchat.resident.shared import ANSWER_S, connected
 
 
 def engines(folder: Path, want: str) -> Iterator[dict[str, Any]]:

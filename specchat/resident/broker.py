@@ -20,8 +20,8 @@ from specchat.clean import one_line
 from specchat.engine import wire
 from specchat.engine.requests import Load, Shutdown
 from specchat.engine.wire import Sealed
-from specchat.service import handshake
-from specchat.service.workers import Client, Restart, SharedWorker
+from specchat.resident import handshake
+from specchat.resident.workers import Client, Restart, SharedWorker
 
 HANDSHAKE_S = 5.0
 """Seconds that a connection may take to say what it is."""

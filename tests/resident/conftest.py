@@ -5,8 +5,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from specchat.engine.port import EnginePort
-from specchat.service.control import engines
-from specchat.service.shared import SharedEngine, open_engine
+from specchat.resident.control import engines
+from specchat.resident.shared import SharedEngine, open_engine
 from tests.process.conftest import SCRIPTED, gone
 
 Connect = Callable[[], EnginePort]

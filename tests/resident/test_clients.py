@@ -20,14 +20,14 @@ from specchat.engine.events import Failed, Finished, Loaded, Loading, Started, S
 from specchat.engine.pair import PairSpec
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Load
-from specchat.service import handshake, shared
-from specchat.service.address import address, locked
-from specchat.service.broker import Broker
-from specchat.service.control import engines
-from specchat.service.shared import open_engine
-from specchat.service.workers import Client
+from specchat.resident import handshake, shared
+from specchat.resident.address import address, locked
+from specchat.resident.broker import Broker
+from specchat.resident.control import engines
+from specchat.resident.shared import open_engine
+from specchat.resident.workers import Client
 from tests.process.conftest import PAIR, SCRIPTED, ask, gone, over, until
-from tests.service.conftest import Connect
+from tests.resident.conftest import Connect
 
 
 def load(engine: EnginePort, pair: PairSpec = PAIR) -> str:
@@ -140,7 +140,7 @@ def test_a_killed_client_leaves_the_others_and_what_it_asked_for_ends(
         from pathlib import Path
         from specchat.engine.events import Loaded, Step
         from specchat.engine.requests import Load
-        from specchat.service.shared import open_engine
+        from specchat.resident.shared import open_engine
         from tests.process.conftest import PAIR, SCRIPTED, ask, until
         engine = open_engine(Path({str(runtime)!r}), Path({str(tmp_path / "engine.log")!r}), "killed", 0, SCRIPTED)
         engine.start()
