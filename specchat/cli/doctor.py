@@ -104,15 +104,16 @@ def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair |
 
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
     from specchat.cli.prepare import keeps_state
-    from specchat.doctor.engine import Stopped, engine
+    from specchat.doctor.engine import engine
     from specchat.engine.client import EngineClient
+    from specchat.service.loading import Stopped
 
     os.environ["HF_HUB_OFFLINE"] = "1"  # the engine process takes it over: looking must not download
     progress = ProgressLine()
     client = EngineClient(paths.engine_log if keeps_state(paths) else None)
     with Interrupt() as interrupt:
         try:
-            return engine(client, pair.spec, progress.show, lambda: interrupt.asked)
+            return engine(client, pair, progress.show, lambda: interrupt.asked)
         except Stopped:
             raise click.Abort from None
         finally:

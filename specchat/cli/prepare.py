@@ -1,7 +1,6 @@
 """From what was asked for to what runs: command line over environment over config.toml over the pair."""
 
 import os
-import random
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,37 +15,22 @@ from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.engine.backends import declared
-from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.options import Limits
 from specchat.engine.port import EnginePort
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import Preferences
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The pair to load and how to decode. What was not asked for anywhere is None and the pair's to say."""
+    """The pair to load, and how to decode."""
 
     paths: Paths
     settings: UserSettings
     catalog: Catalog
     pair: Pair
-    strategy: str | None
-    draft_length: int | None
-    acceptance: Acceptance | None
-    sampling: Sampling | None
-    seed: int | None
-    limits: Limits
-    system: str
-
-    def speculation(self) -> Speculation:
-        strategy = self.strategy or self.pair.strategy
-        length = self.draft_length or self.pair.lengths.get(strategy)
-        return Speculation.of(strategy, length, self.acceptance or self.pair.acceptance)
-
-    def seeded_sampling(self) -> Sampling:
-        """The sampling of one reply; a seed is drawn where none was asked for."""
-        seed = random.getrandbits(32) if self.seed is None else self.seed
-        return replace(self.sampling or self.pair.sampling, seed=seed)
+    preferences: Preferences
 
 
 def prepare(asked: Asked) -> Prepared:
@@ -64,11 +48,7 @@ def prepare(asked: Asked) -> Prepared:
         raise click.UsageError(f'--strategy {asked.strategy} cannot be used with pair "{pair.id}": {reason}.')
     context = asked.context or settings.context or Limits().context
     given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
-    return Prepared(
-        paths=paths,
-        settings=settings,
-        catalog=catalog,
-        pair=pair,
+    preferences = Preferences(
         strategy=asked.strategy or _preferred(settings, pair),
         draft_length=asked.draft_length or settings.draft_length,
         acceptance=asked.acceptance or settings.acceptance,
@@ -77,6 +57,7 @@ def prepare(asked: Asked) -> Prepared:
         limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop, context),
         system=settings.system or "" if asked.system is None else asked.system,
     )
+    return Prepared(paths, settings, catalog, pair, preferences)
 
 
 def read_catalog(paths: Paths, models: Path | None) -> Catalog:

@@ -1,18 +1,6 @@
 """When garbage is looked for: a full collection stops the screen for as long as all chats and widgets take."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-
-@contextmanager
-def paused() -> Iterator[None]:
-    """No collections inside: where many objects are made at once, they would take half of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class Collector:

@@ -159,7 +159,7 @@ def test_a_named_chat_goes_on_at_the_end_of_its_shown_path(run: Run, home: Path,
     assert said(loaded)[-1] == ("more", "One.")
     assert len(list(loaded.every_turn())) == 4
     assert row.view["settings"] == {"kept": True}
-    assert "scroll" not in row.view
+    assert not row.view["scroll"]
     store.close()
     run("ask", "--chat", chat.key, "--pair", "demo", "again")
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["mine", "demo"]

@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from specchat.config.catalog import Pair
 from specchat.doctor import gpu, versions
-from specchat.doctor.engine import Stopped, engine
+from specchat.doctor.engine import engine
 from specchat.doctor.finding import Finding
 from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
 from specchat.engine import fake
 from specchat.engine.fake import FakeEngine
 from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus
+from specchat.service.loading import Stopped
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}
 SIZE = os.terminal_size((100, 30))
-PAIR = PairSpec("mine", "Mine", ModelSource(path="/t"))
+PAIR = Pair(PairSpec("mine", "Mine", ModelSource(path="/t")))
 
 
 def looked_at(environ: dict[str, str], size: os.terminal_size | None = SIZE) -> dict[str, Finding]:

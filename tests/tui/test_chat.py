@@ -20,13 +20,13 @@ from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import as_data, from_data
 from specchat.tui.app import SpecchatApp
 from specchat.tui.gauges import footer
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
-from specchat.tui.settings import as_data, from_data
 from specchat.tui.text.strategies import rows
 from specchat.tui.verbs.choosing import choose_settings, use_pair
 from specchat.tui.widgets.choice import Choice

@@ -18,6 +18,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.client import EngineClient
 from specchat.engine.options import Limits, Sampling
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.verbs.choosing import use_strategy
@@ -38,7 +39,9 @@ def engine(tmp_path: Path) -> Iterator[EngineClient]:
 def real_app(engine: EngineClient, **changes: object) -> SpecchatApp:
     catalog = load_catalog(None)
     pair = catalog.find(catalog.default)
-    launch = Launch(pair, seed=7, sampling=Sampling(temperature=0.7), limits=Limits(120), themes=THEMES)
+    launch = Launch(
+        pair, themes=THEMES, preferences=Preferences(seed=7, sampling=Sampling(temperature=0.7), limits=Limits(120))
+    )
     return SpecchatApp(engine, catalog, replace(launch, **changes))  # type: ignore[arg-type]
 
 

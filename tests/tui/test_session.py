@@ -15,9 +15,11 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate
+from specchat.service.dispatch import Update
+from specchat.service.settings import Preferences
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
-from specchat.tui.session import AppSession, Update
+from specchat.tui.session import AppSession, words
 from specchat.tui.status import header_sides, status_sides
 
 
@@ -62,7 +64,7 @@ def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
 
 def test_a_reply_is_asked_for_and_built_up() -> None:
     engine = FakeEngine(("Hello there.",))
-    session = ready(engine, replace(LAUNCH, system="Be kind.", seed=7))
+    session = ready(engine, replace(LAUNCH, preferences=Preferences(system="Be kind.", seed=7)))
     assert session.send("hi") == ""
     assert asked(engine).messages == (Message("system", "Be kind."), Message("user", "hi"))
     assert asked(engine).sampling == Sampling(seed=7, temperature=0.7)
@@ -82,7 +84,7 @@ def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, way_out
     events = (Started(0, 1, 0, 0, Speculation()), Finished(0, reason, "Hello", (), Stats(num_steps=1)))
     session = ready(FakeEngine((events,)))
     session.send("hi")
-    (told,) = [update.message for update in session.poll() if update.kind == "ended"]
+    (told,) = [words(update) for update in session.poll() if update.kind == "ended"]
     assert told.endswith(way_out)
     assert bool(told) == bool(way_out)
 
@@ -111,7 +113,7 @@ def test_without_a_seed_each_reply_gets_its_own() -> None:
 
 def test_regenerate_asks_the_same_with_a_new_seed_and_leaves_the_old_reply_out() -> None:
     engine = FakeEngine(("first", "second"))
-    session = ready(engine, replace(LAUNCH, seed=7))
+    session = ready(engine, replace(LAUNCH, preferences=Preferences(seed=7)))
     assert session.regenerate() != ""
     session.send("hi")
     session.poll()
@@ -277,15 +279,15 @@ def test_a_reply_of_an_older_chat_goes_on_in_the_part_where_it_was_cut(text: str
 
 def test_a_system_prompt_without_a_role_is_told_once() -> None:
     engine = FakeEngine(info=replace(INFO, system_role=False))
-    session = ready(engine, replace(LAUNCH, system="Be kind."))
+    session = ready(engine, replace(LAUNCH, preferences=Preferences(system="Be kind.")))
     told: list[Update] = []
     for prompt in ("one", "two"):
         session.send(prompt)
-        told += [update for update in session.poll() if update.kind == "told"]
-    assert told == [Update("told", NO_SYSTEM_ROLE)]
+        told += [update for update in session.poll() if update.kind == "notice"]
+    assert told == [Update("notice", NO_SYSTEM_ROLE)]
     plain = ready(FakeEngine(info=replace(INFO, system_role=False)))
     plain.send("one")
-    assert not [update for update in plain.poll() if update.kind == "told"]
+    assert not [update for update in plain.poll() if update.kind == "notice"]
 
 
 def test_a_prefill_that_was_not_used_does_not_go_along_into_another_chat() -> None:
@@ -476,7 +478,8 @@ def test_a_strategy_that_cannot_be_used_falls_back_to_plain_with_the_reason() ->
 
 
 def test_what_the_command_line_asks_for_wins_over_the_pair_but_only_for_the_first() -> None:
-    launch = replace(LAUNCH, strategy="lookup", draft_length=2, sampling=Sampling(temperature=0.1))
+    chosen = Preferences(strategy="lookup", draft_length=2, sampling=Sampling(temperature=0.1))
+    launch = replace(LAUNCH, preferences=chosen)
     session = ready(FakeEngine(), launch)
     assert (session.settings.strategy, session.settings.draft_length) == ("lookup", 2)
     session.load(CATALOG.pairs[1])

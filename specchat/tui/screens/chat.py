@@ -10,12 +10,12 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.config.catalog import Catalog
+from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.actions.action import Action
 from specchat.tui.actions.keys import Keys
 from specchat.tui.actions.table import BY_ID, bindings
 from specchat.tui.actions.verb import Verb
 from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
-from specchat.tui.engine_events import Update, UpdateKind
 from specchat.tui.history import PromptHistory
 from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.completer import Completer
@@ -23,7 +23,7 @@ from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
-from specchat.tui.session import AppSession
+from specchat.tui.session import AppSession, words
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.rows import Hints
@@ -74,9 +74,9 @@ class ChatScreen(ChatWindow):
             if update.prompt:
                 self.prompt.restore(update.prompt)
             self.notice.happened(update.kind)
-            if update.message:
+            if message := words(update):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
-                self.say(update.message, bad=update.kind not in ("loaded", "answered", "told"), until=until)
+                self.say(message, bad=update.kind not in ("loaded", "answered", "notice"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()
                 self.chats.load_wanted()

@@ -6,8 +6,8 @@ from time import monotonic, thread_time
 
 from textual.timer import Timer
 
+from specchat.service.dispatch import Update
 from specchat.tui.collector import Collector
-from specchat.tui.engine_events import Update
 from specchat.tui.screens.window import ChatWindow
 
 _POLL_HZ = 30

@@ -10,11 +10,11 @@ from textual.fuzzy import Matcher
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Turn
 from specchat.clean import one_line
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.widgets.line_input import LineInput
 from specchat.tui.widgets.options import Options
 

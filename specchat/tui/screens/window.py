@@ -6,9 +6,9 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
+from specchat.service.dispatch import UpdateKind
 from specchat.tui.actions.action import When, Where
 from specchat.tui.actions.keys import Keys
-from specchat.tui.engine_events import UpdateKind
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.notice import Notice

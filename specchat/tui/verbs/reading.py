@@ -1,11 +1,11 @@
 """Reading: moving through the transcript, finding, jumping, copying, opening, looking into tokens."""
 
+from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.tui.actions.verb import Verb
 from specchat.tui.editor import EditorError, edit_text, suffix_of
 from specchat.tui.screens.chat import ChatScreen
-from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.verbs.choosing import choose_message
 from specchat.tui.widgets.transcript import Transcript
 

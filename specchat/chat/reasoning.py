@@ -1,13 +1,15 @@
-"""A reply's reasoning: as the engine told it, or found by marks in texts that came without, such as older chats."""
+"""A reply's reasoning: from the engine, or found by marks in texts without ranges, such as older chats."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specchat.chat.turn import Reply
 from specchat.engine.model.marks import MARKS
 from specchat.engine.options import Span, Written
-from specchat.tui.text.blocks import FENCE
 
+FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*)$")
+"""The opening line of a fenced block of code, or its closing one."""
 _SENTENCE_END = ".!?…"
 
 

@@ -1,4 +1,4 @@
-"""The replies that were asked for and have not ended, at most one a chat. The engine writes them in turn."""
+"""The replies that have not ended, at most one a chat. The engine writes them in turn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Generate
 
 _REFUSALS = ("context", "request")
-"""Failures of what was asked, not of the engine."""
+"""Failures of a request, not of the engine."""
 
 
 @dataclass
@@ -28,9 +28,9 @@ class Running:
 
 
 class Replies:
-    """Asks for replies, takes what the engine tells of them, and has them saved. `ended` gets each at its end."""
+    """Requests replies, builds them up from their events, and saves them. `ended` gets each at its end."""
 
-    def __init__(self, engine: EnginePort, saving: Saving, ended: Callable[[Reply], None]) -> None:
+    def __init__(self, engine: EnginePort, saving: Saving, ended: Callable[[Reply], object]) -> None:
         self._engine = engine
         self._saving = saving
         self._ended = ended
@@ -41,22 +41,22 @@ class Replies:
 
     @property
     def all(self) -> tuple[Running, ...]:
-        """In the order they were asked for: the engine writes the first."""
+        """All of them in order: the engine writes the first."""
         return tuple(self._running)
 
     def of(self, chat: str) -> Running | None:
-        """The one in the chat with that key."""
+        """The reply of the chat with that key."""
         return next((running for running in self._running if running.chat.key == chat), None)
 
     def add(self, chat: Conversation, turn: Turn, reply: Reply, limits: Limits, template: Arguments = ()) -> Running:
-        """Answer `turn`; the engine is asked with `ask`."""
+        """Answer `turn`, once `ask` sends the request."""
         chat.answer(turn, reply)
         self._saving.begun(chat, reply)
         self._running.append(running := Running(chat, turn, reply, limits, template))
         return running
 
     def ask(self, running: Running, speculation: Speculation) -> None:
-        """Ask the engine, which has to have a pair loaded."""
+        """Send the request to the engine, which has to have a pair loaded."""
         reply, limits = running.reply, running.limits
         reply.state = "reading" if running is self._running[0] else "waiting"
         reply.speculation = speculation
@@ -76,7 +76,7 @@ class Replies:
         )
 
     def take(self, event: Started | Step | Changed | Finished) -> Running | None:
-        """Take an event of one of the replies; gives it, None for those of others."""
+        """Apply an event to its reply; None where that is none of these."""
         running = self._by_id(event.id)
         if running is None:
             return None
@@ -93,7 +93,7 @@ class Replies:
         return running
 
     def fail(self, event: Failed) -> Running | None:
-        """End the reply that failed and give it."""
+        """End the reply that failed, and return it."""
         running = self._by_id(event.id)
         if running is None:
             return None
@@ -113,7 +113,7 @@ class Replies:
             running.stopping = True
 
     def wait_for_engine(self) -> None:
-        """The engine is being started again: what it had not begun is asked for again once a pair is loaded."""
+        """The engine is being started again: replies that it had not begun wait for its pair."""
         for running in self._running:
             if running.reply.state == "waiting":
                 running.reply.state = "queued"
@@ -126,7 +126,7 @@ class Replies:
         self._running.clear()
 
     def save(self) -> None:
-        """Save what has been written, as often as that is wanted."""
+        """Save the text so far, twice a second."""
         if self._running:
             self._saving.written(self._running[0].chat, self._running[0].reply)
 

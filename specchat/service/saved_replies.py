@@ -1,4 +1,4 @@
-"""Lets the engine copy from the replies of saved chats, where the user wants that."""
+"""The replies of saved chats, for the engine to copy from where the user wants that."""
 
 import sqlite3
 
@@ -8,29 +8,29 @@ from specchat.engine.port import EnginePort
 from specchat.engine.requests import Forget, Remember
 
 CHARACTERS = 800_000
-"""Characters that the engine is told at most, the newest: about as much as it keeps."""
+"""Characters sent to the engine at most, the newest: about as much as it keeps."""
 
 
 class SavedReplies:
-    """Tells the engine what it may copy from; it learns by itself what it writes."""
+    """Sends the engine texts that it may copy from; it learns by itself those it writes."""
 
     def __init__(self, engine: EnginePort, store: Store, wanted: bool) -> None:
         self._engine = engine
         self._store = store
         self.wanted = wanted
         """Whether the engine may copy from saved chats."""
-        self._told = False
+        self._explained = False
 
     def loaded(self) -> str:
-        """A pair was loaded, which remembers nothing; gives, once, why saved chats cannot be read."""
+        """A pair was loaded, which remembers nothing; returns, once, why saved chats cannot be read."""
         if not self.wanted:
             return ""
         try:
             for chat, texts in self._store.replies(CHARACTERS):
                 self._engine.send(Remember(chat, texts))
         except sqlite3.Error as error:
-            told, self._told = self._told, True
-            return "" if told else in_words(error, self._store.path)
+            explained, self._explained = self._explained, True
+            return "" if explained else in_words(error, self._store.path)
         return ""
 
     def deleted(self, key: str) -> None:
@@ -43,7 +43,7 @@ class SavedReplies:
             try:
                 self._engine.send(Remember(key, self._store.replies_of(key)))
             except sqlite3.Error:
-                return  # it is not copied from; that it cannot be read is told where it is opened
+                return  # opening it says why it cannot be read
 
     def want(self, wanted: bool) -> None:
         """Copy from saved chats from now on, or no more."""
