@@ -79,7 +79,6 @@ class Turns:
         reply = session.reply
         assert reply is not None, refusal
         self._app.chat.redraw()
-        self._app.chat.feed.expect()
         while session.reply is not None:
             await asyncio.sleep(0.05)
         assert reply.stats is not None, reply.error

@@ -90,7 +90,7 @@ class SharedEngine(Receiver):
         with contextlib.suppress(OSError):
             link = _join(self.endpoint, self._name)
         if link is None:
-            self._own.put(Failed(None, "died", "The engine process could not be started."))
+            self._fail(Failed(None, "died", "The engine process could not be started."))
         else:
             self._channel, self._alive = self._over(link), True
 
@@ -158,7 +158,7 @@ class SharedEngine(Receiver):
             self._alive = False
             link.close()
 
-        return Channel(read, link.makefile("wb"), ended)
+        return Channel(read, link.makefile("wb"), ended, self._arrived)
 
     def _taken(self, event: Event) -> Event:
         if not isinstance(event, Loading | Loaded) and event.id is not None:

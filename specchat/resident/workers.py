@@ -48,7 +48,8 @@ class SharedWorker:
     """A worker process with the clients that use it, all of one pair."""
 
     def __init__(self, log: Path | None, loader: str, arrived: Callable[[Any], object]) -> None:
-        self.engine = EngineClient(log, loader, sealed=True, arrived=arrived)
+        self.engine = EngineClient(log, loader, sealed=True)
+        self.engine.listen(arrived)
         self.pair: PairSpec | None = None
         self.info: PairInfo | None = None
         self.clients: list[Client] = []

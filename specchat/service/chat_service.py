@@ -1,5 +1,8 @@
 """The chat service: requests of a client, and the updates that answer them."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +21,9 @@ from specchat.service.listeners import Listener
 from specchat.service.saved_chats import SavedChats
 from specchat.service.settings import ChatSettings, Preferences
 from specchat.service.state import ServiceState
+
+STEPS_S = 1 / 30
+"""Seconds between updates of steps alone."""
 
 
 class ChatService(ServiceState):
@@ -167,14 +173,31 @@ class ChatService(ServiceState):
         """The updates since the last call; never blocks."""
         return self._dispatch.poll()
 
-    def check(self) -> list[Update]:
-        """Like `poll`, for now and then while idle: notices a worker that died."""
-        return self._dispatch.check()
-
     def wait(self, seconds: float) -> list[Update]:
         """The next updates; none where nothing happens for `seconds`."""
         first = next(self.engine.events(seconds), None)
         return [] if first is None else self._dispatch.take([first, *self.engine.poll()])
+
+    async def updates(self) -> AsyncIterator[list[Update]]:
+        """The updates as they arrive; those of steps alone are gathered for STEPS_S."""
+        loop, arrived, woken = asyncio.get_running_loop(), asyncio.Event(), False
+
+        def wake(_: object) -> None:
+            nonlocal woken
+            if not woken:
+                woken = True
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(arrived.set)
+
+        self.engine.listen(wake)
+        while True:
+            arrived.clear()
+            woken = False
+            updates = self.poll()
+            yield updates
+            if updates and all(update.kind == "reply" for update in updates):
+                await asyncio.sleep(STEPS_S)
+            await arrived.wait()
 
     def close(self) -> None:
         """Save how the open chat is shown, and the text so far of the replies that run."""

@@ -46,13 +46,6 @@ class Dispatch:
         self._state.replies.save()
         return updates
 
-    def check(self) -> list[Update]:
-        """Like `poll`, for now and then while idle: notices a worker that died."""
-        state = self._state
-        if state.engine.alive or state.loaded.info is None:
-            return []
-        return self.poll() or list(self._died(Failed(None, "died", "the engine is gone")))
-
     def _event(self, event: Event) -> Iterator[Update]:
         match event:
             case Loading():

@@ -19,6 +19,11 @@ class Listeners:
     def __bool__(self) -> bool:
         return bool(self._of)
 
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The ids of the requests that are listened to."""
+        return tuple(self._of)
+
     def new_id(self) -> int:
         """The id of a new request."""
         return next(self._ids)
@@ -39,5 +44,5 @@ class Listeners:
 
     def fail(self, death: Failed) -> None:
         """End all requests that are listened to: the engine is gone."""
-        for request in tuple(self._of):
+        for request in self.pending:
             self.notify(Failed(request, death.kind, death.message))

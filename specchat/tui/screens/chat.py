@@ -49,7 +49,7 @@ class ChatScreen(ChatWindow):
         self.feed = Feed(self, self._took)
         self.queue = Queue(self, self.feed)
         self.composer = Composer(self, self.feed, self.queue)
-        self.chats = Chats(self, self.feed, self.queue, self.composer)
+        self.chats = Chats(self, self.queue, self.composer)
         self._verbs = verbs
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
@@ -181,7 +181,6 @@ class ChatScreen(ChatWindow):
             return
         self.clear_selection()
         self.say(self.session.give_up_loading(), until="loaded")
-        self.feed.expect()
 
     def stop_reply(self) -> None:
         """Stop the reply that runs here; asked again, by restarting the engine."""
@@ -194,7 +193,6 @@ class ChatScreen(ChatWindow):
         self.queue.look()
         self.redraw()
         self.draw_chats()
-        self.feed.expect()
 
     @on(Sidebar.Chosen)
     def _chat_chosen(self, event: Sidebar.Chosen) -> None:

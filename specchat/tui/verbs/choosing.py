@@ -43,7 +43,6 @@ def use_pair(chat: ChatScreen, pair: Pair) -> None:
     chat.say(words)
     chat.redraw()
     chat.draw_chats()
-    chat.feed.expect()
 
 
 def use_strategy(chat: ChatScreen, name: str) -> None:
