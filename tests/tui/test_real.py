@@ -36,11 +36,13 @@ def engine(tmp_path: Path) -> Iterator[EngineClient]:
     client.close()
 
 
-def real_app(engine: EngineClient, **changes: object) -> SpecchatApp:
+def real_app(engine: EngineClient, max_tokens: int = 120, **changes: object) -> SpecchatApp:
     catalog = load_catalog(None)
     pair = catalog.find(catalog.default)
     launch = Launch(
-        pair, themes=THEMES, preferences=Preferences(seed=7, sampling=Sampling(temperature=0.7), limits=Limits(120))
+        pair,
+        themes=THEMES,
+        preferences=Preferences(seed=7, sampling=Sampling(temperature=0.7), limits=Limits(max_tokens)),
     )
     return SpecchatApp(engine, catalog, replace(launch, **changes))  # type: ignore[arg-type]
 
@@ -77,7 +79,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
 
 
 async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClient) -> None:
-    app = real_app(engine, limits=Limits(600))
+    app = real_app(engine, 600)
     async with app.run_test(size=(120, 36)) as pilot:
         await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
         for kill in (False, True):
