@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import slow, until_shown
 from textual.events import Key
 
@@ -118,6 +118,17 @@ async def test_a_letter_does_what_it_means_where_the_focus_is() -> None:
         await wait_until(pilot, lambda: isinstance(app.screen, AskScreen))
         await pilot.press("escape", "/", "x")
         await wait_until(pilot, lambda: app.chat.sidebar.query_one(Search).value == "x")
+
+
+async def test_the_help_puts_words_below_keys_that_are_longer_than_their_column() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f1")
+        await until_shown(pilot, app, "Start a new line in the prompt.")
+        rows = [row.strip("│ ") for row in screen_text(app).splitlines()]
+        at = rows.index("ctrl+j or alt+enter or shift+enter")
+        assert rows[at + 1] == "Start a new line in the prompt."
 
 
 def test_the_documented_entries_are_taken(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ _KEY_WIDTH = 21
 _BESIDE = 50
 """Columns from which the words stand beside the key, not below it."""
 _INDENT = Content("  ")
+_BELOW_KEY = Content(" " * _KEY_WIDTH)
 _ABOUT = (
     "specchat answers with a model on this machine. A small helper guesses the next words: it drafts. The model "
     "verifies all of them at once and accepts those that it would have written itself. "
@@ -72,8 +73,12 @@ class HelpText(Plain):
             if width < _BESIDE:
                 yield from hang(styled(name, ".key"), width)
                 yield from hang(words, width, _INDENT, _INDENT)
-            else:
-                yield from hang(words, width, styled(name.ljust(_KEY_WIDTH), ".key"), Content(" " * _KEY_WIDTH))
+                continue
+            first = styled(name.ljust(_KEY_WIDTH), ".key")
+            if len(name) >= _KEY_WIDTH:
+                yield TextLine(first)
+                first = _BELOW_KEY
+            yield from hang(words, width, first, _BELOW_KEY)
 
 
 class HelpScreen(Dialog[None]):
