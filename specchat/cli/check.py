@@ -103,34 +103,35 @@ def _run(
         out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
         return same == len(seen)
 
-    def going_on(acceptance: Acceptance, strategy: str, replies: int) -> bool:
+    def goes_on(acceptance: Acceptance, strategy: str, replies: int) -> bool:
         progress.show(f"{acceptance}, {strategy}: {replies} replies drawn")
         return not interrupt.asked
 
-    lawful: list[bool] = []
-    for law in check_ratio.run(session, going_on, full):
+    matching: list[bool] = []
+    for distribution in check_ratio.run(session, goes_on, full):
         progress.clear()
-        out.write(_law_line(law))
-        lawful.append(law.holds)
+        out.write(_distribution_line(distribution))
+        matching.append(distribution.holds)
     progress.clear()
     different = sorted({result.strategy for result in seen if not result.identical})
-    out.write(_advice(different, all(lawful), full) + "\n")
-    return not different and all(lawful)
+    out.write(_advice(different, all(matching), full) + "\n")
+    return not different and all(matching)
 
 
-def _advice(different: list[str], lawful: bool, full: bool) -> str:
+def _advice(different: list[str], matching: bool, full: bool) -> str:
     """What to do about the outcome, in a sentence."""
     if different:
-        return f"Do not use {', '.join(different)} with this pair until that is mended, and report the lines above."
-    if not lawful:
-        return "Leave acceptance at coupled with this pair until that is mended, and report the lines above."
+        return f"Do not use {', '.join(different)} with this pair until that is fixed, and report the lines above."
+    if not matching:
+        return "Leave acceptance at coupled with this pair until that is fixed, and report the lines above."
     more = "" if full else "; specchat check --full compares more, which can take hours"
     return f"There is nothing to do: drafting does not change the text here{more}."
 
 
-def _law_line(result: "RatioResult") -> str:
-    told = f"{result.replies} replies, chi-square {result.chi_square:.1f}, of chance at most {result.bound:.1f}"
-    return f"{result.acceptance}, {result.strategy}  the target's law: {'yes' if result.holds else 'no'}  ({told})\n"
+def _distribution_line(result: "RatioResult") -> str:
+    why = "" if result.holds else f", chi-square {result.chi_square:.1f} where chance gives at most {result.bound:.1f}"
+    matches = f"matches the model's own distribution: {'yes' if result.holds else 'no'}"
+    return f"{result.acceptance}, {result.strategy}  {matches}  ({result.replies} replies{why})\n"
 
 
 def _line(name: str, results: "list[CheckResult]") -> str:

@@ -1,5 +1,7 @@
 """Sizes, progress and questions in words, the same on the command line and in the app."""
 
+import re
+
 from specchat.clean import one_line
 from specchat.engine.fetch.download import Progress
 from specchat.engine.strategies import STRATEGIES
@@ -67,10 +69,10 @@ def amount(offer: Offer) -> str:
 
 
 def fits(offer: Offer) -> str:
-    """Where it fits, or in three words what it needs first."""
+    """Where it fits, or what it needs in three words."""
     need, lacks, _ = offer.fit.words.replace("llama-cpp-python", "llama.cpp").partition(" for its ")
     if offer.fit.verdict == "no" and need.startswith("needs "):
-        return need if lacks else need.partition(":")[0]
+        return need if lacks else re.split("[:,]", need)[0]
     return offer.fit.verdict
 
 

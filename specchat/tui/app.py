@@ -17,11 +17,13 @@ from textual.screen import Screen
 from specchat.clean import clean
 from specchat.config.catalog import Catalog
 from specchat.engine.port import EnginePort
-from specchat.tui.actions.keys import Keys
+from specchat.tui.actions.models import want_pair
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.draft import keep, take
 from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
 from specchat.tui.interrupting import Interrupting
+from specchat.tui.keys import Keys
 from specchat.tui.launch import Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
@@ -30,9 +32,6 @@ from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
 from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
-from specchat.tui.verbs.choosing import use_pair
-from specchat.tui.verbs.fetching import want_pair
-from specchat.tui.verbs.table import VERBS
 from specchat.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -53,12 +52,11 @@ class SpecchatApp(App[None]):
         self.engine = engine
         self.launch = launch
         self.session = AppSession(engine, launch)
-        self.keys = Keys(launch.keymap)
+        self.keys = Keys(ACTIONS, launch.keymap)
         self.interrupting = Interrupting()
         self._catalog = catalog
         self._shown = False
         self._ended: int | None = None
-        self.set_keymap(self.keys.for_textual())
         for theme in launch.themes:
             self.register_theme(textual_theme(theme))
         wanted = launch.theme or DEFAULT_THEME
@@ -87,7 +85,7 @@ class SpecchatApp(App[None]):
             self.stylesheet.set_variables(self.get_css_variables())
 
     def get_default_screen(self) -> Screen[None]:
-        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys, VERBS)
+        return ChatScreen(self.session, self._catalog, PromptHistory(self.launch.history), self.keys)
 
     @property
     def chat(self) -> ChatScreen:
@@ -122,7 +120,7 @@ class SpecchatApp(App[None]):
         if self.launch.live is not None:
             watch(self.chat, self.launch.live)
         if ask:
-            want_pair(self.chat, pair, use_pair)
+            want_pair(self.chat, pair)
 
     @on(Transcript.CopyAsked)
     def _copy_asked(self, event: Transcript.CopyAsked) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from time import monotonic
 
-from specchat.tui.actions.table import BY_ID
 from specchat.tui.screens.chat import ChatScreen
 
 _AGAIN_S = 1.0
@@ -26,10 +25,10 @@ class Interrupting:
             return
         elif chat.prompt.text:
             chat.prompt.clear()
-            chat.say(f"prompt cleared; {chat.keys.first(BY_ID['undo'])} brings it back")
+            chat.say(f"prompt cleared; {chat.keys.named('undo')} brings it back")
         elif self.clock() - self._said_at <= _AGAIN_S:
             chat.run_worker(chat.do("quit"), exit_on_error=False)
         else:
             self._said_at = self.clock()
-            key = chat.keys.first(BY_ID["quit"])
+            key = chat.keys.first("quit")
             chat.say(f"{key} leaves specchat; so does ctrl+c twice" if key else "ctrl+c twice leaves specchat")

@@ -8,17 +8,13 @@ from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.events import Loading
 from specchat.tui import figures
-from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash
 from specchat.tui.composing.personas import persona_name
+from specchat.tui.keys import Keys
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 
-_RUNNING = {
-    "queued": "waiting for the model",
-    "reading": "reading the prompt",
-    "writing": "writing; esc stops",
-}
+_RUNNING = {"queued": "waiting for the model", "reading": "reading the prompt", "writing": "writing"}
 
 
 def header_sides(session: AppSession) -> tuple[Content, ...]:
@@ -50,8 +46,11 @@ def loading_words(loading: Loading | None) -> str:
     return f"{loading.what} {filled}{rest} {100 * loading.fraction:.0f} %"
 
 
-def status_sides(session: AppSession, typed: str, message: str, warning: str, files: str) -> tuple[Content, Content]:
+def status_sides(
+    session: AppSession, keys: Keys, typed: str, message: str, warning: str, files: str
+) -> tuple[Content, Content]:
     """The work under way, or a message; the prompt's `files`, in words, its tokens and what enter does."""
+    stop, models = keys.named("stop"), keys.named("models")
     if warning:
         left = styled(warning, ".bad")
     elif message:
@@ -59,33 +58,33 @@ def status_sides(session: AppSession, typed: str, message: str, warning: str, fi
     elif session.chat.saving.problem:
         left = styled(session.chat.saving.problem, ".bad")
     elif session.chat.editing is not None:
-        left = styled("editing a prompt; esc gives it up", ".strong")
+        left = styled(f"editing a prompt; {stop} gives it up", ".strong")
     elif session.loaded.loading is not None:
         back = session.loaded.before
-        way = f" · esc goes back to {back}" if back and session.reply is None else ""
+        way = f" · {stop} goes back to {back}" if back and session.reply is None else ""
         left = styled(loading_words(session.loaded.loading) + way, ".quiet")
     elif session.reply is not None:
-        left = styled(_running(session, session.reply) + _next(session) + _fetching(session), ".quiet")
+        left = styled(_running(session, session.reply, stop) + _next(session) + _fetching(session), ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
-        left = styled(f"{session.fetching} · F3, then x, stops it", ".quiet")
+        left = styled(f"{session.fetching} · {models}, then x, stops it", ".quiet")
     elif session.loaded.error:
-        left = styled(f"{session.loaded.error}; F3 shows other models", ".bad")
+        left = styled(f"{session.loaded.error}; {models} shows other models", ".bad")
     elif session.next_prefill:
         left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:
         left = EMPTY
-    return left, _prompt_side(session, typed, files)
+    return left, _prompt_side(session, keys, typed, files)
 
 
-def _running(session: AppSession, reply: Reply) -> str:
+def _running(session: AppSession, reply: Reply, stop: str) -> str:
     if session.stopping:
-        return "stopping; esc again restarts the engine"
+        return f"stopping; {stop} again restarts the engine"
     before = session.elsewhere
     if before is not None and reply.state == "waiting":
-        return f"waits for {_title(before)} to be answered; esc stops"
-    return _RUNNING.get(reply.state, "")
+        return f"waits for {_title(before)} to be answered; {stop} stops"
+    return _RUNNING.get(reply.state, "") + f"; {stop} stops" * (reply.state == "writing")
 
 
 def _next(session: AppSession) -> str:
@@ -105,10 +104,10 @@ def _title(chat: Conversation) -> str:
     return f"“{one_line(chat.title, 30)}”"
 
 
-def _prompt_side(session: AppSession, typed: str, files: str) -> Content:
+def _prompt_side(session: AppSession, keys: Keys, typed: str, files: str) -> Content:
     if not typed.strip():
         return EMPTY
-    if typed.startswith("/") and not isinstance(slash.parse(typed, BY_SLASH), str):
+    if typed.startswith("/") and not isinstance(slash.parse(typed, keys.by_slash), str):
         return styled("enter runs it", ".quiet")
     enter = "enter sends" if session.reply is None else "enter sends it next"
     named = [files] if files and "@" in typed else []

@@ -73,7 +73,7 @@ def test_every_prompt_is_reported(run: Run, folders: list[str], prompts: str, mo
     same, of = map(int, re.findall(r"\d+", last))
     assert same == of == 2 * (2 * len(drafting) + 1)
     for line, acceptance in ((by_ratio, "ratio"), (by_block, "block")):
-        assert line.startswith(f"{acceptance}, draft  the target's law: yes  (20 replies, chi-square ")
+        assert line == f"{acceptance}, draft  matches the model's own distribution: yes  (20 replies)"
     assert advice.startswith("There is nothing to do: drafting does not change the text here; specchat check --full")
     assert result.stderr == ""
 
@@ -97,20 +97,21 @@ def test_a_difference_is_told_and_has_its_own_code(
         "  swift x4, greedy, second turn: first difference at token 3, margin 0.00125",
         "3 of 4 replies are identical to plain decoding's.",
     ]
-    assert result.stdout.splitlines()[-1].startswith("Do not use swift with this pair until that is mended")
+    assert result.stdout.splitlines()[-1].startswith("Do not use swift with this pair until that is fixed")
 
 
-def test_a_law_that_is_not_followed_has_the_same_code(
+def test_another_distribution_has_the_same_code(
     run: Run, folders: list[str], prompts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(check, "run", lambda *_: iter(()))
     monkeypatch.setattr(check_ratio, "run", lambda *_: iter([check_ratio.RatioResult("block", "draft", 9, 60.0, 50.0)]))
     result = run("check", *folders, "--prompts", prompts)
     assert result.exit_code == ExitCode.DIFFERENT
-    line = "block, draft  the target's law: no  (9 replies, chi-square 60.0, of chance at most 50.0)"
+    why = "chi-square 60.0 where chance gives at most 50.0"
+    line = f"block, draft  matches the model's own distribution: no  (9 replies, {why})"
     assert result.stdout.splitlines()[-2:] == [
         line,
-        "Leave acceptance at coupled with this pair until that is mended, and report the lines above.",
+        "Leave acceptance at coupled with this pair until that is fixed, and report the lines above.",
     ]
 
 

@@ -51,6 +51,13 @@ def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     assert fit(chosen, tiny, None, FreeMemory(None, None)).verdict == "CPU"
 
 
+def test_a_list_says_in_three_words_what_a_pair_needs() -> None:
+    chosen = Pair(PairSpec("p", "P", ModelSource(repo="made/up")), requires=Requires(ram_gib=16))
+    offer = offers(Catalog((chosen,), "p"), Library((), ()), FreeMemory(None, 8 * GIB))[0]
+    assert offer.fit.words == "needs 16 GiB, and 8.0 are free"
+    assert words.fits(offer) == "needs 16 GiB"
+
+
 def test_heads_count_where_a_pair_fits(tiny: About, tmp_path: Path) -> None:
     folders = {"eagle3": eagle3(tmp_path / "eagle3"), "medusa": medusa(tmp_path / "medusa")}
     sources = {head: ModelSource(path=str(folder)) for head, folder in folders.items()}

@@ -20,6 +20,8 @@ from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import as_data, from_data
+from specchat.tui.actions.chat import choose_settings
+from specchat.tui.actions.models import use_pair
 from specchat.tui.app import SpecchatApp
 from specchat.tui.gauges import footer
 from specchat.tui.screens.help import HelpScreen
@@ -27,7 +29,6 @@ from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
 from specchat.tui.text.strategies import rows
-from specchat.tui.verbs.choosing import choose_settings, use_pair
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import TwoSided
@@ -740,7 +741,7 @@ async def test_help_and_palette_open_and_close() -> None:
         await until_shown(pilot, app, "Start a new line in the prompt.")
         assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape", "alt+x", *"lookup")
-        await until_shown(pilot, app, "Strategy: Prompt lookup")
+        await until_shown(pilot, app, "Strategy: lookup")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.settings.strategy == "lookup")
 

@@ -15,10 +15,11 @@ from specchat.chat.rows import ChatEntry
 from specchat.chat.search import Hit
 from specchat.chat.store import Store
 from specchat.engine.fake import FakeEngine
+from specchat.tui.actions.models import use_pair
+from specchat.tui.actions.speculation import use_strategy
 from specchat.tui.app import SpecchatApp
 from specchat.tui.chat_list import by_date, of_hits, period
 from specchat.tui.screens.ask import AskScreen
-from specchat.tui.verbs.choosing import use_pair, use_strategy
 from specchat.tui.widgets.sidebar import Search
 from tests.service.made import Clock
 

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from time import thread_time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,8 +16,8 @@ from specchat.attachments import AttachmentError
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.engine.options import Sampling
-from specchat.tui.actions.action import Action
-from specchat.tui.actions.table import ACTIONS, BY_SLASH
+from specchat.tui.action import Action
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.files import FileLister
 from specchat.tui.composing.fuzzy import positions, ranked
 from specchat.tui.composing.listing import list_files
@@ -30,10 +31,12 @@ from specchat.tui.composing.mentions import (
 )
 from specchat.tui.composing.personas import apply, persona_name, preset_name
 from specchat.tui.composing.slash import Command, Mistake, complete, nearest, parse
-from specchat.tui.verbs.table import VERBS
+from specchat.tui.keys import Keys
+
+KEYS = Keys(ACTIONS)
 
 
-def values(action: Action) -> Sequence[tuple[str, str]]:
+def values(action: Action[Any]) -> Sequence[tuple[str, str]]:
     return [("plain", "no drafting"), ("draft", "a small model"), ("lookup", "")] if action.id == "strategy" else ()
 
 
@@ -82,7 +85,7 @@ def test_long_paths_of_one_letter_take_no_time() -> None:
     ],
 )
 def test_commands_are_known(prompt: str, action: str, argument: str) -> None:
-    parsed = parse(prompt, BY_SLASH)
+    parsed = parse(prompt, KEYS.by_slash)
     assert isinstance(parsed, Command)
     assert (parsed.action.id, parsed.argument) == (action, argument)
 
@@ -100,50 +103,51 @@ def test_commands_are_known(prompt: str, action: str, argument: str) -> None:
     ],
 )
 def test_other_texts_are_sent(prompt: str, sent: str) -> None:
-    assert parse(prompt, BY_SLASH) == sent
+    assert parse(prompt, KEYS.by_slash) == sent
 
 
 @pytest.mark.parametrize(
     ("prompt", "words"), [("/hlep me", "did you mean /help?"), ("/", "begin with //"), ("/q8z", "")]
 )
 def test_unknown_commands_are_told_with_the_nearest(prompt: str, words: str) -> None:
-    parsed = parse(prompt, BY_SLASH)
+    parsed = parse(prompt, KEYS.by_slash)
     assert isinstance(parsed, Mistake)
     assert words in parsed.sentence
 
 
 def test_every_command_has_its_own_name() -> None:
-    assert len(BY_SLASH) == sum(bool(action.slash) for action in ACTIONS)
-    assert all(not action.fixed for action in BY_SLASH.values())
+    assert len(KEYS.by_slash) == sum(bool(action.slash) for action in ACTIONS)
+    assert all(not action.fixed for action in KEYS.by_slash.values())
 
 
 def test_every_action_that_is_not_fixed_does_something() -> None:
-    assert VERBS.keys() == {action.id for action in ACTIONS if not action.fixed or action.hint}  # hints are clicked
-    assert not {action.id for action in ACTIONS if not action.fixed and VERBS[action.id].values and not action.argument}
+    for action in ACTIONS:
+        assert (action.run is not None) == (not action.fixed or bool(action.hint))  # hints are clicked
+        assert action.values is None or action.argument
 
 
 def test_commands_complete() -> None:
-    found = complete("/str", 4, BY_SLASH, values)
+    found = complete("/str", 4, KEYS.by_slash, values)
     assert found is not None
     assert (found.start, found.end, found.eager) == (0, 4, True)
     assert (found.choices[0].text, found.choices[0].sends) == ("/strategy ", False)
     assert found.choices[0].label == "/strategy name"
-    everything = complete("/", 1, BY_SLASH, values)
+    everything = complete("/", 1, KEYS.by_slash, values)
     assert everything is not None
-    assert len(everything.choices) == len(BY_SLASH)
+    assert len(everything.choices) == len(KEYS.by_slash)
     (help_,) = [choice for choice in everything.choices if choice.text == "/help"]
     assert help_.sends
-    inside = complete("/strxy rest", 3, BY_SLASH, values)
+    inside = complete("/strxy rest", 3, KEYS.by_slash, values)
     assert inside is not None
     assert inside.end == 6
 
 
 def test_arguments_complete() -> None:
-    found = complete("/strategy lo", 12, BY_SLASH, values)
+    found = complete("/strategy lo", 12, KEYS.by_slash, values)
     assert found is not None
     assert [choice.text for choice in found.choices] == ["lookup"]
     assert (found.start, found.end) == (10, 12)
-    before = complete("/strategy ", 10, BY_SLASH, values)
+    before = complete("/strategy ", 10, KEYS.by_slash, values)
     assert before is not None
     assert not before.eager
     assert len(before.choices) == 3
@@ -151,7 +155,7 @@ def test_arguments_complete() -> None:
 
 @pytest.mark.parametrize("line", ["", "x", "//h", "/zzzz", "/help x", "/strategy zz", "/nothing lo", "/home/x"])
 def test_nothing_to_complete(line: str) -> None:
-    assert complete(line, len(line), BY_SLASH, values) is None
+    assert complete(line, len(line), KEYS.by_slash, values) is None
 
 
 def test_nearest() -> None:

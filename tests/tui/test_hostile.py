@@ -17,7 +17,7 @@ from specchat.engine.events import Drafted, Failed, Finished, Piece, Started, St
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
 from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus
-from specchat.tui.verbs.choosing import use_pair
+from specchat.tui.actions.models import use_pair
 from specchat.tui.widgets.sidebar import Sidebar
 
 CATALOG = Catalog(

@@ -318,6 +318,16 @@ def test_what_cannot_be_compared_is_counted_apart() -> None:
     assert total.milliseconds > total.compared_ms
 
 
+def test_the_total_compares_what_the_rows_above_it_compare() -> None:
+    ledger = Ledger()
+    ledger.add(reply_of([step_of(5, 5)] * 12, Speculation.of("draft", 5)))
+    alone = ledger.total
+    ledger.add(reply_of([step_of(9, 9, strategy="lookup")] * 3, Speculation.of("lookup", 9)))
+    assert [row.times is None for row in ledger.by_strategy().values()] == [False, True]
+    assert (ledger.total.times, ledger.total.saved_ms) == (alone.times, alone.saved_ms)
+    assert ledger.total.tokens == alone.tokens + 30
+
+
 def test_a_reply_with_two_strategies_counts_once_in_all() -> None:
     steps = [step_of(1, 2), step_of(1, 3, strategy="lookup")]
     ledger = Ledger()
@@ -480,7 +490,7 @@ def test_less_than_is_shown_has_no_sign() -> None:
     ledger = Ledger()
     step = step_of(4, 5)
     took = step.draft_ms + step.verify_ms + step.other_ms
-    ledger.add(reply_of([step], Speculation.of("draft", 5), plain=5000 / (took - 10)))
+    ledger.add(reply_of([step] * 12, Speculation.of("draft", 5), plain=5000 / (took - 1)))
     assert -50 < ledger.total.saved_ms < 0
     rows = "\n".join(row.plain for row in ledger_rows(ledger, 70))
     assert "0.0 s" in rows

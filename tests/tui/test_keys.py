@@ -5,17 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import LAUNCH, ask, loaded, make_app, wait_until
+from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
+from test_chat import slow, until_shown
 from textual.events import Key
 
 from specchat.config.keymap import read_keymap
-from specchat.engine.fake import FakeEngine
-from specchat.tui.actions.keys import Keys
-from specchat.tui.actions.table import BY_ID
+from specchat.engine.fake import INFO, FakeEngine
+from specchat.engine.options import Speculation
+from specchat.tui.actions.table import ACTIONS
+from specchat.tui.gauges import gauges
+from specchat.tui.insight.diagnosis import Advice, Diagnosis
+from specchat.tui.keys import Keys
+from specchat.tui.screens.ask import AskScreen
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.history import HistoryScreen
 from specchat.tui.screens.settings import SettingsScreen
+from specchat.tui.widgets.panel import EnginePanel
 from specchat.tui.widgets.rows import Hints
+from specchat.tui.widgets.sidebar import Search
 
 
 @pytest.mark.parametrize(
@@ -28,20 +35,20 @@ from specchat.tui.widgets.rows import Hints
     ],
 )
 def test_entries_that_would_do_harm_are_left_out(keymap: dict[str, str], words: str) -> None:
-    keys = Keys(keymap)
+    keys = Keys(ACTIONS, keymap)
     (problem,) = keys.problems
     assert words in problem
-    assert keys.for_textual() == {}
+    assert all(keys.of(action.id) == action.keys for action in ACTIONS)
 
 
 def test_keys_can_be_exchanged() -> None:
-    keys = Keys({"help": "ctrl+t", "token-view": "f1"})
+    keys = Keys(ACTIONS, {"help": "ctrl+t", "token-view": "f1"})
     assert keys.problems == []
-    assert keys.first(BY_ID["help"]) == "ctrl+t"
+    assert keys.first("help") == "ctrl+t"
 
 
 def test_the_same_letter_may_mean_different_things_in_different_places() -> None:
-    assert Keys({"rename-chat": "j"}).problems == []
+    assert Keys(ACTIONS, {"rename-chat": "j"}).problems == []
 
 
 async def test_moved_keys_work_and_are_shown() -> None:
@@ -59,19 +66,83 @@ async def test_moved_keys_work_and_are_shown() -> None:
         await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
 
 
+async def test_sentences_name_the_keys_of_keys_toml() -> None:
+    moved = {
+        "models": "f13", "token-view": "f14", "stop": "f15", "previous-version": "f16", "next-version": "f17",
+        "find-here": "f18", "help": "f19", "undelete-chat": "", "advice": "f21",
+    }  # fmt: skip
+    engine, clock = slow("a b c d e f g h " * 9)
+    app = make_app(engine, replace(LAUNCH, keymap=moved, fallback=LAUNCH.pair))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await until_shown(pilot, app, "F13 gets a real one")
+        await ask(app, pilot, "hi", wait=False)
+        clock.now = 20
+        await until_shown(pilot, app, "writing; F15 stops")
+        await pilot.press("escape")
+        assert app.session.reply is not None
+        await pilot.press("f15")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await pilot.press("alt+r")
+        await until_shown(pilot, app, "reply 2 of 2 · F16 F17 show others")
+        clock.now = 9999
+        await wait_until(pilot, lambda: app.session.reply is None)
+        await pilot.press("f14")
+        await until_shown(pilot, app, "token view: F14 goes back")
+        await pilot.press("f14", "ctrl+up", "n")
+        await until_shown(pilot, app, "nothing is looked for: F18 finds")
+        await app.chat.do("models", "xyz")
+        await until_shown(pilot, app, "there is no pair xyz; F13 shows all")
+        await pilot.press("f19")
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        await pilot.press("f19")
+        await wait_until(pilot, lambda: app.screen is app.chat)
+        diagnosis = Diagnosis("", False, Advice(Speculation.of("plain"), 1.3, "estimated"))
+        app.chat.query_one(EnginePanel).show_gauges(gauges(None, INFO, diagnosis))
+        await until_shown(pilot, app, "F21: ")
+        await app.chat.do("delete-chat")
+        await wait_until(pilot, lambda: app.chat.notice.text == "chat deleted; undo with /undelete")
+
+
+async def test_a_letter_does_what_it_means_where_the_focus_is() -> None:
+    keymap = {"regenerate-here": "x", "rename-chat": "x"}
+    app = make_app(FakeEngine(), replace(LAUNCH, keymap=keymap))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "hi")
+        await pilot.press("x")
+        assert app.chat.prompt.text == "x"
+        await pilot.press("ctrl+up", "x")
+        await until_shown(pilot, app, "reply 2 of 2")
+        await pilot.press("ctrl+b", "x")
+        await wait_until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press("escape", "/", "x")
+        await wait_until(pilot, lambda: app.chat.sidebar.query_one(Search).value == "x")
+
+
+async def test_the_help_puts_words_below_keys_that_are_longer_than_their_column() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("f1")
+        await until_shown(pilot, app, "Start a new line in the prompt.")
+        rows = [row.strip("│ ") for row in screen_text(app).splitlines()]
+        at = rows.index("ctrl+j or alt+enter or shift+enter")
+        assert rows[at + 1] == "Start a new line in the prompt."
+
+
 def test_the_documented_entries_are_taken(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     (tmp_path / "keys.toml").write_text(page.partition("## Keys")[2].partition("```toml\n")[2].partition("```")[0])
-    assert Keys(read_keymap(tmp_path / "keys.toml")).problems == []
+    assert Keys(ACTIONS, read_keymap(tmp_path / "keys.toml")).problems == []
 
 
 def test_a_key_of_one_s_own_is_taken_from_an_action_that_has_another() -> None:
-    keys = Keys({"regenerate": "ctrl+r", "copy-reply": "ctrl+y", "new-chat": "ctrl+n"})
+    keys = Keys(ACTIONS, {"regenerate": "ctrl+r", "copy-reply": "ctrl+y", "new-chat": "ctrl+n"})
     assert keys.problems == []
-    assert keys.first(BY_ID["regenerate"]) == "ctrl+r"
-    assert keys.of(BY_ID["search-prompts"]) == ("ctrl+s",)
-    assert keys.for_textual()["search-prompts"] == "ctrl+s"
-    assert "ctrl+n" not in keys.of(BY_ID["history"])
+    assert keys.first("regenerate") == "ctrl+r"
+    assert keys.of("search-prompts") == ("ctrl+s",)
+    assert "ctrl+n" not in keys.of("history")
 
 
 async def test_keys_of_readline_keep_their_meaning_in_the_prompt() -> None:

@@ -22,7 +22,7 @@ import pytest
 
 from specchat.chat.store import Store
 from specchat.clean import clean
-from specchat.tui.actions.table import BY_SLASH
+from specchat.tui.actions.table import ACTIONS
 
 KILLS = int(os.environ.get("SPECCHAT_KILLS", "6"))
 SEED = int(os.environ.get("SPECCHAT_KILLS_SEED", "1"))
@@ -73,7 +73,7 @@ class Typist:
         return ["\x02", *["\x1b[B"] * self._chance.randrange(4), *self._chance.choice(deeds), "\x1b"]
 
     def _slash(self) -> list[str]:
-        names = sorted(set(BY_SLASH) - {"quit", "save"})
+        names = sorted({action.slash for action in ACTIONS} - {"", "quit"})
         return [f"/{self._chance.choice(names)} {self._chance.choice(['', 'a name', 'plain'])}", "\r"]
 
     def _key(self) -> list[str]:

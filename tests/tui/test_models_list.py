@@ -88,6 +88,17 @@ async def test_a_found_model_is_written_with_the_draft_that_is_here_and_stays_ma
         await wait_until(pilot, lambda: app.session.loaded.id == "big")
 
 
+async def test_no_column_is_cut_once_the_list_is_longer_than_its_room(tmp_path: Path) -> None:
+    places = ModelPlaces(Hub("http://127.0.0.1:1", tmp_path / "cache"))
+    app = make_app(FakeEngine(), replace(LAUNCH, models=lambda: places), load_catalog(None))
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await mark(app, pilot, "Qwen3 8B + 0.6B")
+        await wait_until(pilot, lambda: "apache-2.0" in screen_text(app))
+        rows = [row for row in screen_text(app).splitlines() if "apache-2.0" in row or "gemma" in row]
+        assert screen.query_one(OptionList).max_scroll_y
+        assert not [row for row in rows if "…" in row]
+
+
 async def test_a_gguf_file_is_written_for_its_backend(
     start: Callable[[], SpecchatApp], paths: Paths, tmp_path: Path
 ) -> None:

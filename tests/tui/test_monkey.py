@@ -21,15 +21,16 @@ from specchat.chat.store import Store
 from specchat.clean import clean
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Written
-from specchat.tui.actions.table import ACTIONS, BY_SLASH
+from specchat.tui.actions.models import use_pair
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.app import SpecchatApp
-from specchat.tui.verbs.choosing import use_pair
 
 KEYS = [
     "enter", "escape", "up", "down", "left", "right", "pageup", "pagedown", "tab", "shift+tab", "space", "backspace",
     "delete", "home", "end", "ctrl+a", "ctrl+k", "ctrl+z", "ctrl+c", "ctrl+v", "ctrl+u", "ctrl+d", "ctrl+f", "a", "x",
     "1", "0", ".", "[", "`", "-", "slash", "at", "y", "n", "shift+up", "ctrl+shift+left", "f11", "漢", "é", "]",
 ]  # fmt: skip
+COMMANDS = sorted(action.slash for action in ACTIONS if action.slash)
 ALL_KEYS = sorted({*KEYS, *(key for action in ACTIONS for key in action.keys)})
 ARGUMENTS = ("", "", "plain", "lookup", "demo", "a name", "chat.md", "chat.json", "fox", "3", "[/]", "/nowhere/x.md")
 REPLIES = (
@@ -93,7 +94,7 @@ class Monkey:
         await self._app.chat.do(action.id)
 
     async def _slash(self) -> None:
-        command = f"/{self._chance.choice(sorted(BY_SLASH))} {self._chance.choice(ARGUMENTS)}".rstrip()
+        command = f"/{self._chance.choice(COMMANDS)} {self._chance.choice(ARGUMENTS)}".rstrip()
         self.done.append(command)
         self._app.chat.prompt.load_text(command)
         self._app.chat.prompt.move_cursor(self._app.chat.prompt.document.end)

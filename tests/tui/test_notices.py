@@ -10,7 +10,7 @@ from textual.widgets._toast import Toast
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.service.settings import Preferences
 from specchat.tui import notice
-from specchat.tui.verbs.choosing import use_pair
+from specchat.tui.actions.models import use_pair
 
 
 @pytest.fixture(autouse=True)

@@ -401,7 +401,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
         opened.append((text, suffix))
         return f"{text}!" if "prompt" in text else None
 
-    monkeypatch.setattr("specchat.tui.verbs.reading.edit_text", edit)
+    monkeypatch.setattr("specchat.tui.actions.reading.edit_text", edit)
     async with answered(STORY, (100, 30)) as (app, pilot):
         await pilot.press("ctrl+up", "o")
         await to_row(app, pilot, "print")
@@ -412,7 +412,7 @@ async def test_code_and_prompt_go_to_the_editor(monkeypatch: pytest.MonkeyPatch)
         def fail(*_: object) -> None:
             raise EditorError("there is no editor: set VISUAL")
 
-        monkeypatch.setattr("specchat.tui.verbs.reading.edit_text", fail)
+        monkeypatch.setattr("specchat.tui.actions.reading.edit_text", fail)
         await pilot.press("ctrl+l")
         assert "there is no editor" in status(app)
         assert app.chat.prompt.text == "prompt!"
@@ -535,7 +535,7 @@ async def test_every_row_is_as_wide_as_the_transcript() -> None:
 
 async def test_the_editor_gets_reasoning_between_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
-    monkeypatch.setattr("specchat.tui.verbs.reading.edit_text", lambda _, text, __: opened.append(text))
+    monkeypatch.setattr("specchat.tui.actions.reading.edit_text", lambda _, text, __: opened.append(text))
     async with answered(STORY, (100, 30)) as (app, pilot):
         reply = app.chat.session.last_reply
         assert reply is not None

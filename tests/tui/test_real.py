@@ -19,9 +19,9 @@ from specchat.engine.client import EngineClient
 from specchat.engine.options import Limits, Sampling
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import Preferences
+from specchat.tui.actions.speculation import use_strategy
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
-from specchat.tui.verbs.choosing import use_strategy
 
 pytestmark = [
     pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here"),

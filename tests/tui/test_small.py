@@ -266,7 +266,7 @@ def test_the_footer() -> None:
 @pytest.mark.parametrize(("waited_ms", "told"), [(0.0, ""), (0.3, ""), (6.25, "waited for other programs 33%")])
 def test_the_panel_says_how_long_other_programs_had_the_processor(waited_ms: float, told: str) -> None:
     step = replace(step_of(3, 5), draft_ms=5.0, verify_ms=7.0, other_ms=0.5, waited_ms=waited_ms)
-    rows = [row.plain for row in panel_rows(gauges(reply_of([step], Speculation.of("draft")), INFO), 60)]
+    rows = [row.plain for row in panel_rows(gauges(reply_of([step], Speculation.of("draft")), INFO), 60, "F4")]
     split = rows.index("draft 40%  verify 56%  other 4%")
     assert ([*rows[split + 1 :], ""])[0] == told
 
@@ -277,8 +277,8 @@ def test_the_panel_fits(height: int) -> None:
         advice = Advice(Speculation.of("lookup", 8, "ratio"), 1.3, "estimated")
         shown = gauges(reply, INFO, Diagnosis("slower than plain, measured: " + "so it is " * 9, False, advice), -3100)
         for speed in (shown.tokens_per_second, 13443.0):
-            rows = panel_rows(replace(shown, tokens_per_second=speed), height)
+            rows = panel_rows(replace(shown, tokens_per_second=speed), height, "F4")
             assert len(rows) <= height
             assert all(row.cell_length <= WIDTH for row in rows)
         for width in (10, 40, 60, 99):
-            assert one_row(shown, width).cell_length <= width
+            assert one_row(shown, width, "F4").cell_length <= width

@@ -159,6 +159,17 @@ async def test_without_a_reply_there_is_nothing_to_see(key: str) -> None:
 # Replay
 
 
+async def test_the_replay_cuts_no_figure_where_there_is_little_room() -> None:
+    async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
+        await app.chat.do("replay")
+        await wait_until(pilot, lambda: isinstance(app.screen, ReplayScreen))
+        await pilot.press("home", "right")
+        await shown(pilot, app, "step 1 of", "verify")
+        assert "…" not in screen_text(app)
+
+    await answered(test, (50, 15))
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_reply_is_replayed_and_walked(size: tuple[int, int]) -> None:
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:

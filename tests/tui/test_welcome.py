@@ -9,7 +9,9 @@ from test_chat import LONG, being_answered, status
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Limits
 from specchat.service.settings import Preferences
+from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.suggestions import SUGGESTIONS
+from specchat.tui.keys import Keys
 from specchat.tui.screens.about import AboutScreen
 from specchat.tui.widgets.welcome import Welcome
 
@@ -41,7 +43,7 @@ async def test_the_suggestions_have_a_row_each_in_the_smallest_window() -> None:
 
 
 async def test_nothing_is_drawn_before_there_is_room() -> None:
-    welcome = Welcome()
+    welcome = Welcome(Keys(ACTIONS))
     welcome.show_pair(None, "demo", "", built_in=True)
     assert str(welcome.render()) == ""
 

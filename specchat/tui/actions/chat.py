@@ -1,43 +1,92 @@
 """Replies, drafting, models and the app itself."""
 
-from specchat.tui.actions.action import Action
+from specchat.clean import one_line
+from specchat.engine.strategies import STRATEGIES
+from specchat.tui.action import Action
+from specchat.tui.actions.models import model_values, models
+from specchat.tui.actions.reading import copy_reply
+from specchat.tui.actions.speculation import use_strategy
+from specchat.tui.composing.slash import nearest
+from specchat.tui.screens.chat import ChatScreen
 
-CHAT = (
-    Action("send", "Send", "Send the prompt; while a reply is written, once that has ended.", ("enter",),
+
+def choose_settings(chat: ChatScreen) -> None:
+    from specchat.tui.screens.settings import SettingsScreen
+
+    def closed(wrong: str | None) -> None:
+        if wrong:
+            chat.say(wrong, bad=True)
+        chat.composer.count_soon()
+        chat.redraw()
+
+    chat.app.push_screen(SettingsScreen(chat.session, chat.themes), closed)
+
+
+def _strategy(chat: ChatScreen, argument: str) -> None:
+    if argument in STRATEGIES:
+        use_strategy(chat, argument)
+    elif argument:
+        chat.prompt.restore(f"/strategy {argument}")
+        chat.say(f"there is no strategy {one_line(argument, 40)}{nearest(argument, STRATEGIES)}", bad=True)
+    else:
+        choose_settings(chat)
+
+
+def _about(chat: ChatScreen, _: str) -> None:
+    from specchat.tui.screens.about import AboutScreen
+
+    loaded, choose = chat.session.loaded, chat.keys.named("models")
+    chat.app.push_screen(AboutScreen(loaded.info, loaded.name if loaded.loading is not None else "", choose))
+
+
+def _help(chat: ChatScreen, _: str) -> None:
+    from specchat.tui.screens.help import HelpScreen
+
+    chat.app.push_screen(HelpScreen(chat.keys, chat.place))
+
+
+CHAT: tuple[Action[ChatScreen], ...] = (
+    Action("send", "Send", "Send the prompt; while a reply is written, once that has ended.", keys=("enter",),
            where="prompt", fixed=True),
-    Action("newline", "New line", "Start a new line in the prompt.", ("ctrl+j", "alt+enter", "shift+enter"),
-           hint="new line", where="prompt", when="typed", fixed=True),
+    Action("newline", "New line", "Start a new line in the prompt.", lambda chat, _: chat.prompt.action_newline(),
+           ("ctrl+j", "alt+enter", "shift+enter"), hint="new line", where="prompt", when="typed", fixed=True),
     Action("kill", "Kill and yank", "Take away the rest of the line, the line before the cursor or the word before it; "
-           "put that back.", ("ctrl+k", "ctrl+u", "ctrl+w", "ctrl+y"), where="prompt", fixed=True),
-    Action("stop", "Stop", "Stop the reply and keep what is there. Press twice if it hangs.", ("escape",),
-           hint="stop", hint_editing="give up editing", slash="stop", when="stoppable"),
-    Action("help", "Help", "All keys and what they do.", ("f1",), hint="help", slash="help"),
-    Action("quit", "Quit", "Leave specchat.", ("ctrl+q",), hint="quit", slash="quit"),
-    Action("about", "About", "What is loaded, on which hardware, and why the text is exact.", slash="about"),
-    Action("suggestion", "Suggestion", "In an empty chat: one of the prompts that are shown.", ("1", "2", "3"),
+           "put that back.", keys=("ctrl+k", "ctrl+u", "ctrl+w", "ctrl+y"), where="prompt", fixed=True),
+    Action("stop", "Stop", "Stop the reply and keep what is there. Press twice if it hangs.",
+           lambda chat, _: chat.stop(), ("escape",), hint="stop", hint_editing="give up editing", slash="stop",
+           when="stoppable"),
+    Action("help", "Help", "All keys and what they do.", _help, ("f1",), hint="help", slash="help"),
+    Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.action_quit(), ("ctrl+q",), hint="quit",
+           slash="quit"),
+    Action("about", "About", "What is loaded, on which hardware, and why the text is exact.", _about, slash="about"),
+    Action("suggestion", "Suggestion", "In an empty chat: one of the prompts that are shown.", keys=("1", "2", "3"),
            where="prompt", fixed=True),
     Action("interrupt", "Interrupt", "Copy what is selected, else stop the reply, else clear the prompt, else say how "
-           "to leave; twice within a second leaves.", ("ctrl+c",), fixed=True),
+           "to leave; twice within a second leaves.", keys=("ctrl+c",), fixed=True),
     Action("suspend", "Suspend", "Leave the terminal to the shell, whose fg brings specchat back; undo where the "
-           "terminal cannot do that.", ("ctrl+z",)),
-    Action("settings", "Settings", "Strategy, draft length, sampling, seed and theme.", ("ctrl+o", "f2"),
-           hint="settings", slash="settings"),
-    Action("token-view", "Token view", "Colour the reply by where each token came from.", ("ctrl+t",), hint="tokens",
-           slash="tokens", when="recorded"),
-    Action("panel", "Panel", "Hide or show the engine panel.", ("alt+p",), slash="panel"),
-    Action("commands", "Commands", "Search all commands.", ("alt+x",), hint="commands",
-           slash="commands"),
-    Action("models", "Models", "Choose, download and look at models.", ("f3",), hint="models", slash="model",
-           argument="pair"),
-    Action("strategy", "Strategy", "Draft in another way from the next step on.", slash="strategy",
-           argument="name"),
-    Action("regenerate", "Regenerate", "Answer again with a new seed, as a branch.", ("alt+r",), hint="again",
-           slash="again", when="answered"),
+           "terminal cannot do that.", lambda chat, _: chat.app.action_suspend_process(), ("ctrl+z",)),
+    Action("settings", "Settings", "Strategy, draft length, sampling, seed and theme.",
+           lambda chat, _: choose_settings(chat), ("ctrl+o", "f2"), hint="settings", slash="settings"),
+    Action("token-view", "Token view", "Colour the reply by where each token came from.",
+           lambda chat, _: chat.reading.toggle_token_view(), ("ctrl+t",), hint="tokens", slash="tokens",
+           when="recorded"),
+    Action("panel", "Panel", "Hide or show the engine panel.", lambda chat, _: chat.toggle_panel(), ("alt+p",),
+           slash="panel"),
+    Action("commands", "Commands", "Search all commands.", lambda chat, _: chat.app.action_command_palette(),
+           ("alt+x",), hint="commands", slash="commands"),
+    Action("models", "Models", "Choose, download and look at models.", models, ("f3",), hint="models", slash="model",
+           argument="pair", values=model_values),
+    Action("strategy", "Strategy", "Draft in another way from the next step on.", _strategy, slash="strategy",
+           argument="name", values=lambda _: [(known.name, known.summary) for known in STRATEGIES.values()]),
+    Action("regenerate", "Regenerate", "Answer again with a new seed, as a branch.",
+           lambda chat, _: chat.chats.regenerate(), ("alt+r",), hint="again", slash="again", when="answered"),
     Action("continue", "Continue", "Go on with a reply that was stopped or ended at its longest, as another version.",
-           slash="continue"),
-    Action("copy-reply", "Copy reply", "Copy the last reply's text.", ("alt+c",), slash="copy"),
-    Action("history", "Prompt history", "Earlier prompts, at the prompt's first and last row.", ("up", "down", "ctrl+p",
-           "ctrl+n"), where="prompt", fixed=True),
-    Action("scroll", "Scroll", "Move through the chat.", ("pageup", "pagedown"), fixed=True),
-    Action("follow", "Follow", "Jump to the end of the chat and stay there.", ("ctrl+end",)),
+           lambda chat, _: chat.chats.go_on(), slash="continue"),
+    Action("copy-reply", "Copy reply", "Copy the last reply's text.", lambda chat, _: copy_reply(chat), ("alt+c",),
+           slash="copy"),
+    Action("history", "Prompt history", "Earlier prompts, at the prompt's first and last row.",
+           keys=("up", "down", "ctrl+p", "ctrl+n"), where="prompt", fixed=True),
+    Action("scroll", "Scroll", "Move through the chat.", keys=("pageup", "pagedown"), fixed=True),
+    Action("follow", "Follow", "Jump to the end of the chat and stay there.", lambda chat, _: chat.transcript.follow(),
+           ("ctrl+end",)),
 )  # fmt: skip

@@ -1,26 +1,101 @@
-"""Chats as a whole: the list of them, new ones, names, copies, deleting, and chats to and from files."""
+"""Chats as a whole: the list of them, new ones, names, copies and deleting."""
 
-from specchat.tui.actions.action import Action
+from specchat.clean import one_line
+from specchat.tui.action import Action
+from specchat.tui.screens.chat import ChatScreen
 
-CHATS = (
-    Action("new-chat", "New chat", "Start an empty chat.", ("alt+n",), hint="new", slash="new", when="begun"),
-    Action("chats", "Chats", "Show or hide the list of chats.", ("ctrl+b",), hint="chats", slash="chats"),
-    Action("search-chats", "Search chats", "Search titles and messages of all chats.", ("f9",), slash="search"),
-    Action("open-chat", "Open", "Open the chat.", ("enter",), hint="open", where="chats", fixed=True),
-    Action("find-in-list", "Search", "Go to the search box.", ("/",), hint="search", where="chats"),
-    Action("rename-chat", "Rename chat", "Give the chat another title.", ("r",), hint="rename", slash="rename",
+
+def _target(chat: ChatScreen) -> str | None:
+    """The key of the chat under the list's cursor, else of the open one; None, told, where that is empty."""
+    marked = chat.sidebar.marked
+    if marked is not None:
+        return marked
+    if chat.session.conversation.turns:
+        return chat.session.conversation.key
+    chat.say("this chat is still empty", bad=True)
+    return None
+
+
+def _rename(chat: ChatScreen, name: str) -> None:
+    from specchat.tui.screens.ask import AskScreen
+
+    key = _target(chat)
+    if key is None:
+        return
+
+    def named(text: str | None) -> None:
+        if text is not None and (new := one_line(text, 80)):
+            chat.session.chats.rename(key, new).wait(1)
+            chat.draw_chats()
+            chat.draw_rows()
+
+    if name:
+        named(name)
+        return
+    entry = chat.session.chat.saving.store.row(key)
+    chat.app.push_screen(AskScreen("rename chat", entry.title if entry else ""), named)
+
+
+def _pin(chat: ChatScreen, _: str) -> None:
+    if (key := _target(chat)) is not None:
+        store = chat.session.chat.saving.store
+        row = store.row(key)
+        pinned = row is None or not row.pinned
+        store.pin(key, pinned).wait(1)
+        chat.draw_chats()
+        chat.say("pinned" if pinned else "not pinned any more")
+
+
+def _duplicate(chat: ChatScreen, _: str) -> None:
+    if (key := _target(chat)) is not None:
+        if chat.session.replies.of(key) is not None:
+            chat.say("that chat is being answered: it can be copied once that has ended", bad=True)
+            return
+        try:
+            copy, done = chat.session.chat.saving.store.duplicate(key)
+        except KeyError:
+            chat.say("that chat is not there any more", bad=True)
+            return
+        done.wait(1)
+        chat.chats.open(copy)
+
+
+def _delete(chat: ChatScreen, _: str) -> None:
+    if (key := _target(chat)) is not None:
+        chat.chats.delete(key)
+        undo = chat.keys.first("undelete-chat")
+        chat.say(f"chat deleted; undo with /undelete{f' or {undo} in the list' * bool(undo)}")
+
+
+def _undelete(chat: ChatScreen, _: str) -> None:
+    done = chat.session.chats.undelete()
+    if done is None:
+        chat.say("nothing was deleted since specchat started", bad=True)
+        return
+    done.wait(1)
+    chat.draw_chats()
+    chat.say("chat brought back")
+
+
+CHATS: tuple[Action[ChatScreen], ...] = (
+    Action("new-chat", "New chat", "Start an empty chat.", lambda chat, _: chat.chats.new(), ("alt+n",), hint="new",
+           slash="new", when="begun"),
+    Action("chats", "Chats", "Show or hide the list of chats.", lambda chat, _: chat.chats.toggle(), ("ctrl+b",),
+           hint="chats", slash="chats"),
+    Action("search-chats", "Search chats", "Search titles and messages of all chats.",
+           lambda chat, _: chat.chats.search(), ("f9",), slash="search"),
+    Action("open-chat", "Open", "Open the chat.", lambda chat, _: chat.sidebar.list.action_select(), ("enter",),
+           hint="open", where="chats", fixed=True),
+    Action("find-in-list", "Search", "Go to the search box.", lambda chat, _: chat.chats.search(), ("/",),
+           hint="search", where="chats"),
+    Action("rename-chat", "Rename chat", "Give the chat another title.", _rename, ("r",), hint="rename", slash="rename",
            argument="title", where="chats"),
-    Action("pin-chat", "Pin chat", "Keep the chat at the top, or no longer.", ("p",), hint="pin", slash="pin",
+    Action("pin-chat", "Pin chat", "Keep the chat at the top, or no longer.", _pin, ("p",), hint="pin", slash="pin",
            where="chats"),
-    Action("duplicate-chat", "Duplicate chat", "Copy the chat and open the copy.", ("c",), hint="copy",
+    Action("duplicate-chat", "Duplicate chat", "Copy the chat and open the copy.", _duplicate, ("c",), hint="copy",
            slash="duplicate", where="chats"),
-    Action("delete-chat", "Delete chat", "Delete the chat; for a day it can be brought back.", ("d", "delete"),
-           hint="delete", slash="delete", where="chats"),
-    Action("undelete-chat", "Bring back chat", "Bring back the chat deleted last.", ("u",), hint="undo",
+    Action("delete-chat", "Delete chat", "Delete the chat; for a day it can be brought back.", _delete,
+           ("d", "delete"), hint="delete", slash="delete", where="chats"),
+    Action("undelete-chat", "Bring back chat", "Bring back the chat deleted last.", _undelete, ("u",), hint="undo",
            slash="undelete", where="chats"),
-    Action("export-chat", "Export chat",
-           "Write the chat to a new file: its shown path as Markdown or HTML, or everything as JSON.", slash="export",
-           argument="md, html or json, file name"),
-    Action("import-chats", "Import chats", "Add chats from an export of specchat or ChatGPT, or from Markdown.",
-           slash="import", argument="file name"),
 )  # fmt: skip

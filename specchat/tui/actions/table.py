@@ -1,23 +1,16 @@
 """All actions in one table."""
 
-from textual.binding import BindingType
-
-from specchat.tui.actions.action import PLACES, Action, Where, key_name
+from specchat.tui.action import PLACES, Action, key_name
 from specchat.tui.actions.branches import BRANCHES
 from specchat.tui.actions.chat import CHAT
 from specchat.tui.actions.chats import CHATS
 from specchat.tui.actions.composing import COMPOSING
+from specchat.tui.actions.files import FILES
 from specchat.tui.actions.reading import READING
 from specchat.tui.actions.speculation import SPECULATION
+from specchat.tui.screens.chat import ChatScreen
 
-ACTIONS: tuple[Action, ...] = (*CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *COMPOSING)
-BY_ID = {action.id: action for action in ACTIONS}
-BY_SLASH = {action.slash: action for action in ACTIONS if action.slash}
-
-
-def bindings(where: Where) -> list[BindingType]:
-    """The keys of the actions that belong to a place."""
-    return [action.binding() for action in ACTIONS if action.keys and not action.fixed and action.where == where]
+ACTIONS: tuple[Action[ChatScreen], ...] = (*CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING)
 
 
 def as_markdown() -> str:
@@ -25,16 +18,15 @@ def as_markdown() -> str:
     parts = ["# Keys and commands\n\nWritten from `specchat/tui/actions`. `id` is the name in `keys.toml`.\n"]
     for where, title in sorted(PLACES.items(), key=lambda place: place[0] != "anywhere"):
         rows = [_row(action) for action in ACTIONS if action.where == where]
-        if rows:
-            head = "| Key | Slash | | What it does | id |\n|---|---|---|---|---|"
-            parts.append("\n".join([f"## {title.capitalize()}\n", head, *rows]) + "\n")
+        head = "| Key | Slash | | What it does | id |\n|---|---|---|---|---|"
+        parts.append("\n".join([f"## {title.capitalize()}\n", head, *rows]) + "\n")
     return "\n".join(parts)
 
 
-def _row(action: Action) -> str:
+def _row(action: Action[ChatScreen]) -> str:
     keys = " or ".join(f"`{key_name(key)}`" for key in action.keys)
     slash = f"`/{action.slash}{f' {action.argument}' * bool(action.argument)}`" if action.slash else ""
-    return f"| {keys} | {slash} | {action.label} | {action.help} | {'' if action.fixed else f'`{action.id}`'} |"
+    return f"| {keys} | {slash} | {action.title} | {action.help} | {'' if action.fixed else f'`{action.id}`'} |"
 
 
 if __name__ == "__main__":

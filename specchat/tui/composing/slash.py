@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
-from specchat.tui.actions.action import Action
+from specchat.tui.action import Action
 from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.fuzzy import ranked
 
-Values = Callable[[Action], Sequence[tuple[str, str]]]
+Values = Callable[[Action[Any]], Sequence[tuple[str, str]]]
 """The arguments known for an action, each with a word about it."""
 
 _NAME = re.compile(r"/([A-Za-z][\w-]*)?(?=\s|$)")
@@ -21,7 +22,7 @@ _LONGEST = 50
 class Command:
     """Something to do instead of sending."""
 
-    action: Action
+    action: Action[Any]
     argument: str
 
 
@@ -32,7 +33,7 @@ class Mistake:
     sentence: str
 
 
-def parse(prompt: str, commands: Mapping[str, Action]) -> Command | Mistake | str:
+def parse(prompt: str, commands: Mapping[str, Action[Any]]) -> Command | Mistake | str:
     """A command, a mistake, or the text to send.
 
     `//text` is the text `/text`. What does not look like a command, such as a path or a comment, is sent as it is.
@@ -56,7 +57,7 @@ def nearest(word: str, known: Iterable[str], before: str = "") -> str:
     return f" (did you mean {before}{by_folded[close[0]]}?)" if close else ""
 
 
-def complete(line: str, column: int, commands: Mapping[str, Action], values: Values) -> Completion | None:
+def complete(line: str, column: int, commands: Mapping[str, Action[Any]], values: Values) -> Completion | None:
     """Commands or arguments that fit the prompt's first line with the cursor at `column`; None where none do."""
     before = line[:column]
     if not before.startswith("/") or before.startswith("//"):
@@ -68,7 +69,7 @@ def complete(line: str, column: int, commands: Mapping[str, Action], values: Val
     return _arguments(argument, len(name) + 2, len(line), values(action)) if action else None
 
 
-def _names(typed: str, end: int, commands: Mapping[str, Action]) -> Completion | None:
+def _names(typed: str, end: int, commands: Mapping[str, Action[Any]]) -> Completion | None:
     if typed and not re.fullmatch(r"[\w-]+", typed):
         return None
     choices = []

@@ -87,9 +87,11 @@ class Ledger:
 
     @property
     def total(self) -> Account:
-        """Over everything; a reply that changed its strategy counts once."""
-        total = _sum(self.accounts.values())
-        total.replies = self.replies
+        """Over everything, compared where strategies are; a reply that changed its strategy counts once."""
+        strategies = self.by_strategy().values()
+        total, known = _sum(strategies), _sum(one for one in strategies if one.times is not None)
+        total.replies, total.compared = self.replies, known.compared
+        total.compared_ms, total.plain_ms = known.compared_ms, known.plain_ms
         return total
 
     def by_strategy(self) -> dict[str, Account]:

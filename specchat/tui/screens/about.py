@@ -22,15 +22,15 @@ class AboutText(Plain):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "quiet"}
 
-    def __init__(self, info: PairInfo | None, loading: str) -> None:
+    def __init__(self, about: list[tuple[str, str]]) -> None:
         super().__init__()
-        self._info, self._loading = info, loading
+        self._about = about
 
     def on_resize(self) -> None:
         width = self.content_size.width
         rows = [
             row.content
-            for name, words in about(self._info, self._loading)
+            for name, words in self._about
             for row in hang(
                 Content(one_line(words, 400)),
                 width,
@@ -46,20 +46,21 @@ class AboutScreen(Dialog[None]):
     DIALOG_TITLE = "about"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
 
-    def __init__(self, info: PairInfo | None, loading: str) -> None:
-        """`loading` is the name of the pair that is being loaded; empty where none is."""
+    def __init__(self, info: PairInfo | None, loading: str, choose: str) -> None:
+        """`loading` is the name of the pair that is being loaded, empty where none is; `choose` the key for models."""
         super().__init__()
-        self._info, self._loading = info, loading
+        self._about = about(info, loading, choose)
 
     def compose_content(self) -> ComposeResult:
-        yield AboutText(self._info, self._loading)
+        yield AboutText(self._about)
 
 
-def about(info: PairInfo | None, loading: str = "") -> list[tuple[str, str]]:
+def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tuple[str, str]]:
     """Rows of a name and words; without a loaded pair only the app's."""
     rows = [("specchat", version("specchat"))]
     if info is None:
-        return [*rows, ("pair", f"{loading} is being loaded" if loading else "no model is loaded: F3 chooses one")]
+        words = f"{loading} is being loaded" if loading else f"no model is loaded: {choose} chooses one"
+        return [*rows, ("pair", words)]
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
     plain = info.plain_tokens_per_second
     return [
@@ -74,7 +75,7 @@ def about(info: PairInfo | None, loading: str = "") -> list[tuple[str, str]]:
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         *info.template,
-        ("exactness", f"Drafting cannot change the text ({info.exactness})."),
+        ("exactness", "Drafting cannot change the text."),
     ]
 
 

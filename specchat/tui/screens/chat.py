@@ -1,22 +1,20 @@
 """The chat itself: what is typed, clicked and asked for, and what the engine answers."""
 
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 from textual import on
-from textual.binding import BindingType
+from textual.binding import BindingsMap
 from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.config.catalog import Catalog
 from specchat.service.dispatch import Update, UpdateKind
-from specchat.tui.actions.action import Action
-from specchat.tui.actions.keys import Keys
-from specchat.tui.actions.table import BY_ID, bindings
-from specchat.tui.actions.verb import Verb
+from specchat.tui.action import Action, Where
 from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
 from specchat.tui.history import PromptHistory
+from specchat.tui.keys import Keys
 from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.completer import Completer
 from specchat.tui.screens.composer import Composer
@@ -33,27 +31,20 @@ from specchat.tui.widgets.welcome import Welcome
 
 
 class ChatScreen(ChatWindow):
-    """Chats with the session. `verbs` are what the actions do, by their ids."""
+    """Chats with the session. Its keys are those of all actions, in each place those that work there."""
 
-    BINDINGS: ClassVar[list[BindingType]] = bindings("anywhere")
-
-    def __init__(
-        self,
-        session: AppSession,
-        catalog: Catalog,
-        history: PromptHistory,
-        keys: Keys,
-        verbs: Mapping[str, Verb["ChatScreen"]],
-    ) -> None:
+    def __init__(self, session: AppSession, catalog: Catalog, history: PromptHistory, keys: Keys) -> None:
         super().__init__(session, catalog, history, keys)
+        self._bindings = BindingsMap.merge([self._bindings, BindingsMap(keys.bindings())])
         self.feed = Feed(self, self._took)
         self.queue = Queue(self, self.feed)
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
-        self._verbs = verbs
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
-        self._completer = Completer(self.prompt, self.completions, self._values, lambda: self.status_row.region.y)
+        self._completer = Completer(
+            self.prompt, self.completions, keys.by_slash, self._values, lambda: self.status_row.region.y
+        )
 
     def on_mount(self) -> None:
         self.prompt.placeholder = Content("ask something")
@@ -149,9 +140,15 @@ class ChatScreen(ChatWindow):
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """While letters stand on what is in view, the transcript's keys choose among them."""
-        known = BY_ID.get(str(parameters[0])) if action == "do" and parameters else None
-        return not (known is not None and known.where == "transcript" and self.transcript.labelled)
+        """Whether a key's action is for where the focus is."""
+        return action != "do" or self._takes(self.keys.by_id[str(parameters[0])].where)
+
+    def _takes(self, where: Where) -> bool:
+        if where == "anywhere":
+            return True
+        if where == "transcript" and self.transcript.labelled:  # letters choose among the labels
+            return False
+        return self.focused is {"prompt": self.prompt, "transcript": self.transcript, "chats": self.sidebar.list}[where]
 
     @on(Hints.Picked)
     async def _hint_picked(self, event: Hints.Picked) -> None:
@@ -162,13 +159,12 @@ class ChatScreen(ChatWindow):
 
     async def do(self, action: str, argument: str = "") -> None:
         """Run one of the actions."""
-        verb = self._verbs.get(action)
-        if verb is not None and (waiting := verb.run(self, argument)) is not None:
+        run = self.keys.by_id[action].run
+        if run is not None and (waiting := run(self, argument)) is not None:
             await waiting
 
-    def _values(self, action: Action) -> Sequence[tuple[str, str]]:
-        verb = self._verbs.get(action.id)
-        return verb.values(self) if verb is not None and verb.values is not None else ()
+    def _values(self, action: Action[Any]) -> Sequence[tuple[str, str]]:
+        return action.values(self) if action.values is not None else ()
 
     def stop(self) -> None:
         """End the innermost thing there is to end; the reply last."""

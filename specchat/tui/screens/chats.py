@@ -138,7 +138,7 @@ class Chats:
             window.session.settle()
             reason = pair.unsupported if pair else why_gone(wanted)
             if lacking:
-                reason = f"{lacking[0].label} is not here; F3 downloads it"
+                reason = f"{lacking[0].label} is not here; {window.keys.named('models')} downloads it"
             window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
         window.session.load(pair, settings)

@@ -1,10 +1,10 @@
 """The list above the prompt: filled while typing, and the keys it takes while it is open."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from specchat.tui.actions.table import BY_SLASH
+from specchat.tui.action import Action
 from specchat.tui.composing import slash
 from specchat.tui.composing.completion import Completion, Suggestion
 from specchat.tui.composing.mentions import Typed, typed_mention
@@ -21,12 +21,21 @@ _ROWS_ABOVE = 2
 class Completer:
     """Fills and moves `choices`, the list above `prompt`. Commands are looked up at once, files in a thread.
 
-    `values` gives the arguments known for an action, `bottom` the row that the list stands on.
+    `commands` are the actions by slash command, `values` gives the arguments known for one, `bottom` the row that the
+    list stands on.
     """
 
-    def __init__(self, prompt: Prompt, choices: Completions, values: slash.Values, bottom: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        prompt: Prompt,
+        choices: Completions,
+        commands: Mapping[str, Action[Any]],
+        values: slash.Values,
+        bottom: Callable[[], int],
+    ) -> None:
         self._prompt = prompt
         self._list = choices
+        self._commands = commands
         self._values = values
         self._bottom = bottom
         self._files: FileLister | None = None
@@ -46,7 +55,7 @@ class Completer:
             self._show(None)
             return
         self._closed_at = None
-        if first and (found := slash.complete(line, column, BY_SLASH, self._values)) is not None:
+        if first and (found := slash.complete(line, column, self._commands, self._values)) is not None:
             self._show(found)
             return
         typed = typed_mention(line, column)

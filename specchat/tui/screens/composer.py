@@ -6,7 +6,6 @@ from textual.timer import Timer
 
 from specchat.attachments import Attachment, AttachmentError, with_attachments
 from specchat.tui import figures
-from specchat.tui.actions.table import BY_SLASH
 from specchat.tui.composing import slash
 from specchat.tui.composing.mentions import Attacher
 from specchat.tui.pastes import FOLD_ABOVE
@@ -33,7 +32,7 @@ class Composer:
     async def enter(self, prompt: str) -> slash.Command | None:
         """Send `prompt`, or give the command it is; where neither can be, it is said and the prompt stays."""
         window = self._window
-        parsed = slash.parse(prompt, BY_SLASH)
+        parsed = slash.parse(prompt, window.keys.by_slash)
         if isinstance(parsed, slash.Mistake):
             window.say(parsed.sentence, bad=True)
         elif isinstance(parsed, slash.Command):
@@ -94,7 +93,7 @@ class Composer:
         """Ask the engine how many tokens the prompt has, and look how large its files are."""
         window = self._window
         prompt = window.prompt.prompt
-        parsed = slash.parse(prompt, BY_SLASH)
+        parsed = slash.parse(prompt, window.keys.by_slash)
         if not prompt.strip() or not isinstance(parsed, str):
             window.files = ""
             return

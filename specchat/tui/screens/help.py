@@ -8,9 +8,8 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.chat.sources import LEGEND
-from specchat.tui.actions.action import PLACES, Where
-from specchat.tui.actions.keys import Keys
-from specchat.tui.actions.table import ACTIONS
+from specchat.tui.action import PLACES, Where
+from specchat.tui.keys import Keys
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, TextLine, hang, styled
 from specchat.tui.widgets.plain import Plain
@@ -19,6 +18,7 @@ _KEY_WIDTH = 21
 _BESIDE = 50
 """Columns from which the words stand beside the key, not below it."""
 _INDENT = Content("  ")
+_BELOW_KEY = Content(" " * _KEY_WIDTH)
 _ABOUT = (
     "specchat answers with a model on this machine. A small helper guesses the next words: it drafts. The model "
     "verifies all of them at once and accepts those that it would have written itself. "
@@ -52,14 +52,14 @@ class HelpText(Plain):
     def _actions(self, place: Where) -> list[tuple[str, Content]]:
         return [
             (keys, Content(action.help))
-            for action in ACTIONS
-            if action.where == place and (keys := self._keys.shown(action))
+            for action in self._keys.actions
+            if action.where == place and (keys := self._keys.shown(action.id))
         ]
 
     def _commands(self) -> list[tuple[str, Content]]:
         return [
             (f"/{action.slash}", Content(action.help + f" ({action.argument})" * bool(action.argument)))
-            for action in ACTIONS
+            for action in self._keys.actions
             if action.slash
         ]
 
@@ -73,21 +73,27 @@ class HelpText(Plain):
             if width < _BESIDE:
                 yield from hang(styled(name, ".key"), width)
                 yield from hang(words, width, _INDENT, _INDENT)
-            else:
-                yield from hang(words, width, styled(name.ljust(_KEY_WIDTH), ".key"), Content(" " * _KEY_WIDTH))
+                continue
+            first = styled(name.ljust(_KEY_WIDTH), ".key")
+            if len(name) >= _KEY_WIDTH:
+                yield TextLine(first)
+                first = _BELOW_KEY
+            yield from hang(words, width, first, _BELOW_KEY)
 
 
 class HelpScreen(Dialog[None]):
     CSS_PATH = "help.tcss"
     DIALOG_TITLE = "help"
     DIALOG_HINT = "up and down scroll · esc closes"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f1,q,enter", "close", "Close", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
 
     def __init__(self, keys: Keys, place: Where = "prompt") -> None:
         """`place` is where the focus is: its keys come first."""
         super().__init__()
         self._keys = keys
         self._place: Where = place
+        for key in keys.of("help"):
+            self._bindings.bind(key, "close", show=False)
 
     def compose_content(self) -> ComposeResult:
         yield HelpText(self._keys, self._place)

@@ -1,5 +1,6 @@
 """A reply played again step by step."""
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -60,7 +61,7 @@ class ReplayScreen(Board):
 
     def rows(self, width: int, height: int) -> list[Content]:
         playback, moment = self.playback, self.playback.moment
-        head = [self._place(moment), _track(moment, width), *_step_rows(moment.step, width)]
+        head = [self._place(moment, width), _track(moment, width), *_step_rows(moment.step, width)]
         if self._trees:
             head += _branch_rows(moment.step, max(min(_BRANCHES, height - len(head) - _TEXT), 0))
         if height > 10:
@@ -70,14 +71,14 @@ class ReplayScreen(Board):
         self._tokens.update()
         return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
 
-    def _place(self, moment: ReplayState) -> Content:
-        """`step 12 of 63 · paused, 80x slower · 0.04 of 0.10 s · 41 tokens · 3.4 a step`."""
+    def _place(self, moment: ReplayState, width: int) -> Content:
+        """`step 12 of 63 · paused, 80x slower · 0.04 of 0.10 s · 41 tokens · 3.4 a step`, as far as it fits."""
         acceptance = self.playback.shown.tally.acceptance_length
-        length = "" if acceptance is None else f" · {acceptance:.1f} a step"
+        length = [] if acceptance is None else [f"{acceptance:.1f} a step"]
         state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
         time = f"{moment.milliseconds / 1000:.2f} of {moment.total / 1000:.2f} s"
-        rest = f" · {state}, {self.playback.pace} · {time} · {moment.tokens} tokens{length}"
-        return styled(f"step {moment.steps} of {moment.of}", ".value") + styled(rest, ".label")
+        rest = [f"{state}, {self.playback.pace}", time, f"{moment.tokens} tokens", *length]
+        return _fitting(styled(f"step {moment.steps} of {moment.of}", ".value"), " · ", rest, width)
 
     # Keys
 
@@ -98,6 +99,16 @@ class ReplayScreen(Board):
         self.wake()
 
 
+def _fitting(first: Content, between: str, rest: Sequence[str], width: int) -> Content:
+    """`first` and as many of the others as there is room for."""
+    row = first
+    for part in rest:
+        if row.cell_length + len(between + part) > width:
+            break
+        row += styled(between + part, ".label")
+    return row
+
+
 def _track(moment: ReplayState, width: int) -> Content:
     done, rest = figures.bar(moment.milliseconds / moment.total if moment.total else 1.0, width)
     return styled(done, ".spark") + styled(rest, ".track")
@@ -107,10 +118,11 @@ def _step_rows(step: Step | None, width: int) -> list[Content]:
     """The cost of the step, and the fate of its draft; as many rows for every step."""
     rows = [styled("before the first step", ".label")]
     if step is not None:
-        times = f"draft {step.draft_ms:.1f} ms   verify {step.verify_ms:.1f} ms   other {step.other_ms:.1f} ms"
+        times = [f"verify {step.verify_ms:.1f} ms", f"other {step.other_ms:.1f} ms"]
         if step.waited_ms >= WAITED_MS:
-            times += f"   waited {step.waited_ms:.1f} ms"
-        rows = [styled(times, ".label"), *_drafted(step).wrap(width)]
+            times.append(f"waited {step.waited_ms:.1f} ms")
+        draft = styled(f"draft {step.draft_ms:.1f} ms", ".label")
+        rows = [_fitting(draft, "   ", times, width), *_drafted(step).wrap(width)]
     size = 2 if width >= _ONE_ROW else 3
     return [*rows, *[EMPTY] * size][:size]
 

@@ -7,10 +7,10 @@ from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
 from specchat.service.dispatch import UpdateKind
-from specchat.tui.actions.action import When, Where
-from specchat.tui.actions.keys import Keys
+from specchat.tui.action import When, Where
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
+from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice
 from specchat.tui.session import AppSession
 from specchat.tui.status import header_sides, status_sides
@@ -47,13 +47,13 @@ class ChatWindow(Screen[None]):
         self.notice = Notice(self, self.draw_rows)
         self.prompt = Prompt(history)
         self.completions = Completions()
-        self.reading = Reader(session.conversation, self.notice, self.prompt)
+        self.reading = Reader(session.conversation, self.notice, self.prompt, keys)
         self.sidebar = Sidebar(session.launch.store)
         self.status_row = TwoSided(id="status", most=4)
-        self.welcome = Welcome()
+        self.welcome = Welcome(keys)
         self._header_row = TwoSided(id="header")
-        self._panel = EnginePanel()
-        self._engine_line = EngineLine()
+        self._panel = EnginePanel(keys)
+        self._engine_line = EngineLine(keys)
         self._hints = Hints(keys)
         self._panel_hidden = False
         self._resumed = False
@@ -131,7 +131,7 @@ class ChatWindow(Screen[None]):
         session, notice = self.session, self.notice
         self._header_row.show_sides(*header_sides(session))
         message, warning = ("", notice.text) if notice.bad else (notice.text, "")
-        sides = status_sides(session, self.prompt.text, message, warning, self.files)
+        sides = status_sides(session, self.keys, self.prompt.text, message, warning, self.files)
         self.status_row.show_sides(*sides, whole=bool(notice.text))
         if self.welcome.display:
             loaded, fallback = session.loaded, session.launch.fallback

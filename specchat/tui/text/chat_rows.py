@@ -42,7 +42,15 @@ class Place:
 class ChatRows:
     """Turns and rows are taken in at both ends as they are needed. A `width` of 0 lays out nothing yet."""
 
-    def __init__(self, conversation: Conversation, *, token_view: bool = False, unfolded: Container[str] = ()) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        *,
+        token_view: bool = False,
+        unfolded: Container[str] = (),
+        version_keys: str = "",
+    ) -> None:
+        self._version_keys = version_keys
         self.conversation = conversation
         self.token_view = token_view
         self.window = SectionWindow()
@@ -105,7 +113,7 @@ class ChatRows:
         return TurnView(
             turn,
             first=number == 0,
-            newest=number == len(self.conversation.turns) - 1,
+            version_keys=self._version_keys if number == len(self.conversation.turns) - 1 else "",
             token_view=self.token_view,
             siblings=self.conversation.siblings(turn),
             unfolded=self._unfolded,

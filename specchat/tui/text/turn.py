@@ -7,8 +7,6 @@ from typing import Any
 from specchat.chat.fork import Fork
 from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply, Turn
-from specchat.tui.actions.action import key_name
-from specchat.tui.actions.table import BY_ID
 from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
@@ -21,7 +19,6 @@ from specchat.tui.text.tokens import TokenView
 _OPEN_PARSED = 1000
 """Characters up to which the open block is shown as Markdown; beyond it is plain text until it closes."""
 
-_OTHERS = f" · {' '.join(key_name(BY_ID[id].keys[0]) for id in ('previous-version', 'next-version'))} show others"
 _WAITING = {
     "queued": "waiting for the model",
     "waiting": "waiting for another chat to be answered",
@@ -174,17 +171,17 @@ class TurnView:
         *,
         first: bool,
         token_view: bool,
-        newest: bool = False,
+        version_keys: str = "",
         siblings: Fork[Turn] | None = None,
         unfolded: Container[str] = (),
     ) -> None:
-        """`siblings` are the prompts at its place; `unfolded` holds the keys of replies whose reasoning is shown, and
-        of prompts' files whose text is."""
+        """`version_keys` show other versions of it, `siblings` are the prompts at its place; `unfolded` holds the keys
+        of replies whose reasoning is shown, and of prompts' files whose text is."""
         self.turn = turn
         self._token_view = token_view
         self._open_thoughts = unfolded
-        self._newest = newest
-        version = _version("prompt", siblings, newest=newest)
+        self._version_keys = version_keys
+        version = _version("prompt", siblings, version_keys)
         self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded)]
         self.shown: list[Section] = []
         """The last result of `sections`."""
@@ -216,7 +213,7 @@ class TurnView:
             self._reply, self._state = reply, (reply.rewritten, ended, unfolded, changes)
             tokens = self._token_view and (bool(reply.steps) or not reply.ended)
             self._view = TokenView(reply) if tokens else MarkdownView(reply, unfolded=unfolded)
-            again = _version("reply", self.turn.replies, newest=self._newest)
+            again = _version("reply", self.turn.replies, self._version_keys)
             self._head, self._dropped = [_head(again, ".role-model", above=True)], 0
         if reply.dropped != self._dropped:
             self._dropped = reply.dropped
@@ -255,9 +252,10 @@ def _footer_section(short: str, whole: str, *, above: bool) -> Section:
     return Section(layout)
 
 
-def _version(name: str, fork: Fork[Any] | None, *, newest: bool) -> str:
-    """`reply 2 of 3`, of the newest turn with the keys for the others; empty where there is one alone."""
-    return f"{name} {fork.number} of {len(fork)}{_OTHERS * newest}" if fork is not None and len(fork) > 1 else ""
+def _version(name: str, fork: Fork[Any] | None, keys: str) -> str:
+    """`reply 2 of 3`, with the keys for the others; empty where there is one alone."""
+    others = f" · {keys} show others" if keys else ""
+    return f"{name} {fork.number} of {len(fork)}{others}" if fork is not None and len(fork) > 1 else ""
 
 
 def _head(words: str, style: str, *, above: bool) -> Section:

@@ -10,6 +10,7 @@ from textual.selection import Selection
 from textual.strip import Strip
 
 from specchat.chat.tree import Conversation
+from specchat.tui.keys import Keys
 from specchat.tui.text.chat_rows import ChatRows, Place
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.lines import TextLine, joined, without_tabs
@@ -38,11 +39,12 @@ class ChatView(ScrollView, can_focus=False):
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)
     """Grows with every line: a layout of the screen each time would cost more than the line itself."""
 
-    def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
-        super().__init__(id=id)
+    def __init__(self, conversation: Conversation, keys: Keys) -> None:
+        super().__init__()
         self._unfolded: set[str] = set()
         """Keys of replies whose reasoning is shown, and of files whose text is."""
-        self.chat_rows = ChatRows(conversation, unfolded=self._unfolded)
+        self._version_keys = " ".join(filter(None, map(keys.first, ("previous-version", "next-version"))))
+        self.chat_rows = self._rows_of(conversation, token_view=False)
         self.cursor = 0
         """The row under the cursor; it shows while the view has the focus."""
         self._strips: dict[int, Strip] = {}
@@ -52,6 +54,9 @@ class ChatView(ScrollView, can_focus=False):
         self._painter = RowPainter(self, self._get_style)
 
     # What is shown
+
+    def _rows_of(self, conversation: Conversation, *, token_view: bool) -> ChatRows:
+        return ChatRows(conversation, token_view=token_view, unfolded=self._unfolded, version_keys=self._version_keys)
 
     @property
     def token_view(self) -> bool:
@@ -71,7 +76,7 @@ class ChatView(ScrollView, can_focus=False):
         """Show another conversation, or the same one differently; what was being read stays in view."""
         place, cursor = self._place(), self.chat_rows.place(self.cursor)
         tokens = self.token_view if token_view is None else token_view
-        self.chat_rows = ChatRows(conversation, token_view=tokens, unfolded=self._unfolded)
+        self.chat_rows = self._rows_of(conversation, token_view=tokens)
         self._following = True
         self._lay_out(place, cursor)
 

@@ -1,23 +1,21 @@
 """The engine panel: how much faster the reply is written, and why, in numbers and bars."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import ClassVar
 
 from textual.content import Content
 from textual.geometry import Size
 
 from specchat.tui import figures
-from specchat.tui.actions.action import key_name
-from specchat.tui.actions.table import BY_ID
 from specchat.tui.gauges import Gauges
+from specchat.tui.keys import Keys
 from specchat.tui.text.digits import big
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 
 WIDTH = 32
 """Cells of text in a row of the panel."""
-
-ADVICE_KEY = key_name(BY_ID["advice"].keys[0])
 
 _NUMBER = 5
 """Cells of the number beside the sparkline."""
@@ -30,9 +28,9 @@ _BUSY = 0.05
 Row = Content
 
 
-def panel_rows(shown: Gauges, height: int) -> list[Row]:
+def panel_rows(shown: Gauges, height: int, advice_key: str) -> list[Row]:
     """The panel's rows, what matters most first. Where `height` is short, parts are left out from the end."""
-    parts = (_speed, _accepted, _diagnosis, _facts, _split, _histogram)
+    parts = (_speed, _accepted, partial(_diagnosis, key=advice_key), _facts, _split, _histogram)
     rows: list[Row] = []
     for part in parts:
         added = list(part(shown))
@@ -74,12 +72,12 @@ def _accepted(shown: Gauges) -> Iterable[Row]:
         yield styled(number.ljust(_NUMBER), ".value") + styled(columns, ".spark")
 
 
-def _diagnosis(shown: Gauges) -> Iterable[Row]:
+def _diagnosis(shown: Gauges, key: str) -> Iterable[Row]:
     diagnosis = shown.diagnosis
     if diagnosis.words:
         yield from styled(diagnosis.words, ".label").wrap(WIDTH)
     if diagnosis.advice:
-        yield from styled(f"{ADVICE_KEY}: {diagnosis.advice.words}", ".key").wrap(WIDTH)
+        yield from styled(f"{key}: {diagnosis.advice.words}", ".key").wrap(WIDTH)
     if shown.gpu.trouble:
         yield from styled(shown.gpu.trouble, ".slow").wrap(WIDTH)
 
@@ -136,7 +134,7 @@ def _histogram(shown: Gauges) -> Iterable[Row]:
     yield styled("".join(label.center(cell - 1).ljust(cell) for label in labels).rstrip(), ".label")
 
 
-def one_row(shown: Gauges, width: int) -> Content:
+def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
     """The panel folded into one row, for narrow screens."""
     speed = "–" if shown.tokens_per_second is None else figures.per_second(shown.tokens_per_second)
     row = styled(speed, ".value") + styled(" tok/s", ".label")
@@ -153,9 +151,9 @@ def one_row(shown: Gauges, width: int) -> Content:
         if shown.recent and width >= (90 if advice else 60):
             row += " " + styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
     if advice:
-        room = width - row.cell_length - len(f" · {ADVICE_KEY}: ")
+        room = width - row.cell_length - len(f" · {advice_key}: ")
         words = advice.words if len(advice.words) <= room else advice.deed
-        row += styled(" · ", ".label") + styled(f"{ADVICE_KEY}: {words}", ".key")
+        row += styled(" · ", ".label") + styled(f"{advice_key}: {words}", ".key")
     if shown.context and width - row.cell_length > 26:
         row += styled(f" · context {figures.count(shown.context_used)} / {figures.count(shown.context)}", ".label")
     return row.truncate(width, ellipsis=True)
@@ -166,7 +164,10 @@ class _Gauges(Plain):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"label", "value", "big", "slow", "spark", "track", "key"}
 
-    _shown: Gauges | None = None
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._shown: Gauges | None = None
+        self._advice_key = keys.named("advice")
 
     def show_gauges(self, shown: Gauges) -> None:
         self._shown = shown
@@ -188,16 +189,16 @@ class EnginePanel(_Gauges):
     OUTER: ClassVar = WIDTH + 3
     """Cells with padding and border."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, keys: Keys) -> None:
+        super().__init__(keys)
         self.styles.width = self.OUTER
 
     def _drawn(self, shown: Gauges, size: Size) -> Content:
-        return Content("\n").join(panel_rows(shown, size.height))
+        return Content("\n").join(panel_rows(shown, size.height, self._advice_key))
 
 
 class EngineLine(_Gauges):
     """The gauges in one row."""
 
     def _drawn(self, shown: Gauges, size: Size) -> Content:
-        return one_row(shown, size.width)
+        return one_row(shown, size.width, self._advice_key)

@@ -14,7 +14,6 @@ from textual.widgets import TextArea
 from textual.widgets.text_area import EditResult, Location
 
 from specchat.clean import clean
-from specchat.tui.actions.table import bindings
 from specchat.tui.composing.mentions import mention, pasted_path
 from specchat.tui.draft import UnsentText
 from specchat.tui.history import PromptHistory
@@ -37,7 +36,6 @@ class Prompt(TextArea):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *bindings("prompt"),
         Binding("ctrl+p", "cursor_up", show=False),
         Binding("ctrl+n", "cursor_down", show=False),
         Binding("ctrl+y", "yank", show=False),
@@ -184,7 +182,7 @@ class Prompt(TextArea):
     async def _edits(self, key: str) -> bool:
         """Do what an editing key does before the next key is taken: of a burst, letters would overtake it."""
         for binding in self._bindings.key_to_bindings.get(key, ()):
-            if binding.id is None and await self.app.run_action(binding.action, self):
+            if await self.app.run_action(binding.action, self):
                 return True
         return False
 

@@ -12,6 +12,7 @@ from specchat.chat.reasoning import Reasoning
 from specchat.chat.tree import Conversation
 from specchat.clean import clean
 from specchat.tui.finder import Finder
+from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.markdown import is_web_link
@@ -24,9 +25,10 @@ from specchat.tui.widgets.transcript import Transcript
 class Reader(Vertical):
     """Says what it has to say by `notice`; the focus goes to `prompt` where reading ends."""
 
-    def __init__(self, conversation: Conversation, notice: Notice, prompt: Widget) -> None:
+    def __init__(self, conversation: Conversation, notice: Notice, prompt: Widget, keys: Keys) -> None:
         super().__init__(id="reading")
-        self.transcript = Transcript(conversation)
+        self.transcript = Transcript(conversation, keys)
+        self._keys = keys
         self._strip = StepStrip()
         self._bar = FindBar()
         self._inspector = Inspector()
@@ -148,7 +150,7 @@ class Reader(Vertical):
     def step(self, direction: Literal[-1, 1]) -> None:
         """Go to the match after (1) or before (-1) the one gone to last."""
         if not self.has_class("-finding") or self._finder.pattern is None:
-            self._notice.say("nothing is looked for: / finds", bad=True)
+            self._notice.say(f"nothing is looked for: {self._keys.named('find-here')} finds", bad=True)
             return
         match = self._finder.step(self.conversation, direction)
         if match is not None:
@@ -239,9 +241,10 @@ class Reader(Vertical):
         self._from_prompt = not self.transcript.has_focus
         self._focus()
         long = len(url) > self.screen.size.width - 20
-        self._notice.say(f"enter opens {f'a page of {_host(url)}: ' * long}{url}")
+        opens = f"{self._keys.named('act')} opens"
+        self._notice.say(f"{opens} {f'a page of {_host(url)}: ' * long}{url}")
         if long:
-            self.app.notify(url, title="enter opens", markup=False)
+            self.app.notify(url, title=opens, markup=False)
         self._link = (url, self._notice.number)
 
     # Tokens
@@ -253,7 +256,7 @@ class Reader(Vertical):
         self.transcript.show(self.conversation, token_view=token_view)
         self._show_token()
         self.call_after_refresh(self.draw_steps)
-        self._notice.say("token view: ctrl+t goes back" if token_view else "")
+        self._notice.say(f"token view: {self._keys.named('token-view')} goes back" if token_view else "")
 
     @on(Transcript.TokensAsked)
     def _tokens_asked(self, event: Transcript.TokensAsked) -> None:

@@ -1,7 +1,8 @@
 """The single rows around the chat: header, status and key hints."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.content import Content
@@ -9,9 +10,8 @@ from textual.message import Message
 
 from specchat.chat.sources import LEGEND
 from specchat.chat.turn import Reply
-from specchat.tui.actions.action import Action, When, Where
-from specchat.tui.actions.keys import Keys
-from specchat.tui.actions.table import ACTIONS
+from specchat.tui.action import Action, When, Where
+from specchat.tui.keys import Keys
 from specchat.tui.text.inspect import inspected
 from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.text.tokens import Token
@@ -67,17 +67,16 @@ class TwoSided(Plain):
 
 
 _MOMENTARY: tuple[When, ...] = ("in tokens", "on versions")
-_HINTED = sorted(
-    (action for action in ACTIONS if action.hint),
-    key=lambda action: (action.where == "anywhere", action.when not in _MOMENTARY),
-)
-"""What can be hinted at, in order: the keys of one place come before those that work everywhere, and among them those
-of the moment first."""
 
 
-def hinted(here: Where, facts: frozenset[When]) -> tuple[Action, ...]:
-    """The actions worth a hint where the focus is `here` and `facts` are so, the first ones first."""
-    return tuple(action for action in _HINTED if action.where in (here, "anywhere") and action.when in facts)
+def hinted(actions: Iterable[Action[Any]], here: Where, facts: frozenset[When]) -> list[Action[Any]]:
+    """The actions worth a hint where the focus is `here` and `facts` are so: those of this place before those that
+    work everywhere, and among them those of the moment first."""
+    fitting = (action for action in actions if action.hint and action.where in (here, "anywhere"))
+    return sorted(
+        (action for action in fitting if action.when in facts),
+        key=lambda action: (action.where == "anywhere", action.when not in _MOMENTARY),
+    )
 
 
 class Hints(Plain):
@@ -95,12 +94,12 @@ class Hints(Plain):
         super().__init__()
         self._keys = keys
         self._for: tuple[Where, frozenset[When]] | None = None
-        self._actions: tuple[Action, ...] = ()
+        self._actions: list[Action[Any]] = []
 
     def show_for(self, here: Where, facts: frozenset[When]) -> None:
         """Show the keys for where the focus is and what is so; drawn only where that is something else than before."""
         if self._for != (here, facts):
-            self._for, self._actions = (here, facts), hinted(here, facts)
+            self._for, self._actions = (here, facts), hinted(self._keys.actions, here, facts)
             self._fill()
 
     def on_resize(self) -> None:
@@ -115,7 +114,7 @@ class Hints(Plain):
         row = EMPTY
         for action in self._actions:
             hint = (action.hint_editing if editing else "") or action.hint
-            if key := self._keys.first(action):
+            if key := self._keys.first(action.id):
                 entry = styled(key, ".key") + styled(f" {hint}", ".word")
                 wider = row + ("   " if row else "") + tagged(entry, hint=action.id)
                 if wider.cell_length > width:

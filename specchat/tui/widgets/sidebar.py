@@ -4,11 +4,9 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, OptionList
@@ -18,7 +16,6 @@ from specchat.chat.rows import ChatEntry
 from specchat.chat.schema import in_words
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
-from specchat.tui.actions.table import bindings
 from specchat.tui.chat_list import ListRow, by_date, of_hits
 from specchat.tui.text.lines import styled
 from specchat.tui.widgets.line_input import LineInput
@@ -34,12 +31,6 @@ class Entry(Option):
     def __init__(self, row: ListRow) -> None:
         super().__init__(row.content, disabled=row.key is None)
         self.row = row
-
-
-class ChatList(Options):
-    """Its keys are those of the actions of `where` "chats"."""
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings("chats")
 
 
 class Search(LineInput):
@@ -89,11 +80,11 @@ class Sidebar(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Search(placeholder="search chats", id="chat-search")
-        yield ChatList(id="chat-list", markup=False)
+        yield Options(id="chat-list", markup=False)
 
     @property
-    def list(self) -> ChatList:
-        return self.query_one(ChatList)
+    def list(self) -> Options:
+        return self.query_one(Options)
 
     @property
     def marked(self) -> str | None:

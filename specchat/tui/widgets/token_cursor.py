@@ -7,6 +7,7 @@ from textual.content import Content
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
+from specchat.tui.keys import Keys
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.inspect import cells_of, token_at
@@ -17,8 +18,8 @@ from specchat.tui.widgets.cursor_view import CursorView
 class TokenCursor(CursorView):
     """The token stays the same one while its line grows and when the rows are laid out anew."""
 
-    def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
-        super().__init__(conversation, id=id)
+    def __init__(self, conversation: Conversation, keys: Keys) -> None:
+        super().__init__(conversation, keys)
         self.token: tuple[TokenSection, Token] | None = None
         """The token under the cursor, in the token view."""
 

@@ -2,16 +2,14 @@
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 from textual import events
-from textual.binding import BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 
 from specchat.chat.tree import Conversation
-from specchat.tui.actions.table import bindings
+from specchat.tui.keys import Keys
 from specchat.tui.text.find import Match, Span, found_in
 from specchat.tui.text.labels import JumpTarget, labels, overlaid, targets
 from specchat.tui.text.lines import Section
@@ -21,9 +19,7 @@ from specchat.tui.widgets.token_cursor import TokenCursor
 
 
 class Transcript(TokenCursor):
-    """Its keys are listed in `specchat.tui.actions.reading`."""
-
-    BINDINGS: ClassVar[list[BindingType]] = bindings("transcript")
+    """Its keys are those of the actions of `where` "transcript"."""
 
     @dataclass
     class CopyAsked(Message):
@@ -44,8 +40,8 @@ class Transcript(TokenCursor):
 
         row: int
 
-    def __init__(self, conversation: Conversation, *, id: str | None = None) -> None:
-        super().__init__(conversation, id=id)
+    def __init__(self, conversation: Conversation, keys: Keys) -> None:
+        super().__init__(conversation, keys)
         self._pattern: re.Pattern[str] | None = None
         self._match: Match | None = None
         """The one gone to last."""

@@ -10,10 +10,11 @@ from textual.message import Message
 from specchat.clean import one_line
 from specchat.engine.pair import PairInfo
 from specchat.tui.composing.suggestions import SUGGESTIONS
+from specchat.tui.keys import Keys
 from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.widgets.plain import Plain
 
-_BUILT_IN = "The built-in demo model is tiny, for trying the app. F3 gets a real one."
+_BUILT_IN = "The built-in demo model is tiny, for trying the app."
 _CHOOSE = "Press 1-3 for an example, or type your question. Enter sends it."
 _MEANWHILE = "You can send it now. The answer comes as soon as the model is ready."
 _WATCH = "A small helper guesses the next words and the model checks them. The panel shows the time saved."
@@ -30,15 +31,17 @@ class Welcome(Plain):
 
         words: str
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Keys) -> None:
         super().__init__()
+        self._choose = keys.named("models")
         self._pair: tuple[Content, ...] = ()
         self._loading = False
 
     def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool) -> None:
         """`error` is why it is not loaded; `built_in` tells the pair that comes with specchat, also while it loads."""
         self._loading = info is None and not error
-        about = error or (_BUILT_IN if built_in else f"on {one_line(info.device)}" if info else "")
+        about = f"on {one_line(info.device)}" if info is not None else ""
+        about = error or (f"{_BUILT_IN} {self._choose} gets a real one." if built_in else about)
         self._pair = (styled(one_line(name), ".value"), styled(about, ".quiet"))
         self._fill()
 

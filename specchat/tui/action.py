@@ -1,9 +1,8 @@
-"""The user's actions as data: an `Action` gives key, palette command, slash command, hint and line of help."""
+"""An `Action` is something the user can do, with its keys, slash command, hint, line of help and handler."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from textual.binding import Binding
+from typing import Generic, Literal, TypeVar
 
 Where = Literal["anywhere", "prompt", "transcript", "chats"]
 
@@ -31,39 +30,34 @@ When = Literal[
 are known; code, what can be folded or a message with several versions is under the transcript's cursor; it is the token
 view; something is in the prompt; an earlier prompt is edited."""
 
+Screen = TypeVar("Screen")
+
 
 @dataclass(frozen=True)
-class Action:
+class Action(Generic[Screen]):
     """`keys` as Textual names them, the first being the one shown; `hint` is its word in the line at the bottom.
 
     `id` names it in keys.toml. `slash` is its command in the prompt, `argument` what may follow, in words.
     """
 
     id: str
-    label: str
+    title: str
     help: str
+    run: Callable[[Screen, str], Awaitable[None] | None] | None = None
+    """Does it; the text is the slash command's argument, empty otherwise. None where only its keys can do it."""
     keys: tuple[str, ...] = ()
     hint: str = ""
     hint_editing: str = ""
-    """The same while an earlier prompt is edited, where it is another word then."""
+    """The hint while an earlier prompt is edited, if another."""
     slash: str = ""
     argument: str = ""
+    values: Callable[[Screen], Sequence[tuple[str, str]]] | None = None
+    """Known arguments, each with a word about it: completed in the prompt, listed in the palette."""
     where: Where = "anywhere"
     """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
     when: When = "always"
     fixed: bool = False
-    """Whether the prompt or Textual itself handles its keys: they cannot be moved, and it has no other command."""
-
-    def binding(self) -> Binding:
-        # With priority a key has done its work before the next one of the same burst looks where the focus is.
-        return Binding(
-            ",".join(self.keys),
-            f"screen.do('{self.id}')",
-            self.label,
-            show=False,
-            priority=self.where in ("anywhere", "transcript"),
-            id=self.id,
-        )
+    """Whether the prompt or Textual itself handles its keys: they cannot be moved."""
 
 
 def key_name(key: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from specchat.chat.files import ChatFileError, write_new
 from specchat.chat.schema import StoreError, in_words
 from specchat.clean import one_line
-from specchat.tui.actions.verb import Verb
+from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
 
 if TYPE_CHECKING:
@@ -98,7 +98,10 @@ async def _read(chat: ChatScreen, path: Path) -> None:
     chat.say(imported.told())
 
 
-FILES: dict[str, Verb[ChatScreen]] = {
-    "export-chat": Verb(_export),
-    "import-chats": Verb(_import),
-}
+FILES: tuple[Action[ChatScreen], ...] = (
+    Action("export-chat", "Export chat",
+           "Write the chat to a new file: its shown path as Markdown or HTML, or everything as JSON.", _export,
+           slash="export", argument="md, html or json, file name"),
+    Action("import-chats", "Import chats", "Add chats from an export of specchat or ChatGPT, or from Markdown.",
+           _import, slash="import", argument="file name"),
+)  # fmt: skip

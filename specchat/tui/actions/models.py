@@ -1,0 +1,90 @@
+"""Choosing a pair; its models are asked about and downloaded beside the chat where they are not here."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from specchat.clean import one_line
+from specchat.config.catalog import Catalog, Pair
+from specchat.tui.composing.slash import nearest
+from specchat.tui.screens.chat import ChatScreen
+
+LOOK_EVERY = 0.4
+"""Seconds between looks at a download."""
+
+
+def models(chat: ChatScreen, name: str) -> None:
+    """Use the pair of that id, or show all pairs."""
+    from specchat.tui.screens.models import ModelsScreen
+
+    def chosen(pair: Pair | None) -> None:
+        if pair is not None:
+            want_pair(chat, pair)
+
+    def changed(catalog: Catalog) -> None:
+        chat.catalog = catalog
+
+    pairs = {pair.spec.id: pair for pair in chat.catalog.pairs}
+    if name in pairs:
+        want_pair(chat, pairs[name])
+    elif name:
+        chat.prompt.restore(f"/model {name}")
+        near = nearest(name, pairs) or f"; {chat.keys.named('models')} shows all"
+        chat.say(f"there is no pair {one_line(name, 40)}{near}", bad=True)
+    else:
+        chat.app.push_screen(ModelsScreen(chat.session, chat.catalog, changed), chosen)
+
+
+def model_values(chat: ChatScreen) -> Sequence[tuple[str, str]]:
+    return [(pair.spec.id, pair.spec.name) for pair in chat.catalog.pairs]
+
+
+def use_pair(chat: ChatScreen, pair: Pair) -> None:
+    """Load another pair; the chat stays. One that cannot run here says why and changes nothing."""
+    if pair.unsupported:
+        chat.say(f"{one_line(pair.spec.name, 40)} cannot be loaded: {pair.unsupported}", bad=True)
+        return
+    stopped = chat.session.elsewhere
+    chat.session.load(pair)
+    words = f"the reply in “{one_line(stopped.title, 30)}” is stopped: its pair was unloaded" if stopped else ""
+    chat.say(words)
+    chat.redraw()
+    chat.draw_chats()
+
+
+def want_pair(chat: ChatScreen, pair: Pair) -> None:
+    """Use a pair whose models are here; ask about a download where they are not."""
+    fetching, name = chat.session.fetching, one_line(pair.spec.name, 40)
+    sources = fetching.lacks(pair)
+    if not sources or fetching.places is None:
+        use_pair(chat, pair)
+        return
+    if fetching.busy:
+        stop = f"{chat.keys.named('models')}, then x, stops it"
+        chat.say(f"{fetching}; {stop}; then {name} can be downloaded", bad=True)
+        return
+    from specchat.models.machine import missing_packages, unable
+    from specchat.models.pull import Task
+    from specchat.tui.screens.download import DownloadScreen
+
+    task = Task(name, fetching.places().hub, sources, unable(pair.spec, missing_packages()))
+
+    def answered(agreed: bool | None) -> None:
+        if agreed:
+            fetching.begin(task, pair)
+            if chat.fetch_timer is None:
+                chat.fetch_timer = chat.set_interval(LOOK_EVERY, partial(_look, chat))
+
+    chat.app.push_screen(DownloadScreen(task), answered)
+
+
+def _look(chat: ChatScreen) -> None:
+    """Draw the download's progress, and use its pair once it is there and no reply runs."""
+    fetching = chat.session.fetching
+    if error := fetching.failed():
+        chat.say(f"{error} {chat.keys.named('models')}, then x, goes on with it.", bad=True)
+    elif not chat.session.replies and not chat.session.racing.running and (pair := fetching.done()) is not None:
+        use_pair(chat, pair)
+    if fetching.task is None and chat.fetch_timer is not None:
+        chat.fetch_timer.stop()
+        chat.fetch_timer = None
+    chat.draw_rows()
