@@ -14,7 +14,6 @@ from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store, store_or_memory
 from specchat.cli.client import answer, load
 from specchat.cli.download import ready
@@ -24,8 +23,9 @@ from specchat.cli.going_on import GoingOn
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
 from specchat.cli.outlet import Outlet
-from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, told
+from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, reports_errors
 from specchat.cli.prepare import Prepared, engine_for, prepare
+from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
 from specchat.reading import TOO_LONG, read_typed
@@ -50,7 +50,7 @@ from specchat.service.chat_service import ChatService
     help="Keep question and answer as a chat, or not at all.  [default: until the next question]",
 )
 @with_options(CHAT_OPTIONS)
-@told
+@reports_errors
 def ask(
     text: tuple[str, ...],
     files: tuple[Path, ...],
@@ -74,14 +74,14 @@ def ask(
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
     question, attached = _question(text, files)
-    asked = Asked.of(options)
+    wishes = Wishes.of(options)
     with ExitStack() as stack:
-        going_on = GoingOn(None, asked)
+        going_on = GoingOn(None, wishes)
         store = stack.enter_context(opened_store()) if save or goes_on else None
         if store is not None:
-            going_on = GoingOn.of(store, asked, continued, chat)
-        prepared = prepare(going_on.asked)
-        pair = ready(prepared.pair, asked.models)
+            going_on = GoingOn.of(store, wishes, continued, chat)
+        prepared = prepare(going_on.wishes)
+        pair = ready(prepared.pair, wishes.models)
         if store is None:
             store = _passing_store(stack, prepared) if save is None else Store()
         engine = stack.enter_context(closing(engine_for(prepared, "ask")))
@@ -122,7 +122,7 @@ def _answer(service: ChatService, pair: Pair, question: str, attached: tuple[Att
         if as_json:
             out.write(_as_json(finished, pair.id, reply, service.chat.saved) + "\n")
         _report(finished, reply)
-        if interrupt.asked:
+        if interrupt.pressed:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
@@ -154,10 +154,10 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",
                 ExitCode.USAGE,
             ) from None
-    asked = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
-    if not asked and not attached:
+    question = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
+    if not question and not attached:
         raise click.UsageError('Nothing was asked. Give a text, as in: specchat ask "Why is the sky blue?"')
-    return asked, attached
+    return question, attached
 
 
 def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> str:

@@ -9,13 +9,13 @@ from specchat.clean import one_line
 from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
 from specchat.cli.completion import complete_chats, complete_deleted
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Output, Problem, told
+from specchat.cli.output import Output, Problem, reports_errors
 
 
 @click.command()
 @click.argument("chat", shell_complete=complete_chats)
 @click.option("--yes", is_flag=True, help="Do not ask; in a pipe nothing is asked.")
-@told
+@reports_errors
 def delete(chat: str, yes: bool) -> None:
     """Delete CHAT. For a day, restore brings it back."""
     with opened_store() as store:
@@ -25,14 +25,14 @@ def delete(chat: str, yes: bool) -> None:
         if asks and not yes:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))
-        Output().write(f'Deleted "{title}". For a day it can be brought back: specchat chats restore {entry.key}\n')
+        Output().write(f'Deleted "{title}". It can be restored for a day: specchat chats restore {entry.key}\n')
 
 
 @click.command()
 @click.argument("chat", required=False, shell_complete=complete_deleted)
-@told
+@reports_errors
 def restore(chat: str | None) -> None:
-    """Bring back the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
+    """Restore the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
     with opened_store() as store:
         entries = store.deleted()
         if not entries:
@@ -47,7 +47,7 @@ def restore(chat: str | None) -> None:
 @click.command()
 @click.argument("chat", shell_complete=complete_chats)
 @click.argument("title", nargs=-1, required=True)
-@told
+@reports_errors
 def rename(chat: str, title: Sequence[str]) -> None:
     """Give CHAT another TITLE."""
     name = one_line(" ".join(title), 80)

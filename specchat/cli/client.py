@@ -31,7 +31,7 @@ def load(service: ChatService, pair: Pair, show: Callable[[str, float | None], N
         click.Abort: interrupted.
     """
     try:
-        info = loading.load(service, pair, show, lambda: interrupt.asked)
+        info = loading.load(service, pair, show, lambda: interrupt.pressed)
     except loading.Stopped:
         raise click.Abort from None
     except EngineError as error:
@@ -45,7 +45,7 @@ def load(service: ChatService, pair: Pair, show: Callable[[str, float | None], N
 
 
 def answer(service: ChatService, interrupt: Interrupt, out: Outlet) -> Finished:
-    """Put out the reply that the service was asked for, as it comes; an interrupt stops it.
+    """Put out the running reply as it comes; an interrupt stops it.
 
     Raises:
         Problem: the engine could not answer.
@@ -63,7 +63,7 @@ def answer(service: ChatService, interrupt: Interrupt, out: Outlet) -> Finished:
                         raise Problem.of(update.event.kind, update.event.message)
                     case Finished():
                         return update.event
-            if interrupt.asked and stop_by is None:
+            if interrupt.pressed and stop_by is None:
                 service.stop()
                 stop_by = time.monotonic() + PATIENCE_S
             if stop_by is not None and time.monotonic() > stop_by:
@@ -73,7 +73,7 @@ def answer(service: ChatService, interrupt: Interrupt, out: Outlet) -> Finished:
 
 
 def _say(update: Update) -> None:
-    """Say on standard error what a reply does otherwise than it was asked to."""
+    """Say on standard error where a reply differs from its request."""
     if update.message and update.kind in ("notice", "ended") and not isinstance(update.event, Failed):
         words = clean(update.message)
         click.echo(f"{words[0].upper()}{words[1:].rstrip('.')}.", err=True)

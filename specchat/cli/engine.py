@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from specchat.clean import one_line
-from specchat.cli.output import Output, told
+from specchat.cli.output import Output, reports_errors
 
 
 @click.group()
@@ -20,7 +20,7 @@ def engine() -> None:
 
 @engine.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list with an object for each engine.")
-@told
+@reports_errors
 def status(as_json: bool) -> None:
     """Say what is loaded, and who uses it."""
     found = _answers("status")
@@ -33,7 +33,7 @@ def status(as_json: bool) -> None:
 
 
 @engine.command()
-@told
+@reports_errors
 def stop() -> None:
     """End it, with what it is writing. Open windows start it again when they need it."""
     stopped = len(_answers("stop"))

@@ -9,11 +9,11 @@ from click.core import ParameterSource
 
 from specchat.chat.store import Store
 from specchat.clean import one_line
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
 from specchat.cli.prepare import read_catalog
+from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair, why_gone
 from specchat.config.paths import user_paths
 from specchat.service.chat_service import ChatService
@@ -24,12 +24,12 @@ class GoingOn:
     """The chat `key`, None for a new one, and the wishes of the command line with the chat's pair."""
 
     key: str | None
-    asked: Asked
+    wishes: Wishes
     gone: str = ""
     """The chat's pair, where that cannot be loaded any more."""
 
     @classmethod
-    def of(cls, store: Store, asked: Asked, latest: bool, name: str | None) -> "GoingOn":
+    def of(cls, store: Store, wishes: Wishes, latest: bool, name: str | None) -> "GoingOn":
         """The `latest` chat or the one called `name`; a new one where neither is wanted.
 
         Raises:
@@ -37,12 +37,12 @@ class GoingOn:
             click.UsageError: it would get another system prompt.
         """
         if not latest and name is None:
-            return cls(None, asked)
+            return cls(None, wishes)
         if click.get_current_context().get_parameter_source("system") is ParameterSource.COMMANDLINE:
             raise click.UsageError("--system cannot change a chat that goes on. Leave one of them out.")
         key = find_chat(store, name or LAST, scratch=True).key
         row = store.row(key)
-        return _with_pair(key, asked, row.view if row is not None else {})
+        return _with_pair(key, wishes, row.view if row is not None else {})
 
     def open(self, service: ChatService) -> None:
         """Open the chat in `service`.
@@ -62,10 +62,10 @@ class GoingOn:
         return f"{why} {one_line(pair.name, 40)} answers; --pair or --target names another."
 
 
-def _with_pair(key: str, asked: Asked, view: Mapping[str, Any]) -> GoingOn:
+def _with_pair(key: str, wishes: Wishes, view: Mapping[str, Any]) -> GoingOn:
     wanted = view.get("pair")
-    if asked.pair or asked.target or not isinstance(wanted, str) or not wanted:
-        return GoingOn(key, asked)
-    if any(wanted == pair.id for pair in read_catalog(user_paths(), asked.models).pairs):
-        return GoingOn(key, replace(asked, pair=wanted))
-    return GoingOn(key, asked, wanted)
+    if wishes.pair or wishes.target or not isinstance(wanted, str) or not wanted:
+        return GoingOn(key, wishes)
+    if any(wanted == pair.id for pair in read_catalog(user_paths(), wishes.models).pairs):
+        return GoingOn(key, replace(wishes, pair=wanted))
+    return GoingOn(key, wishes, wanted)

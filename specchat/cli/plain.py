@@ -4,14 +4,14 @@ from contextlib import ExitStack
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import closing, opened_store, store_or_memory
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.going_on import GoingOn
 from specchat.cli.lines import LONGEST, QUOTES
-from specchat.cli.output import Problem, told
+from specchat.cli.output import Problem, reports_errors
 from specchat.cli.plain_chat import PlainChat
 from specchat.cli.plain_commands import run
+from specchat.cli.wishes import Wishes
 from specchat.engine.errors import EngineError
 from specchat.service.chat_service import ChatService
 
@@ -21,8 +21,8 @@ TOO_LONG = (
 )
 
 
-@told
-def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) -> None:
+@reports_errors
+def run_plain(wishes: Wishes, continued: bool = False, chat: str | None = None) -> None:
     """Chat by lines until the input ends: a new chat, the latest (`continued`) or the one called `chat`."""
     from specchat.cli.prepare import engine_for, prepare
     from specchat.config.paths import user_paths
@@ -34,14 +34,14 @@ def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) ->
         else:
             store, warnings = store_or_memory(user_paths().chats)
             stack.enter_context(closing(store))
-        going_on = GoingOn.of(store, asked, continued, chat)
-        prepared = prepare(going_on.asked)
+        going_on = GoingOn.of(store, wishes, continued, chat)
+        prepared = prepare(going_on.wishes)
         engine = engine_for(prepared, "plain")
         stack.callback(engine.close)
         service = ChatService(engine, store, prepared.preferences)
         stack.callback(service.close)
         going_on.open(service)
-        plain = PlainChat(service, going_on.asked, prepared)
+        plain = PlainChat(service, going_on.wishes, prepared)
         for warning in filter(None, (*warnings, going_on.about(prepared.pair))):
             plain.say(warning)
         converse(plain)

@@ -9,7 +9,6 @@ import click
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.cli.asked import Asked
 from specchat.cli.client import answer, load
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
@@ -18,6 +17,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.lines import Lines
 from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, on_terminal
+from specchat.cli.wishes import Wishes
 from specchat.engine.events import Finished
 from specchat.engine.pair import PairInfo
 from specchat.service.chat_service import ChatService
@@ -30,11 +30,11 @@ PATIENCE_S = 10.0
 
 
 class PlainChat:
-    """A chat over `service`. `asked` are the wishes of the command line, which commands change."""
+    """A chat over `service`. `wishes` are the wishes of the command line, which commands change."""
 
-    def __init__(self, service: ChatService, asked: Asked, prepared: "Prepared") -> None:
+    def __init__(self, service: ChatService, wishes: Wishes, prepared: "Prepared") -> None:
         self.service = service
-        self.asked = asked
+        self.wishes = wishes
         self.prepared = prepared
         self.last: tuple[Reply, Finished] | None = None
         """The last reply that ended well."""
@@ -54,7 +54,7 @@ class PlainChat:
             Problem: its models are not here and are not wanted, or the engine cannot load it.
             click.Abort: interrupted.
         """
-        pair = ready(self.prepared.pair, self.asked.models)
+        pair = ready(self.prepared.pair, self.wishes.models)
         self.hint(f"Loading {pair.name}.")
         said_at = time.monotonic()
 
@@ -101,11 +101,11 @@ class PlainChat:
         if finished.reason == "context":
             self.say("The context is full: the reply ends here. /new starts an empty chat.")
         self.hint(", ".join(figures(finished.stats, reply.seed)) + ".")
-        if interrupt.asked and not self.lines.is_terminal:
+        if interrupt.pressed and not self.lines.is_terminal:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
-    def change(self, **wishes: Any) -> None:
-        """Ask for something else from the next reply on; without effect where that cannot be.
+    def change(self, **changes: Any) -> None:
+        """Change wishes from the next reply on; without effect where they cannot be fulfilled.
 
         Raises:
             ConfigError: there is no such pair, or a file went wrong.
@@ -113,15 +113,15 @@ class PlainChat:
         """
         from specchat.cli.prepare import prepare
 
-        asked = replace(self.asked, **wishes)
-        prepared = prepare(asked)
+        wishes = replace(self.wishes, **changes)
+        prepared = prepare(wishes)
         same = self.prepared.pair == prepared.pair
-        self.asked, self.prepared = asked, prepared
+        self.wishes, self.prepared = wishes, prepared
         if same:
             self.service.change(prepared.preferences.settings(prepared.pair))
 
     def say(self, text: str) -> None:
-        """Lines that were asked for or must not be missed, on standard error."""
+        """Lines that must not be missed, on standard error."""
         click.echo(clean(text), err=True)
 
     def hint(self, text: str) -> None:

@@ -87,12 +87,12 @@ def _model(chat: PlainChat, value: str) -> None:
         known = ", ".join(pair.id for pair in chat.prepared.catalog.pairs)
         chat.say(f"{chat.prepared.pair.id} is loaded; there are {known}.")
         return
-    before = chat.asked, chat.prepared
+    before = chat.wishes, chat.prepared
     chat.change(pair=value, target=None, draft=None, strategy=None, draft_length=None)
     try:
         chat.load()
     except (EngineError, click.ClickException):  # the pair before is in use
-        chat.asked, chat.prepared = before
+        chat.wishes, chat.prepared = before
         chat.service.preferences = chat.prepared.preferences
         raise
 

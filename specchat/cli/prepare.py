@@ -1,4 +1,4 @@
-"""From what was asked for to what runs: command line over environment over config.toml over the pair."""
+"""Wishes become a pair and preferences: command line over environment over config.toml over the pair."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from specchat.clean import one_line
-from specchat.cli.asked import Asked
+from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
@@ -33,8 +33,8 @@ class Prepared:
     preferences: Preferences
 
 
-def prepare(asked: Asked) -> Prepared:
-    """Read the configuration and settle what was asked for.
+def prepare(wishes: Wishes) -> Prepared:
+    """Read the configuration and apply `wishes`.
 
     Raises:
         ConfigError: a file is missing or wrong, or there is no such pair.
@@ -42,20 +42,20 @@ def prepare(asked: Asked) -> Prepared:
     """
     paths = user_paths()
     settings = load_settings(paths.settings_file)
-    catalog = read_catalog(paths, asked.models)
-    pair = _pair(asked, settings, catalog)
-    if asked.strategy and (reason := _unsupported(asked.strategy, pair)):
-        raise click.UsageError(f'--strategy {asked.strategy} cannot be used with pair "{pair.id}": {reason}.')
-    context = asked.context or settings.context or Limits().context
-    given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
+    catalog = read_catalog(paths, wishes.models)
+    pair = _pair(wishes, settings, catalog)
+    if wishes.strategy and (reason := _unsupported(wishes.strategy, pair)):
+        raise click.UsageError(f'--strategy {wishes.strategy} cannot be used with pair "{pair.id}": {reason}.')
+    context = wishes.context or settings.context or Limits().context
+    given = {name: value for name in SAMPLING if (value := getattr(wishes, name)) is not None}
     preferences = Preferences(
-        strategy=asked.strategy or _preferred(settings, pair),
-        draft_length=asked.draft_length or settings.draft_length,
-        acceptance=asked.acceptance or settings.acceptance,
+        strategy=wishes.strategy or _preferred(settings, pair),
+        draft_length=wishes.draft_length or settings.draft_length,
+        acceptance=wishes.acceptance or settings.acceptance,
         sampling=replace(pair.sampling, **given) if given else None,
-        seed=settings.seed if asked.seed is None else asked.seed,
-        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop, context),
-        system=settings.system or "" if asked.system is None else asked.system,
+        seed=settings.seed if wishes.seed is None else wishes.seed,
+        limits=Limits(wishes.max_tokens or settings.max_tokens, wishes.stop, context),
+        system=settings.system or "" if wishes.system is None else wishes.system,
     )
     return Prepared(paths, settings, catalog, pair, preferences)
 
@@ -97,10 +97,10 @@ def engine_for(prepared: Prepared, client: str) -> EnginePort:
 
 
 def _engine_minutes(settings: UserSettings) -> int:
-    if asked := os.environ.get(MINUTES_VARIABLE):
-        if not re.fullmatch(r"\d{1,4}", asked):
-            raise click.UsageError(f"{MINUTES_VARIABLE} is {one_line(asked, 40)}: it has to be a number of minutes.")
-        return int(asked)
+    if minutes := os.environ.get(MINUTES_VARIABLE):
+        if not re.fullmatch(r"\d{1,4}", minutes):
+            raise click.UsageError(f"{MINUTES_VARIABLE} is {one_line(minutes, 40)}: it has to be a number of minutes.")
+        return int(minutes)
     return ENGINE_MINUTES if settings.engine_minutes is None else settings.engine_minutes
 
 
@@ -113,14 +113,14 @@ def keeps_state(paths: Paths) -> bool:
     return True
 
 
-def _pair(asked: Asked, settings: UserSettings, catalog: Catalog) -> Pair:
-    if asked.target is None:
-        if asked.draft is not None:
+def _pair(wishes: Wishes, settings: UserSettings, catalog: Catalog) -> Pair:
+    if wishes.target is None:
+        if wishes.draft is not None:
             raise click.UsageError("--draft goes with --target; a pair names its own draft.")
-        return catalog.find(asked.pair or settings.pair or catalog.default)
-    if asked.pair is not None:
+        return catalog.find(wishes.pair or settings.pair or catalog.default)
+    if wishes.pair is not None:
         raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
-    return local_pair(asked.target, asked.draft)
+    return local_pair(wishes.target, wishes.draft)
 
 
 def _preferred(settings: UserSettings, pair: Pair) -> str | None:

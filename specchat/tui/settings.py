@@ -25,7 +25,7 @@ class Field:
     store: Callable[[ChatSettings, str], ChatSettings]
     nudge: float = 0.0
     live: bool = False
-    """Whether it takes effect in a running reply."""
+    """True if it takes effect in a running reply."""
 
 
 def _shown(value: float) -> str:

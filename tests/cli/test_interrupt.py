@@ -21,9 +21,9 @@ from specchat.service.settings import Preferences
 def test_the_first_is_noted_and_the_second_ends_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupt() as interrupt:
-        assert not interrupt.asked
+        assert not interrupt.pressed
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt.asked
+        assert interrupt.pressed
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -39,6 +39,6 @@ class Loading(FakeEngine):
 
 def test_while_loading_nothing_is_waited_for() -> None:
     service, interrupt = ChatService(Loading(), Store(), Preferences()), Interrupt()
-    interrupt.asked = True
+    interrupt.pressed = True
     with pytest.raises(click.Abort):
         load(service, Pair(PairSpec("p", "P", ModelSource(path="x"))), lambda *_: None, interrupt)

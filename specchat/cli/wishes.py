@@ -1,4 +1,4 @@
-"""What was asked for on the command line and in the environment."""
+"""The choices of the command line and the environment."""
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from specchat.engine.options import Acceptance, ContextPolicy
 
 
 @dataclass(frozen=True)
-class Asked:
+class Wishes:
     """The wishes of the command line and the environment; None where they have none."""
 
     models: Path | None = None
@@ -35,11 +35,11 @@ class Asked:
     stop: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> "Asked":
+    def of(cls, options: dict[str, Any]) -> "Wishes":
         """From the parameters of the command that runs; those of other names are left out."""
         names = {field.name for field in fields(cls)}
-        asked = cls(**{name: value for name, value in options.items() if name in names})
+        wishes = cls(**{name: value for name, value in options.items() if name in names})
         source = click.get_current_context().get_parameter_source("pair")
-        if asked.target is not None and source is ParameterSource.ENVIRONMENT:
-            return replace(asked, pair=None)
-        return asked
+        if wishes.target is not None and source is ParameterSource.ENVIRONMENT:
+            return replace(wishes, pair=None)
+        return wishes
