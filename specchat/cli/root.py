@@ -45,6 +45,7 @@ COMMANDS = (
     "engine",
     "models",
     "paths",
+    "serve",
     "tune",
     "vocabulary",
 )
