@@ -63,7 +63,7 @@ class _Node:
 
     @property
     def continues(self) -> bool:
-        """Whether it goes on with what its parent says, as replies around the use of a tool do."""
+        """True if it goes on with what its parent says, as replies around the use of a tool do."""
         return self.parent is not None and self.parent.role == self.role
 
 

@@ -24,7 +24,7 @@ class Checkup:
 
     @property
     def outdated(self) -> bool:
-        """Whether the schema is brought up to date when specchat opens it."""
+        """True if the schema is upgraded when specchat opens it."""
         return self.version < len(MIGRATIONS)
 
 
@@ -38,7 +38,7 @@ def look_into(path: Path) -> Checkup | None:
     try:
         if not path.exists():
             return None
-        # Only while nobody writes: a file that is told to be immutable is opened without making others beside it.
+        # Only while nobody writes: a file opened as immutable is read without making others beside it.
         uri = f"{path.absolute().as_uri()}?{'mode=ro' if log.exists() else 'immutable=1'}"
         with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_S, factory=Connection)) as connection:
             version = check(connection, path)

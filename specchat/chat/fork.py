@@ -32,7 +32,7 @@ class Fork(Generic[T]):
 
     @property
     def number(self) -> int:
-        """Which one is shown, counted from 1; 0 when there is none."""
+        """Number of the shown one, counted from 1; 0 when there is none."""
         return self._shown + 1 if self._items else 0
 
     def add(self, item: T) -> None:

@@ -1,6 +1,6 @@
 """The shown path of a chat as one HTML page: tokens coloured by source, rejected drafts struck out, figures of replies.
 
-The page has no script and refers to nothing outside; its policy tells browsers so. All that anyone wrote is escaped.
+The page has no script and refers to nothing outside; its policy forbids both. All messages are escaped.
 """
 
 from collections.abc import Iterator

@@ -33,7 +33,7 @@ class Imported:
     known: int = 0
     notes: tuple[str, ...] = ()
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """In words."""
         count = len(self.keys)
         parts = [f"{count} {'chat' if count == 1 else 'chats'} imported"]
@@ -147,7 +147,7 @@ def _finite(text: str) -> float:
 
 
 def _is_known(store: Store, chat: WholeChat) -> bool:
-    """Whether the store has the chat with the same messages; its title and what is shown of it may have changed."""
+    """True if the store has the chat with the same messages; its title and what is shown of it may have changed."""
     try:
         return _content(store.whole(chat.row.key)) == _content(chat)
     except KeyError:

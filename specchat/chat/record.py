@@ -11,7 +11,7 @@ from specchat.engine.tally import Tally
 _RATED = 4
 """Steps from which a speed is worth telling."""
 _RUN_MS = 2000.0
-"""Changes that follow each other within so many milliseconds of steps are told as one: keys pressed in a row."""
+"""Changes that follow each other within so many milliseconds of steps are shown as one: keys pressed in a row."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,16 @@ class Record:
     """The speculation it began with."""
     steps: list[Step] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    """Where in the text each step begins."""
+    """Start of each step in the text."""
     changes: list[tuple[int, Changed]] = field(default_factory=list)
     """Each change with the number of steps before it."""
     tally: Tally = field(default_factory=Tally)
     stretches: list[Tally] = field(default_factory=lambda: [Tally()])
     """The sums from the start to the first change of speculation, to the next, and so on."""
     branched: bool = False
-    """Whether a draft of any step was a tree of several branches."""
+    """True if a draft of any step was a tree of several branches."""
     _places: list[int] = field(default_factory=list)
-    """Where in the text each change fell."""
+    """Place of each change in the text."""
 
     @property
     def speculation(self) -> Speculation:
@@ -103,11 +103,11 @@ class Record:
 
 def _change_label(before: Speculation, after: Speculation) -> str:
     """`draft x5 → lookup x8`; `draft x12 → x8` where only the length changed; empty where nothing did."""
-    label, told = speculation_label(before), speculation_label(after)
-    if label == told:
+    old, new = speculation_label(before), speculation_label(after)
+    if old == new:
         return ""
     only_length = (before.strategy, before.acceptance) == (after.strategy, after.acceptance)
-    return f"{label} → x{after.draft_length}" if only_length else f"{label} → {told}"
+    return f"{old} → x{after.draft_length}" if only_length else f"{old} → {new}"
 
 
 def _rates(before: Tally, after: Tally) -> str:

@@ -97,10 +97,10 @@ class Answered:
     stats: Stats | None = None
     marks: tuple[Mark, ...] = ()
     reasoning: Ranges | None = None
-    """Where in the text the reply is no answer; None where nobody told."""
+    """Ranges of the text that are reasoning; None where they are unknown."""
     thinking: bool = False
     token_ids: tuple[int, ...] = ()
-    """Of a reply that can go on."""
+    """Fields of a reply that can go on."""
 
 
 Meta = TypeVar("Meta", Sent, Answered)
@@ -158,7 +158,7 @@ def message_rows(chat: Conversation) -> list[MessageRow]:
 def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded) -> Conversation:
     """The chat that the rows hold. Rows whose parent is missing are left out.
 
-    `record` gives a reply's record by its key, when it is asked for.
+    `record` loads a reply's record by its key, on first use.
     """
     chat = Conversation(row.system, row.key, row.name, row.title, row.created)
     children: dict[str | None, list[MessageRow]] = {}
@@ -222,7 +222,7 @@ def _reply(row: MessageRow, record: Recorded) -> Reply:
 
 
 def _sound(ranges: Ranges, length: int) -> Ranges:
-    """Those that lie in a text of this length, each behind the one before."""
+    """The ranges within a text of this length, each behind the one before."""
     sound: list[tuple[int, int]] = []
     for start, end in ranges:
         if (sound[-1][1] if sound else 0) <= start < end <= length:

@@ -1,4 +1,4 @@
-"""When the chat is saved: a prompt before it is answered, a reply twice a second while it is written and at its end."""
+"""Saving of a chat: a prompt before it is answered, a reply twice a second while it is written and at its end."""
 
 from collections.abc import Callable, Mapping
 from time import monotonic

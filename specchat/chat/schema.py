@@ -1,4 +1,4 @@
-"""The database file: how it is opened, what its tables are, and how older ones are brought up to date."""
+"""The database file: opening it, its tables, and upgrades of older ones."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from specchat.reading import read_head
 APPLICATION_ID = 0x53504543
 """Marks the file as ours in its header."""
 BUSY_S = 2.0
-"""How long a statement waits for another program's lock."""
+"""Seconds that a statement waits for another program's lock."""
 
 MIGRATIONS = (
     """
@@ -269,7 +269,7 @@ def _has_tables(connection: sqlite3.Connection) -> bool:
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether another program holds the database."""
+    """True if another program holds the database."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 

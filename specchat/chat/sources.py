@@ -40,7 +40,7 @@ LEGEND = (*dict.fromkeys(DRAFTED.values()), TARGET, BONUS, PLAIN, REJECTED)
 
 
 def source_of(name: str) -> Source:
-    """How a piece's source looks; unknown sources look plain."""
+    """Look of a piece's source; unknown sources look plain."""
     if name in STRATEGIES:
         return DRAFTED.get(STRATEGIES[name].group, PLAIN)
     return {"target": TARGET, "bonus": BONUS}.get(name, PLAIN)

@@ -156,7 +156,7 @@ def _entries(db: sqlite3.Connection, which: str) -> list[ChatEntry]:
 
 
 def has_chat(db: sqlite3.Connection, key: str) -> bool:
-    """Whether the key is taken, also by a deleted chat."""
+    """True if the key is taken, also by a deleted chat."""
     return db.execute("SELECT 1 FROM chat WHERE key = ?", (key,)).fetchone() is not None
 
 

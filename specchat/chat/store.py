@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from specchat.chat.search import Hit
 
 FORGET_AFTER_S = 24 * 3600.0
-"""Deleted chats can be brought back for this long; after it they are removed from the file."""
+"""Time for which deleted chats can be restored; after it they are removed from the file."""
 TICK_S = 0.02
-"""How often a failure of the database is looked for while a change waits."""
+"""Seconds between looks for a failure of the database while a change waits."""
 SHOWN_SOON_S = 0.25
-"""How long a prompt may wait for the disk before it shows as sent."""
+"""Seconds that a prompt may wait for the disk before it shows as sent."""
 
 
 class NoChat(KeyError):
@@ -149,7 +149,7 @@ class Store:
         return self._writer.put(lambda db: sql.pin(db, key, pinned))
 
     def delete(self, key: str) -> Event:
-        """Hide a chat; `restore` brings it back for a day."""
+        """Hide a chat; `restore` shows it again, for a day."""
         now = time.time()
         return self._writer.put(lambda db: sql.delete(db, key, now))
 
@@ -212,7 +212,7 @@ class Store:
         return next(iter(sql.scratch(self._reader)), None)
 
     def deleted(self) -> list[ChatEntry]:
-        """Chats that `restore` brings back, the latest deleted first."""
+        """Chats that can be restored, the latest deleted first."""
         return sql.deleted(self._reader)
 
     def row(self, key: str) -> ChatRow | None:
@@ -288,7 +288,7 @@ class Store:
     def _has(self, key: str) -> bool:
         try:
             return sql.has_chat(self._reader, key)
-        except sqlite3.Error:  # the writer meets it as well, and tells
+        except sqlite3.Error:  # the writer meets it as well, and reports it
             return True
 
     def _known(self, keys: Iterable[str]) -> bool:

@@ -30,7 +30,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s|\n")
 
 
 def is_greeting(prompt: str) -> bool:
-    """Whether a prompt greets and asks for nothing: "Hello!", "hi there, how are you?"."""
+    """True if a prompt greets and asks for nothing: "Hello!", "hi there, how are you?"."""
     words = " ".join(re.sub(r"[^\w\s']", " ", prompt[:100].replace("’", "'")).split())
     return len(prompt) <= 100 and _GREETING.fullmatch(words) is not None
 

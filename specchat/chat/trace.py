@@ -111,7 +111,7 @@ def unpack(blob: bytes) -> Columns:
 
 
 def _names(kind: type) -> list[str]:
-    """Of the fields that are kept, in the order in which `kind` takes them."""
+    """Values of the kept fields, in the order in which `kind` takes them."""
     return [field.name for field in fields(kind) if field.name != "id"]
 
 

@@ -1,4 +1,4 @@
-"""A chat as a tree: prompts, the replies made to each, and what was asked after each reply."""
+"""A chat as a tree: prompts, the replies made to each, and the turns after each reply."""
 
 import time
 from collections.abc import Iterator
@@ -123,16 +123,16 @@ class Conversation:
                 yield turn
                 waiting += [list(reply.turns) for reply in turn.replies if len(reply.turns)]
 
-    # What the engine is asked
+    # Messages for the engine
 
     def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
         """The messages for the engine: `turn` after the answered turns above it, or `prompt` after the path."""
-        asked = [Message("user", turn.content if turn is not None else prompt)]
+        messages = [Message("user", turn.content if turn is not None else prompt)]
         above = turn.parent if turn is not None else self._end
         while above is not None and above.turn is not None:
             if above.raw:
-                asked += [above.written.message, Message("user", above.turn.content)]
+                messages += [above.written.message, Message("user", above.turn.content)]
             above = above.turn.parent
         if self.system:
-            asked.append(Message("system", self.system))
-        return tuple(reversed(asked))
+            messages.append(Message("system", self.system))
+        return tuple(reversed(messages))

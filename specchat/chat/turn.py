@@ -59,7 +59,7 @@ class Reply:
     turn: "Turn | None" = field(default=None, repr=False)
     """The prompt it answers."""
     turns: Fork["Turn"] = field(default_factory=Fork, repr=False)
-    """What was asked after it."""
+    """Turns that follow it."""
     _load: Callable[[], Record | None] | None = field(default=None, repr=False)
     _marks: tuple[Mark, ...] = ()
     _record: Record | None = field(default=None, repr=False)
@@ -138,7 +138,7 @@ class Reply:
 
     @property
     def thinking(self) -> bool:
-        """Whether reasoning is being written, or was when the reply was cut off."""
+        """True if reasoning is being written, or was when the reply was cut off."""
         return self._thinking
 
     @property
@@ -148,7 +148,7 @@ class Reply:
 
     @property
     def written(self) -> Written:
-        """What the model wrote, for it to see again."""
+        """The model's own text, for it to see again."""
         if self._reasoning is None:
             return Written(self.raw)
         return Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
@@ -292,5 +292,5 @@ class Turn:
 
     @property
     def answered(self) -> bool:
-        """Whether there is any text to go on from."""
+        """True if there is any text to go on from."""
         return self.reply is not None and bool(self.reply.raw)

@@ -15,7 +15,7 @@ from specchat.chat.schema import in_words, is_locked
 RETRY_S = 1.0
 """Seconds between attempts while the database takes nothing."""
 LOCK_TOLD_S = 0.1
-"""Seconds after which a lock is told, while it is waited for."""
+"""Seconds of waiting after which a lock is reported."""
 
 Change = Callable[[sqlite3.Connection], None]
 
@@ -35,7 +35,7 @@ class Writer:
         self.problem = ""
         """Why changes cannot be saved at the moment, in a sentence; empty when they are."""
         self.lock = ""
-        """Who holds up a change that may still be saved, in a sentence."""
+        """Cause of a delayed change that may still be saved, in a sentence."""
         self._thread = Thread(target=self._run, name="chats writer", daemon=True)
         self._thread.start()
 
@@ -134,5 +134,5 @@ class Writer:
 
 
 def _of_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:
-    """Whether the file is at fault, for now or for good, rather than what was to be saved."""
+    """True if the file is at fault, for now or for good, rather than what was to be saved."""
     return type(error) in (sqlite3.OperationalError, sqlite3.DatabaseError)

@@ -25,14 +25,14 @@ def delete(chat: str, yes: bool) -> None:
         if asks and not yes:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))
-        Output().write(f'Deleted "{title}". For a day it can be brought back: specchat chats restore {entry.key}\n')
+        Output().write(f'Deleted "{title}". It can be restored for a day: specchat chats restore {entry.key}\n')
 
 
 @click.command()
 @click.argument("chat", required=False, shell_complete=complete_deleted)
 @told
 def restore(chat: str | None) -> None:
-    """Bring back the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
+    """Restore the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
     with opened_store() as store:
         entries = store.deleted()
         if not entries:

@@ -79,4 +79,4 @@ def import_(files: tuple[Path, ...], format: str) -> None:
         out = Output()
         for path in files:
             imported = import_file(store, path, None if format == "auto" else cast("Format", format))
-            out.write(f"{path}: {imported.told()}\n")
+            out.write(f"{path}: {imported.summary()}\n")

@@ -62,6 +62,7 @@ def list_(models: Path | None, as_json: bool) -> None:
 @told
 def show(models: Path | None, model: str, as_json: bool) -> None:
     """Say what is known of a pair, of a model on this machine, or of a repository on the hub."""
+    from specchat.config.errors import nearest
     from specchat.models.machine import this_machine
     from specchat.models.offers import offer_of, offers
 
@@ -76,7 +77,8 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
         return
     if model.count("/") != 1:
         raise Problem(
-            f'There is no "{model}" here; a path has to be there, and a repository is written owner/name.',
+            f'There is no pair, model or path "{model}" here.{nearest(model, [o.pair.id for o in found])} '
+            "A repository is written OWNER/NAME.",
             ExitCode.USAGE,
         )
     from specchat.engine.fetch.listing import look_up, needed

@@ -106,7 +106,13 @@ SAMPLING_OPTIONS = (
     _sampling_option("--frequency-penalty", "The same for each time a token was seen."),
 )
 DECODING_OPTIONS = (
-    _option("--strategy", env=True, type=Named(list(STRATEGIES)), help="How tokens are drafted."),
+    _option(
+        "--strategy",
+        env=True,
+        type=Named(list(STRATEGIES)),
+        metavar="NAME",
+        help="How tokens are drafted: auto, plain or another; specchat models show ID lists those of a pair.",
+    ),
     _option("--draft-length", env=True, type=DRAFT_LENGTH, help="Tokens drafted a step."),
     _option("--acceptance", env=True, type=Named(ACCEPTANCES), help="How drafted tokens are judged."),
     *SAMPLING_OPTIONS,

@@ -1,1 +1,1 @@
-"""Where files are and what they say: models.toml, config.toml and themes, checked."""
+"""Places and checked contents of files: models.toml, config.toml and themes."""

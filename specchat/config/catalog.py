@@ -39,7 +39,7 @@ class Pair:
     sampling: Sampling = field(default_factory=Sampling)
     requires: Requires = Requires()
     licence: str = ""
-    """Of the target, as its card names it; empty where that is not known."""
+    """Licence of the target, as its card names it; empty where it is unknown."""
     unsupported: str = ""
 
     @property

@@ -1,4 +1,4 @@
-"""TOML data checked against a pydantic model, every mistake told with file, key and nearest valid key."""
+"""TOML data checked against a pydantic model, every mistake with file, key and nearest valid key."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from specchat.config.errors import ConfigError, nearest
 from specchat.engine.foreign import shown
 
 MOST_TOLD = 10
-"""Mistakes of a file that are told at once."""
+"""Mistakes of a file that are reported at once."""
 
 
 class Table(BaseModel):

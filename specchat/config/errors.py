@@ -1,4 +1,4 @@
-"""Mistakes in configuration files, told in a sentence."""
+"""Mistakes in configuration files, as sentences."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -11,7 +11,7 @@ from specchat.config.paths import is_shipped
 from specchat.reading import read_text
 
 MOST_BYTES = 1 << 18
-"""Of a configuration file; it has room for some 1,000 pairs."""
+"""Bytes of a configuration file at most: room for some 1,000 pairs."""
 _DEEP = re.compile(r"""^[ \t\[]*(?:[\w"'-]+[.]){100}""", re.MULTILINE)
 """A key of so many parts that reading it would take minutes: the time grows with the square of their number."""
 
@@ -35,7 +35,7 @@ def read_toml(path: Path, *, optional: bool = False) -> dict[str, Any]:
     """The contents of a TOML file; nothing where an `optional` one does not exist.
 
     Raises:
-        ConfigError: the file is missing, unreadable or not TOML; a syntax error is told with its line.
+        ConfigError: the file is missing, unreadable or not TOML; a syntax error names its line.
     """
     try:
         text = read_text(path, MOST_BYTES, pipes=True)

@@ -43,7 +43,7 @@ def read_keymap(path: Path, known: Collection[str] | None = None) -> dict[str, s
     `known` are the ids there are; with None any id is taken. Without the file nothing is changed.
 
     Raises:
-        ConfigError: the file is no TOML, or an id, a key or its use for two actions is wrong; all mistakes are told.
+        ConfigError: the file is no TOML, or an id, a key or its use for two actions is wrong; it names all mistakes.
     """
     keymap: dict[str, str] = {}
     mistakes: list[str] = []

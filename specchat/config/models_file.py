@@ -60,7 +60,7 @@ def _check_place(*places: str | None) -> None:
 
 
 GGUF_KEYS = ("file", "gpu_layers", "threads", "cache", "flash_attention")
-"""What a model that llama.cpp runs may have; see `engine.pair.GgufOptions`."""
+"""Options of a model that llama.cpp runs; see `engine.pair.GgufOptions`."""
 
 
 class ModelTable(Table):

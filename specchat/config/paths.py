@@ -1,4 +1,4 @@
-"""Where specchat's files are. The only module that knows the platform's folders.
+"""Places of specchat's files. The only module that knows the platform's folders.
 
 Environment: SPECCHAT_HOME puts all folders below one; SPECCHAT_CONFIG_FILE names the settings file.
 """
@@ -53,17 +53,17 @@ class Paths:
 
     @property
     def compiled(self) -> Path:
-        """What the engine compiled for this processor."""
+        """Code that the engine compiled for this processor."""
         return self.cache / "compiled"
 
     @property
     def learnt(self) -> Path:
-        """What `auto` learnt of pairs on this machine."""
+        """Estimates of `auto` for pairs on this machine."""
         return self.cache / "learnt.json"
 
     @property
     def gpu(self) -> Path:
-        """How the checks of the GPU ended."""
+        """Results of the GPU's checks."""
         return self.data / "gpu.json"
 
     @property
@@ -76,7 +76,7 @@ class Paths:
 
     @property
     def draft(self) -> Path:
-        """What was typed in the app and not sent."""
+        """Unsent text of the app."""
         return self.state / "draft.json"
 
 
@@ -147,7 +147,7 @@ def shipped(name: str) -> Path:
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether `path` is a configuration file that comes with specchat."""
+    """True if `path` is a configuration file that comes with specchat."""
     return path in (shipped(path.name), shipped("themes") / path.name)
 
 

@@ -11,7 +11,7 @@ from specchat.engine.options import Sampling
 
 @dataclass(frozen=True)
 class Preset:
-    """How to sample; what the file leaves out is off."""
+    """Sampling settings; one that the file leaves out is off."""
 
     name: str
     sampling: Sampling

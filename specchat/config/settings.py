@@ -32,7 +32,7 @@ class UserSettings:
     keep_last_question: bool | None = None
     """False keeps nothing of `ask`; otherwise `--continue` goes on with its last exchange."""
     engine_minutes: int | None = None
-    """How long the engine stays loaded after the last window is closed."""
+    """Minutes that the engine stays loaded after the last window is closed."""
     model_folders: Sequence[str] | None = None
     """Folders to look for models in, beside those of other programs."""
 

@@ -18,7 +18,7 @@ Colour = Annotated[
 
 
 class SettingsTable(Table):
-    """What the user prefers, below the command line and the environment."""
+    """The user's preferences, below the command line and the environment."""
 
     theme: str | None = None
     pair: str | None = None

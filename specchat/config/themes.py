@@ -13,7 +13,7 @@ OF_TEXTUAL = (
     *("rose-pine-dawn", "rose-pine-moon", "solarized-dark", "solarized-light", "textual-dark", "textual-light"),
     "tokyo-night",
 )
-"""The themes that Textual brings, which only the app may import."""
+"""Textual's own themes, which only the app may import."""
 
 
 @dataclass(frozen=True)

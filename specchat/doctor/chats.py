@@ -18,7 +18,7 @@ def chats(path: Path) -> Finding:
     if found is None:
         return ok("chats", f"no {path} yet: made with the first chat")
     held = f"{_several(found.chats, 'chat')}, {_several(found.messages, 'message')}, {found.size / MIB:.1f} MiB"
-    outdated = ", brought up to date when specchat opens it" if found.outdated else ""
+    outdated = ", upgraded when specchat opens it" if found.outdated else ""
     return ok("chats", f"{path}: {held}, schema {found.version}{outdated}")
 
 

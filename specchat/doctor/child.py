@@ -13,7 +13,7 @@ from specchat.clean import clean
 
 @dataclass(frozen=True)
 class ChildExit:
-    """How a process ended: `code` is None where its time was over; `output` is all it wrote, without control codes."""
+    """Outcome of a process: `code` is None where its time was over; `output` is all it wrote, without control codes."""
 
     code: int | None
     seconds: float

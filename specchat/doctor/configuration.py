@@ -38,20 +38,20 @@ def themes(paths: Paths, environ: Mapping[str, str]) -> list[Finding]:
     found, problems = load_themes([shipped("themes"), paths.themes])
     findings = [
         ok("themes", ", ".join(theme.name for theme in found)),
-        *(note("themes", f"{told} It is left out.") for told in problems),
+        *(note("themes", f"{words} It is left out.") for words in problems),
     ]
     wanted = environ.get(THEME)
-    if wanted and (told := unknown_theme(wanted, found)):
-        findings.append(problem("theme", f"{THEME}: {told} The app does not start with it."))
-    with suppress(ConfigError):  # told by `settings`
+    if wanted and (unknown := unknown_theme(wanted, found)):
+        findings.append(problem("theme", f"{THEME}: {unknown} The app does not start with it."))
+    with suppress(ConfigError):  # `settings` reports it
         wanted = load_settings(paths.settings_file).theme
-        if wanted and (told := unknown_theme(wanted, found)):
-            findings.append(note("theme", f"{paths.settings_file}: {told} The app shows its own instead."))
+        if wanted and (unknown := unknown_theme(wanted, found)):
+            findings.append(note("theme", f"{paths.settings_file}: {unknown} The app shows its own instead."))
     return findings
 
 
 def keys(path: Path) -> Finding:
-    """How keys.toml is written; the ids of actions are known to the app only."""
+    """Syntax of keys.toml; the ids of actions are known to the app only."""
     try:
         changed = read_keymap(path)
     except ConfigError as error:

@@ -23,7 +23,7 @@ def folders(paths: Paths) -> list[Finding]:
 
 
 def folder(name: str, path: Path, lost: str) -> Finding:
-    """How `path` is, or how the folder is in which it would be made; `lost` says what cannot be done without it."""
+    """State of `path`, or of the folder in which it would be made; `lost` says what cannot be done without it."""
     there = nearest_existing(path)
     if not os.path.isdir(there):
         return note(name, f"{path}: {there} is not a folder, so {lost}.")

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as nvidia-smi tells them, and what Triton needs for them: asking torch would mean loading it."""
+"""NVIDIA GPUs as nvidia-smi lists them, and what Triton needs for them: asking torch would mean loading it."""
 
 import shutil
 import subprocess
@@ -28,8 +28,8 @@ def gpus(driver: Path = toolchain.DRIVER) -> list[Finding]:
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError) as error:
         return [note("gpu", f"nvidia-smi gives no answer ({type(error).__name__}): pairs may run on the CPU only.")]
     if result.returncode:
-        told = one_line(result.stdout + result.stderr, 160)
-        return [note("gpu", f"nvidia-smi fails ({told}): pairs may run on the CPU only.")]
+        words = one_line(result.stdout + result.stderr, 160)
+        return [note("gpu", f"nvidia-smi fails ({words}): pairs may run on the CPU only.")]
     found = [finding for line in result.stdout.splitlines() if line.strip() for finding in _gpu(line)]
     if not found:
         return [note("gpu", "nvidia-smi lists none: pairs run on the CPU.")]
@@ -37,7 +37,7 @@ def gpus(driver: Path = toolchain.DRIVER) -> list[Finding]:
 
 
 def _builds() -> Finding:
-    """Whether Triton can build its driver module, which it does before its first launch."""
+    """True if Triton can build its driver module, which it does before its first launch."""
     if missing := toolchain.unsupported():
         return note("gpu tools", f"{missing}: Triton builds its driver with it; until then transformers runs pairs.")
     return ok("gpu tools", f"{toolchain.compiler()}, {toolchain.header()}")
@@ -61,7 +61,7 @@ def _gpu(line: str) -> list[Finding]:
 
 
 def _use(uuid: str) -> Finding:
-    """What the app's engine panel shows of a GPU."""
+    """Figures of a GPU in the app's engine panel."""
     try:
         return ok("gpu use", f"{100 * Counters(uuid).read().busy:.0f} % busy")
     except CountersError as error:

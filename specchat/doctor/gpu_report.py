@@ -33,7 +33,7 @@ LOG_LINES = 200
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a check ended. `words` say what is wrong or why it did not run; `rows` are its figures."""
+    """Outcome of a check. `words` say what is wrong or why it did not run; `rows` are its figures."""
 
     state: State
     seconds: float = 0.0

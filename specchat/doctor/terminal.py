@@ -1,4 +1,4 @@
-"""The terminal's abilities, as far as the environment tells."""
+"""The terminal's abilities, as the environment shows them."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def _window(environ: Mapping[str, str], size: os.terminal_size | None) -> Findin
 
 def _colours(environ: Mapping[str, str]) -> Finding:
     if environ.get("NO_COLOR"):
-        return note("colours", "NO_COLOR is set: the app shows none, and tells sources of tokens by style.")
+        return note("colours", "NO_COLOR is set: the app shows none, and marks sources of tokens by style.")
     if environ.get("COLORTERM", "").strip().lower() in ("truecolor", "24bit"):
         return ok("colours", "true colour")
     if os.name == "nt":

@@ -45,13 +45,13 @@ def installed(package: str) -> str | None:
 def commit(root: Path = ROOT) -> str:
     """The commit that specchat was installed from, or that is checked out at `root`; empty where neither is known."""
     with suppress(PackageNotFoundError, ValueError, KeyError, TypeError):
-        told = json.loads(distribution("specchat").read_text("direct_url.json") or "{}")
-        return str(told["vcs_info"]["commit_id"])
+        written = json.loads(distribution("specchat").read_text("direct_url.json") or "{}")
+        return str(written["vcs_info"]["commit_id"])
     if not (root / ".git").exists():
         return ""
     with suppress(OSError, subprocess.SubprocessError):
-        asked = ("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=GIT_S, check=True)
+        command = ("git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_S, check=True)
         return done.stdout.strip()
     return ""
 

@@ -1,4 +1,4 @@
-"""What a model is, told from its headers alone."""
+"""Facts about a model, from its headers alone."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,18 +70,18 @@ def about_folder(folder: Path, name: str) -> About:
         foreign = True
     except ModelError as error:
         why_not = error.message.removeprefix(f"{path}: ")
-    told = checked(_Told, raw, str(path))
-    method, inner = told.quantization_config, told.text_config or told
+    written = checked(_ConfigFile, raw, str(path))
+    method, inner = written.quantization_config, written.text_config or written
     return About(
         name=name,
         place=folder,
         format="safetensors",
         size=sum(path.stat().st_size for path in files),
-        architecture=one_line(told.model_type or "", 40),
+        architecture=one_line(written.model_type or "", 40),
         parameters=config.parameters() if config else sum(map(stored_values, files)),
-        quant=_method(method) if method else one_line(told.dtype or told.torch_dtype or "", 20),
-        context=config.context if config else told.max_position_embeddings or inner.max_position_embeddings or 0,
-        layers=config.layers if config else told.num_hidden_layers or inner.num_hidden_layers or 0,
+        quant=_method(method) if method else one_line(written.dtype or written.torch_dtype or "", 20),
+        context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
+        layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
         config=config,
         foreign=foreign,
         why_not=why_not,
@@ -143,8 +143,8 @@ class _Sizes(Foreign):
     num_hidden_layers: MaybeCount = None
 
 
-class _Told(Written, _Sizes):
-    """What is told of a checkpoint that our own decoder may not run."""
+class _ConfigFile(Written, _Sizes):
+    """Settings of a checkpoint that our own decoder may not run."""
 
     model_type: str | None = Field(None, description="a text")
     text_config: _Sizes | None = Field(None, description="an object")

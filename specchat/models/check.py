@@ -1,4 +1,4 @@
-"""Whether a target and a draft can run and fit together, from their settings alone: the weights need not be here."""
+"""Check that a target and a draft run and fit together, from their settings alone: the weights need not be here."""
 
 import os
 from dataclasses import replace
@@ -33,7 +33,7 @@ def checked_pair(
 
     Raises:
         ModelError: a damaged file.
-        EngineError: "download": a repository is not to be had.
+        EngineError: "download": a repository cannot be reached.
     """
     if target.is_gguf:
         return _gguf_pair(hub, target, draft, name)
@@ -62,7 +62,7 @@ def _fitting(pair: Pair, abouts: list[About], machine: FreeMemory) -> Pair:
 
 
 def _about(folder: Path) -> About:
-    """What is known of a model whose weights may be missing.
+    """Facts about a model whose weights may be missing.
 
     Raises:
         ModelError: its settings are missing or damaged.
@@ -75,13 +75,13 @@ def _about(folder: Path) -> About:
     try:
         return about_folder(folder, folder.name)
     except ModelError:
-        told = checked(Written, raw, str(folder / "config.json"))
-        dtype = told.dtype or told.torch_dtype or ""
+        written = checked(Written, raw, str(folder / "config.json"))
+        dtype = written.dtype or written.torch_dtype or ""
         return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
 
 
 def _settings(hub: Hub, source: ModelSource) -> tuple[Path, str]:
-    """A folder with the settings and the tokenizer, and the licence where the hub was asked."""
+    """A folder with the settings and the tokenizer, and the licence where it came from the hub."""
     if source.repo is None:
         folder = Path(source.path or "").expanduser()
         if not os.path.isdir(folder):
@@ -112,11 +112,11 @@ def _gguf_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: s
 
 
 def _gguf_about(hub: Hub, source: ModelSource) -> tuple[About | None, str]:
-    """What is known of a GGUF file, None where it is not here, and its licence.
+    """Facts about a GGUF file, None where it is not here, and its licence.
 
     Raises:
         ModelError: it is damaged, or a part of it is missing.
-        EngineError: "download": its repository is not to be had.
+        EngineError: "download": its repository cannot be reached.
     """
     if source.repo is None or source.file is None:
         about = about_gguf(Path(source.path or "").expanduser())

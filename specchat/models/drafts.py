@@ -1,4 +1,4 @@
-"""Which smaller models could draft for a model: those that are here, a small one to fetch, and why others cannot.
+"""Smaller models that could draft for a model: those here, a small one to fetch, and why others cannot.
 
 One with the same tokens is better than one whose tokens are translated.
 """
@@ -54,7 +54,7 @@ class DraftProposals:
 
 
 def drafts_for(target: About, library: Library) -> DraftProposals:
-    """What could draft for `target`, from the shapes and vocabularies alone; loading checks every token."""
+    """Draft models for `target`, from the shapes and vocabularies alone; loading checks every token."""
     here: list[Proposal] = []
     refused: list[str] = []
     for found in library.models:
@@ -75,7 +75,7 @@ def drafts_for(target: About, library: Library) -> DraftProposals:
 
 
 def source_of(found: FoundModel) -> ModelSource:
-    """Where a found model is, for models.toml."""
+    """Place of a found model, for models.toml."""
     place = found.about.place
     if found.about.format == "GGUF":
         at_the_top = found.repo and place.parent.parent.name == "snapshots"
@@ -97,7 +97,7 @@ def lack(target: About, draft: About) -> str:
 
 
 def cost(target: About, draft: About) -> str:
-    """What `draft` is worse at than a model with the target's tokens, in words; empty where it has them.
+    """The disadvantage of `draft` against a model with the target's tokens, in words; empty where it has them.
 
     Raises:
         ModelError: a tokenizer is missing or damaged.
@@ -121,7 +121,7 @@ class _DraftModel(Foreign):
 
 
 class _Tokenizer(Foreign):
-    """Of a tokenizer.json what gives tokens their numbers."""
+    """The part of a tokenizer.json that gives tokens their numbers."""
 
     model: _DraftModel = Field(description="an object")
     added_tokens: list[Any] | None = Field(None, description="a list")
@@ -138,6 +138,6 @@ def _vocabulary(folder: Path) -> int:
     except OSError:
         raise ModelError("it has no tokenizer.json") from None
     if (path, changed) not in _vocabularies:
-        told = read(path, _Tokenizer, LONGEST_TOKENIZER)
-        _vocabularies[path, changed] = hash(json.dumps([told.model.vocab, told.added_tokens], sort_keys=True))
+        written = read(path, _Tokenizer, LONGEST_TOKENIZER)
+        _vocabularies[path, changed] = hash(json.dumps([written.model.vocab, written.added_tokens], sort_keys=True))
     return _vocabularies[path, changed]

@@ -1,4 +1,4 @@
-"""Whether a pair fits this machine, and where: by the planner where its shapes are known, else by what it states."""
+"""Fit of a pair to this machine: by the planner where its shapes are known, else by what it states."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ NO_HEADS = PairHeads()
 
 
 def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads = NO_HEADS) -> Fit:
-    """Where `pair` runs; `target` and `draft` are what is known of its models, None where they are not here yet."""
+    """Fit of `pair`; `target` and `draft` are facts about its models, None where they are not here yet."""
     if reason := pair.unsupported or unable(pair.spec, machine.missing):
         return Fit("no", reason)
     if target is not None and target.format == "GGUF":
@@ -83,9 +83,9 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
 def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     assert about.config is not None
     stored: Quant | None = next((quant for quant in QUANTS if quant == about.quant), None)
-    asked = None if source.quant == "none" else source.quant
+    wanted = None if source.quant == "none" else source.quant
     half = about.quant in _SIXTEEN
-    return Model(about.config, "cpu", stored or asked, fixed=stored is not None, half=half, threads=machine.threads)
+    return Model(about.config, "cpu", stored or wanted, fixed=stored is not None, half=half, threads=machine.threads)
 
 
 def _takes(made: Plan, place: Place) -> str:

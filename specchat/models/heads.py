@@ -28,14 +28,14 @@ class HeadsHere:
 
 @dataclass(frozen=True)
 class PairHeads:
-    """Those that are `here`, those that are `missing` until they are fetched, and bytes of the files that are here."""
+    """Heads `here`, sources `missing` until they are fetched, and bytes of the files that are here."""
 
     here: Mapping[Head, HeadsHere] = field(default_factory=dict)
     missing: tuple[ModelSource, ...] = ()
     size: int = 0
 
     def needs(self, target: ModelConfig, context: int, place: Place) -> dict[Head, int]:
-        """Bytes of memory that each takes at most there; what has unusable settings is left to loading, which tells."""
+        """Bytes of memory that each takes at most there; unusable settings are left to loading, which reports them."""
         needs: dict[Head, int] = {}
         for head, files in self.here.items():
             with suppress(ModelError):
@@ -44,9 +44,9 @@ class PairHeads:
 
 
 def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], About | None]) -> PairHeads:
-    """The heads of `spec`, and what its `target` brings along, which takes no further room on the disk.
+    """The heads of `spec`, and those within its `target`, which take no further room on the disk.
 
-    `about` tells of a source, None where it is not here. Damaged ones are left out.
+    `about` gives the facts about a source, None where it is not here. Damaged ones are left out.
     """
     here: dict[Head, HeadsHere] = {}
     missing: list[ModelSource] = []

@@ -19,7 +19,7 @@ MOST_FILES = 20_000
 
 @dataclass(frozen=True)
 class ModelPlaces:
-    """Where to look. `hub.cache` is the Hugging Face cache."""
+    """Places to look in. `hub.cache` is the Hugging Face cache."""
 
     hub: Hub
     lm_studio: tuple[Path, ...] = ()
@@ -57,7 +57,7 @@ def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] =
 
 
 def look(places: ModelPlaces) -> Library:
-    """Read the headers of all models there are. Nothing is raised: what cannot be read is told."""
+    """Read the headers of all models there are. Nothing is raised: files that cannot be read become problems."""
     models: list[FoundModel] = []
     problems: list[str] = []
     for outcome in _all(places):
@@ -147,7 +147,7 @@ def _in_folder(root: Path, origin: str) -> Iterator[FoundModel | str]:
 
 
 def _heads(name: str) -> bool:
-    """Whether a file is a GGUF model, or the first part of one."""
+    """True if a file is a GGUF model, or the first part of one."""
     return bool(first_files([name]))
 
 

@@ -1,4 +1,4 @@
-"""What this machine has for models, told without torch: free memory, and the packages that run them."""
+"""This machine's free memory and the packages that run models, found without torch."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -16,12 +16,12 @@ from specchat.engine.model.memory import free_memory
 from specchat.engine.pair import QUANTS, PairSpec
 
 PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")
-"""What only some pairs need."""
+"""Packages that only some pairs need."""
 
 
 @dataclass(frozen=True)
 class FreeMemory:
-    """Free bytes of the GPU, None where there is none for us, and of the main memory, None where that is not told.
+    """Free bytes of the GPU, None where there is none for us, and of the main memory, None where it is unknown.
 
     `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
     installed. `threads` are those that a compiled pass may have; 0 where there is none.
@@ -49,12 +49,12 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
 
 
 def missing_packages() -> frozenset[str]:
-    """Those of PACKAGES that are not installed."""
+    """The PACKAGES that are not installed."""
     return frozenset(name for name in PACKAGES if find_spec(name) is None)
 
 
 def unable(spec: PairSpec, missing: Collection[str]) -> str:
-    """Which of the `missing` packages a pair needs and how to get it, in words; empty for none."""
+    """The `missing` packages that a pair needs and how to get them, in words; empty for none."""
     if spec.backend == GGUF_BACKEND:
         return f"needs llama-cpp-python: {INSTALL}" if "llama_cpp" in missing else ""
     if all(source is None or source.quant not in QUANTS for source in (spec.target, spec.draft)):
@@ -65,7 +65,7 @@ def unable(spec: PairSpec, missing: Collection[str]) -> str:
 
 
 def _torch_uses_gpus() -> bool:
-    """Whether our decoder could run on a GPU at all."""
+    """True if our decoder could run on a GPU at all."""
     try:
         built = version("torch")
     except PackageNotFoundError:
@@ -74,6 +74,6 @@ def _torch_uses_gpus() -> bool:
 
 
 def _llama_uses_gpus() -> bool:
-    """Whether llama.cpp is built for NVIDIA's GPUs: a library of its own tells, so it need not be loaded."""
+    """True if llama.cpp is built for NVIDIA's GPUs: a library of its own shows it, so nothing is loaded."""
     origin = getattr(find_spec("llama_cpp"), "origin", None)
     return origin is not None and any((Path(origin).parent / "lib").glob("*ggml-cuda*"))

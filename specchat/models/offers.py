@@ -26,7 +26,7 @@ _ORDER = {"GPU": 0, "CPU": 0, "?": 1, "no": 2}
 class Offer:
     """A pair to choose. `missing` are its models that have to be fetched, `size` bytes on the disk or to be fetched.
 
-    `declared` tells pairs of models.toml from models that were only found. A size that is not known is 0. `cost` says
+    `declared` marks pairs of models.toml; others were only found. A size that is not known is 0. `cost` says
     what the draft is worse at than one with the target's tokens.
     """
 
@@ -116,7 +116,7 @@ def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) ->
 
 def _cost(target: About | None, draft: About | None) -> str:
     if target is None or draft is None or target.format != draft.format:
-        return ""  # loading tells
+        return ""  # loading reports it
     with suppress(ModelError):
         return cost(target, draft)
     return ""
@@ -143,7 +143,7 @@ def with_draft(pair: Pair, source: ModelSource) -> Pair:
 
 
 def _about(source: ModelSource, library: Library) -> About | None:
-    """What is known of a model; None where it is not here yet.
+    """Facts about a model; None where it is not here yet.
 
     Raises:
         ModelError: a folder that is named is not there, or is damaged.

@@ -30,7 +30,7 @@ class RepositoryPart:
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be fetched, in bytes: `size` is all of it, `missing` what is not here, `free` the room on the disk."""
+    """Bytes to fetch: `size` is all of it, `missing` what is not here, `free` the room on the disk."""
 
     hub: Hub
     parts: tuple[RepositoryPart, ...]
@@ -43,7 +43,7 @@ class Order:
 
     @property
     def licences(self) -> str:
-        """Of all parts, each once."""
+        """Licences of all parts, each once."""
         return ", ".join(dict.fromkeys(part.listing.licence or "not stated" for part in self.parts))
 
     @property
@@ -56,7 +56,7 @@ def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> 
     """Ask the hub what the repositories of `sources` take; `file` names one of several GGUF files.
 
     Raises:
-        EngineError: one is not to be had, or has nothing that is read.
+        EngineError: one cannot be reached, or has nothing that is read.
     """
     unique = dict.fromkeys((s.repo, s.revision, file or s.file) for s in sources if s.repo)
     parts = []
@@ -70,8 +70,8 @@ def order(hub: Hub, sources: Sequence[ModelSource], file: str | None = None) -> 
 class Pull:
     """An order under way: one repository after another, the files of each side by side."""
 
-    def __init__(self, order: Order, told: Callable[[Progress], None] = lambda _: None) -> None:
-        self._order, self._told = order, told
+    def __init__(self, order: Order, notify: Callable[[Progress], None] = lambda _: None) -> None:
+        self._order, self._notify = order, notify
         self._running: Download | None = None
         self._cancelled = False
 
@@ -95,10 +95,10 @@ class Pull:
                 check_room(self._order.hub, part.listing, part.files)
         for part in self._order.parts:
 
-            def told(now: Progress, before: int = before) -> None:
-                self._told(Progress(before + now.done, self._order.size, now.rate))
+            def notify(now: Progress, before: int = before) -> None:
+                self._notify(Progress(before + now.done, self._order.size, now.rate))
 
-            self._running = Download(self._order.hub, part.listing, part.files, told)
+            self._running = Download(self._order.hub, part.listing, part.files, notify)
             if self._cancelled:
                 raise Cancelled
             folders.append(self._running.run())

@@ -14,7 +14,7 @@ from specchat.engine.fetch.source import Hub
 
 @dataclass(frozen=True)
 class Removal:
-    """What would go, and the bytes that would free; `kept` are sentences about what stays."""
+    """Files to remove, and the bytes that frees; `kept` are sentences about what stays."""
 
     repos: tuple[str, ...]
     size: int
@@ -22,7 +22,7 @@ class Removal:
 
 
 def removal(hub: Hub, repos: Sequence[str], catalog: Catalog, but: str = "") -> Removal:
-    """What removing `repos` would free; one that a pair other than `but` drafts with, and has its target for, stays.
+    """The removal of `repos`; one that a pair other than `but` drafts with, and has its target for, stays.
 
     A download that was stopped counts as the rest does.
     """

@@ -37,7 +37,7 @@ def search(hub: Hub, words: str) -> tuple[HubHit, ...]:
     """
     from huggingface_hub.errors import OfflineModeIsEnabled
 
-    asked: Mapping[str, str | int | Sequence[str]] = {
+    query: Mapping[str, str | int | Sequence[str]] = {
         "search": words,
         "filter": "text-generation",
         "sort": "downloads",
@@ -45,7 +45,7 @@ def search(hub: Hub, words: str) -> tuple[HubHit, ...]:
         "expand": ["downloads", "gated", "tags", "safetensors"],
     }
     try:
-        with Answer(hub, f"{hub.endpoint}/api/models", asked, within_s=PATIENCE_S) as answer:
+        with Answer(hub, f"{hub.endpoint}/api/models", query, within_s=PATIENCE_S) as answer:
             body = answer.body(LISTING_BYTES)
     except OfflineModeIsEnabled:
         raise EngineError("download", f"HF_HUB_OFFLINE keeps {hub.host} from being searched. Unset it.") from None

@@ -1,4 +1,4 @@
-"""Which GGUF file of a repository or a folder is meant."""
+"""Choice of a GGUF file of a repository or a folder."""
 
 import os
 from dataclasses import replace
@@ -20,8 +20,8 @@ def chosen(hub: Hub, source: ModelSource, file: str | None = None) -> ModelSourc
     What is not here is looked up on the hub.
 
     Raises:
-        ModelError: it has no such file, or several and none is asked for.
-        EngineError: "download": the repository is not to be had.
+        ModelError: it has no such file, or several and none is named.
+        EngineError: "download": the repository cannot be reached.
     """
     file = file or source.file
     if file is not None and not is_gguf(file):

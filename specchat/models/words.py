@@ -40,7 +40,7 @@ def _span(seconds: float) -> str:
 
 
 def order(what: Order, lack: str = "") -> list[str]:
-    """What a download takes, where it goes, and what has to be known before, a sentence each.
+    """Size and place of a download, and what has to be known before, a sentence each.
 
     `lack` says what this installation needs to run it.
     """
@@ -62,14 +62,14 @@ def order(what: Order, lack: str = "") -> list[str]:
 
 
 def amount(offer: Offer) -> str:
-    """The size on the disk, or that of the download, left out where it is not known before the hub is asked."""
+    """The size on the disk, or that of the download, left out where only the hub knows it."""
     if offer.missing:
         return f"download {size(offer.size)}" if offer.size else "download"
     return size(offer.size) if offer.size else ""
 
 
 def fits(offer: Offer) -> str:
-    """Where it fits, or what it needs in three words."""
+    """GPU or CPU, or what it needs in three words."""
     need, lacks, _ = offer.fit.words.replace("llama-cpp-python", "llama.cpp").partition(" for its ")
     if offer.fit.verdict == "no" and need.startswith("needs "):
         return need if lacks else re.split("[:,]", need)[0]
@@ -77,13 +77,13 @@ def fits(offer: Offer) -> str:
 
 
 def drafting(offer: Offer) -> str:
-    """How many of the strategies a pair will have, or that it has all."""
+    """Number of strategies that a pair will have, or `all`."""
     many = "all" if len(offer.strategies) == len(STRATEGIES) else str(len(offer.strategies))
     return many if offer.pair.spec.draft else f"{many}, no draft model"
 
 
 def about(offer: Offer) -> list[tuple[str, str]]:
-    """What is known of an offer, as names and words."""
+    """Facts about an offer, as names and words."""
     pair, target = offer.pair, offer.target
     verdict = f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"
     rows = [("name", pair.name), ("fits", verdict), ("size", _where(offer))]
@@ -107,5 +107,5 @@ def about(offer: Offer) -> list[tuple[str, str]]:
 def _where(offer: Offer) -> str:
     if not offer.missing:
         return f"{size(offer.size)} on the disk"
-    amount = size(offer.size) if offer.size else "known once the hub is asked"
+    amount = size(offer.size) if offer.size else "the hub knows the size"
     return f"{' and '.join(source.label for source in offer.missing)} to download: {amount}"

@@ -26,7 +26,7 @@ When = Literal[
     "typed",
     "editing",
 ]
-"""When a hint is worth showing: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
+"""Condition of a hint: the chat has a prompt; a reply runs or a prompt is edited; a reply has ended; its steps
 are known; code, what can be folded or a message with several versions is under the transcript's cursor; it is the token
 view; something is in the prompt; an earlier prompt is edited."""
 
@@ -54,10 +54,10 @@ class Action(Generic[Screen]):
     values: Callable[[Screen], Sequence[tuple[str, str]]] | None = None
     """Known arguments, each with a word about it: completed in the prompt, listed in the palette."""
     where: Where = "anywhere"
-    """Where its keys work: `transcript` and `chats` mean while the transcript or the list of chats has the focus."""
+    """Place in which its keys work: in `transcript` and `chats` while the transcript or the list has the focus."""
     when: When = "always"
     fixed: bool = False
-    """Whether the prompt or Textual itself handles its keys: they cannot be moved."""
+    """True if the prompt or Textual itself handles its keys: they cannot be moved."""
 
 
 def key_name(key: str) -> str:

@@ -22,7 +22,7 @@ class Tool:
     write: tuple[str, ...]
     read: tuple[str, ...]
     encoding: str = "utf-8"
-    """That `write` takes."""
+    """Characters that `write` takes."""
 
 
 _POWERSHELL = "[Console]::OutputEncoding=[Text.Encoding]::UTF8;[Console]::Out.Write((Get-Clipboard -Raw))"

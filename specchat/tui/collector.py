@@ -1,4 +1,4 @@
-"""When garbage is looked for: a full collection stops the screen for as long as all chats and widgets take."""
+"""Timing of garbage collections: a full one stops the screen while it goes through all chats and widgets."""
 
 import gc
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def paused() -> Iterator[None]:
 
 
 class Collector:
-    """Leaves what is there out of the collections while a reply runs: they look at what it brought, once.
+    """Leaves what is there out of the collections while a reply runs: they look at its objects once.
 
     What a chat leaves behind is collected after another was opened, when nothing runs and nobody types.
     """

@@ -30,7 +30,7 @@ class EscapeFilter:
         """Characters of the paste that are still passed on."""
 
     def feed(self, text: str) -> str:
-        """What to read of the next piece."""
+        """The part of the next piece to read."""
         passed = []
         while text:
             part, text = self._pasted(text) if self._inside else self._typed(text)
@@ -38,7 +38,7 @@ class EscapeFilter:
         return "".join(passed)
 
     def _typed(self, text: str) -> tuple[str, str]:
-        """What is passed on up to the beginning of a paste, and the rest."""
+        """Input before the beginning of a paste, and the rest."""
         seen = self._seen + text
         at = seen.find(START)
         if at < 0:
@@ -49,7 +49,7 @@ class EscapeFilter:
         return text[:begins], text[begins:]
 
     def _pasted(self, text: str) -> tuple[str, str]:
-        """What is passed on up to the end of the paste, and the rest."""
+        """Input up to the end of the paste, and the rest."""
         pasted, end, rest = (self._held + text).partition(END)
         self._inside, self._held = not end, ""
         if self._inside and (cut := _CUT.search(pasted)) and len(cut[0]) < _LONGEST:

@@ -15,7 +15,7 @@ class Fetching:
     """The download that runs, was stopped or failed, and the pair that is loaded once it is complete."""
 
     def __init__(self, places: "Callable[[], ModelPlaces] | None") -> None:
-        """`places` tells where models are and come from; None leaves fetching to the engine."""
+        """`places` gives the places of models and their source; None leaves fetching to the engine."""
         self.places = places
         self.task: Task | None = None
         self.pair: Pair | None = None
@@ -25,7 +25,7 @@ class Fetching:
         return self.task is not None and self.task.busy
 
     def lacks(self, pair: Pair) -> Sequence[ModelSource]:
-        """The models of `pair` that have to be fetched first. It reads the disk; the hub is not asked."""
+        """The models of `pair` that have to be fetched first. It reads the disk and sends nothing to the hub."""
         sources = [source for source in pair.spec.sources if source.repo]
         if self.places is None or pair.unsupported or not sources:
             return ()
@@ -39,7 +39,7 @@ class Fetching:
         ]
 
     def is_for(self, pair: Pair) -> bool:
-        """Whether there is a download for `pair`, whatever became of it."""
+        """True if there is a download for `pair`, whatever became of it."""
         return self.task is not None and self.pair is not None and self.pair.spec == pair.spec
 
     def begin(self, task: "Task", pair: Pair) -> None:

@@ -26,9 +26,9 @@ class Gauges:
     tokens_per_second: float | None = None
     speedup: float | None = None
     lately: bool = False
-    """Whether the speed-up is of the replies before, too."""
+    """True if the speed-up counts the replies before, too."""
     measuring: bool = False
-    """Whether a speed-up is to be told, and too little is known yet."""
+    """True if a speed-up will be shown, and too little is known yet."""
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
@@ -45,7 +45,7 @@ class Gauges:
 
     @property
     def slower(self) -> bool:
-        """Whether plain decoding would have been faster."""
+        """True if plain decoding would have been faster."""
         return self.speedup is not None and self.speedup <= 1 - figures.EVEN
 
 
@@ -111,7 +111,7 @@ def footer(reply: Reply) -> str:
 
 
 def _speed(stats: Stats, of: str = "") -> list[str]:
-    """How fast, how many times as fast `of` something, and why where that is not the strategy's merit."""
+    """Speed, speed-up over `of`, and its cause where that is not the strategy."""
     parts = [f"{figures.per_second(stats.tokens_per_second)} tok/s"]
     if stats.speedup_vs_plain is not None:
         parts.append(figures.times(stats.speedup_vs_plain) + of)

@@ -76,7 +76,7 @@ class PromptHistory:
         return self._shown()
 
     def _keep(self, current: str) -> None:
-        """What was typed over a prompt stays in its place."""
+        """Keep text typed over an earlier prompt in that prompt's place."""
         if current.strip():
             self._typed[self._at] = current
         else:

@@ -74,5 +74,5 @@ class Keys:
 
 
 def _meet(one: Action[Any], other: Action[Any]) -> bool:
-    """Whether both can be meant by a key pressed in one place."""
+    """True if both can be meant by a key pressed in one place."""
     return one.where == other.where or "anywhere" in (one.where, other.where)

@@ -1,4 +1,4 @@
-"""The sentence in the status row: it goes after a while, or when what it tells is over."""
+"""The sentence in the status row: it goes after a while, or when its subject is over."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ class Notice:
         self.text = ""
         self.bad = False
         self.number = 0
-        """Which sentence it is, counted from the first: another one has taken the place of what had another number."""
+        """Number of the sentence, counted from the first: another number means another sentence."""
         self._until: UpdateKind | None = None
         self._timer: Timer | None = None
 

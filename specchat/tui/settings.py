@@ -13,7 +13,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """How the next reply is made.
+    """Settings of the next reply.
 
     `seed` None means a new one for each reply; `draft_length` None is the strategy's own.
     """
@@ -77,7 +77,7 @@ class Field:
     store: Callable[[ChatSettings, str], ChatSettings]
     nudge: float = 0.0
     live: bool = False
-    """Whether it takes effect in a running reply."""
+    """True if it takes effect in a running reply."""
 
 
 def _shown(value: float) -> str:

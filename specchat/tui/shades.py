@@ -31,7 +31,7 @@ def _luminance(colour: Color) -> float:
 
 
 def _faintest(colour: Color, grounds: Sequence[Color], least: float) -> Color:
-    """As little of `colour` over the first ground as is clear on all of them; `colour` itself where nothing is."""
+    """The faintest `colour` over the first ground that is clear on all of them; `colour` itself where none is."""
     for share in range(10, 100, 2):
         mixed = grounds[0].blend(colour, share / 100)
         if all(contrast(mixed, ground) >= least * _MARGIN for ground in grounds):

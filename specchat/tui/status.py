@@ -20,7 +20,7 @@ _RUNNING = {"queued": "waiting for the model", "reading": "reading the prompt", 
 def header_sides(session: AppSession) -> tuple[Content, ...]:
     """Title; pair, persona, strategy, temperature and seed, and the same without the last ones, for narrow windows."""
     title = styled("specchat", ".strong") + "   " + session.conversation.title
-    if session.loaded.pair is None and not session.wanted:  # one is about to be asked for
+    if session.loaded.pair is None and not session.wanted:  # one is about to be requested
         return title, EMPTY
     settings, reply = session.settings, session.last_reply
     made_here = reply is not None and (not reply.ended or bool(reply.steps))  # an imported one has no seed
@@ -96,7 +96,7 @@ def _next(session: AppSession) -> str:
 
 
 def _fetching(session: AppSession) -> str:
-    """How far a download is, in a few words."""
+    """Progress of a download, in a few words."""
     return f" · download {session.fetching.share}" if session.fetching.busy else ""
 
 

@@ -16,7 +16,7 @@ from textual.message import Message
 from specchat.tui.escapes import EscapeFilter
 
 GRACE_S = 5.0
-"""How long the app may take to leave once it was told to end."""
+"""Seconds the app may take to leave after a signal to end."""
 _READ = 4096
 _SLICE_S = 0.1
 

@@ -75,7 +75,7 @@ def test_branches_and_the_shown_path_are_kept(store: Store, tmp_path: Path) -> N
     path = tmp_path / "conversations.json"
     path.write_text(json.dumps([BRANCHED]))
     imported = import_file(store, path)
-    assert imported.told() == "1 chat imported"
+    assert imported.summary() == "1 chat imported"
     chat, row = store.load(imported.keys[0])
     assert [(turn.prompt, turn.reply.text) for turn in chat.turns if turn.reply] == [
         ("What is a fox?", "A small animal."),
@@ -86,7 +86,7 @@ def test_branches_and_the_shown_path_are_kept(store: Store, tmp_path: Path) -> N
     assert (chat.title, row.created, row.updated) == ("Foxes", WHEN, WHEN + 60)
     assert chat.turns[0].reply is not None
     assert (chat.turns[0].reply.name, chat.turns[0].reply.created) == ("gpt-4o", WHEN)
-    assert import_file(store, path).told() == "0 chats imported; 1 already here and left as it is"
+    assert import_file(store, path).summary() == "0 chats imported; 1 already here and left as it is"
 
 
 def test_tools_and_pictures_are_left_out_and_what_hangs_on_them_moves_up() -> None:
@@ -273,7 +273,7 @@ def zipped(path: Path, **files: str) -> Path:
 
 def test_the_zip_is_read_as_it_is(store: Store, tmp_path: Path) -> None:
     path = zipped(tmp_path / "export.zip", user="{}", conversations=json.dumps([BRANCHED]))
-    assert import_file(store, path).told() == "1 chat imported"
+    assert import_file(store, path).summary() == "1 chat imported"
 
 
 def test_parts_of_a_large_export_are_read_together(store: Store, tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_parts_of_a_large_export_are_read_together(store: Store, tmp_path: Path)
     with zipfile.ZipFile(path, "w") as archive:
         for number in range(2):
             archive.writestr(f"x/conversations-00{number}.json", json.dumps([BRANCHED | {"conversation_id": number}]))
-    assert import_file(store, path).told() == "2 chats imported"
+    assert import_file(store, path).summary() == "2 chats imported"
 
 
 def test_a_zip_bomb_stops_early(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,14 +66,14 @@ def test_what_is_there_already_is_left_alone(store: Store, other: Store, tmp_pat
         save(store, chat)
     path = written(tmp_path / "chats.json", exported(store, *(chat.key for chat in chats)))
     save(other, a_chat())
-    assert import_file(other, path).told() == "2 chats imported"
+    assert import_file(other, path).summary() == "2 chats imported"
     other.rename(chats[0].key, "mine")
     flush(other)
-    assert import_file(other, path).told() == "0 chats imported; 2 already here and left as they are"
+    assert import_file(other, path).summary() == "0 chats imported; 2 already here and left as they are"
     turn = chats[1].ask("more")
     other.add_turn(chats[1], turn, {})
     again = import_file(other, path)
-    assert again.told() == "1 chat imported; 1 already here and left as it is"
+    assert again.summary() == "1 chat imported; 1 already here and left as it is"
     assert again.keys != [chats[1].key]
     copy = other.load(again.keys[0])[0]
     assert [turn.prompt for turn in copy.turns] == ["Tell me about a fox", "And a lamp?"]

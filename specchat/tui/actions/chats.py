@@ -6,7 +6,7 @@ from specchat.tui.screens.chat import ChatScreen
 
 
 def _target(chat: ChatScreen) -> str | None:
-    """The key of the chat under the list's cursor, else of the open one; None, told, where that is empty."""
+    """The key of the chat under the list's cursor, else of the open one; None, with a message, where that is empty."""
     marked = chat.sidebar.marked
     if marked is not None:
         return marked
@@ -74,7 +74,7 @@ def _undelete(chat: ChatScreen, _: str) -> None:
         return
     done.wait(1)
     chat.draw_chats()
-    chat.say("chat brought back")
+    chat.say("chat restored")
 
 
 CHATS: tuple[Action[ChatScreen], ...] = (
@@ -94,8 +94,8 @@ CHATS: tuple[Action[ChatScreen], ...] = (
            where="chats"),
     Action("duplicate-chat", "Duplicate chat", "Copy the chat and open the copy.", _duplicate, ("c",), hint="copy",
            slash="duplicate", where="chats"),
-    Action("delete-chat", "Delete chat", "Delete the chat; for a day it can be brought back.", _delete,
+    Action("delete-chat", "Delete chat", "Delete the chat; it can be restored for a day.", _delete,
            ("d", "delete"), hint="delete", slash="delete", where="chats"),
-    Action("undelete-chat", "Bring back chat", "Bring back the chat deleted last.", _undelete, ("u",), hint="undo",
+    Action("undelete-chat", "Restore chat", "Restore the chat deleted last.", _undelete, ("u",), hint="undo",
            slash="undelete", where="chats"),
 )  # fmt: skip

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _export(chat: ChatScreen, argument: str) -> None:
-    """`argument` is a format, a file's name, or both; without any the name is asked for."""
+    """`argument` is a format, a file's name, or both; without any a dialog asks for the name."""
     from specchat.chat.exporting import FORMATS
     from specchat.tui.screens.ask import AskScreen
 
@@ -95,7 +95,7 @@ async def _read(chat: ChatScreen, path: Path) -> None:
     chat.draw_chats()
     if len(imported.keys) == 1:
         chat.chats.open(imported.keys[0])
-    chat.say(imported.told())
+    chat.say(imported.summary())
 
 
 FILES: tuple[Action[ChatScreen], ...] = (

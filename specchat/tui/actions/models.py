@@ -1,4 +1,4 @@
-"""Choosing a pair; its models are asked about and downloaded beside the chat where they are not here."""
+"""Choosing a pair; missing models are downloaded beside the chat, once the user agrees."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -13,7 +13,7 @@ class Suggestion:
     words: str = ""
     places: Sequence[int] = ()
     sends: bool = False
-    """Whether enter sends the prompt as soon as it is taken."""
+    """True if enter sends the prompt as soon as it is taken."""
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,4 @@ class Completion:
     choices: tuple[Suggestion, ...]
     note: str = ""
     eager: bool = True
-    """Whether the first choice is marked from the beginning, so that enter takes it."""
+    """True if the first choice is marked from the beginning, so that enter takes it."""

@@ -11,7 +11,7 @@ _SCORE = FuzzySearch().score
 
 
 def positions(query: str, text: str) -> Sequence[int] | None:
-    """Where the letters of `query` stand in `text`, both case-folded: together if they do, else each after the last.
+    """Positions of the letters of `query` in `text`, both case-folded: together if they do, else each after the last.
 
     None when they do not all occur in this order. Takes time linear in `text`: `FuzzySearch.match` tries every way to
     place the letters, which a long path can make millions.

@@ -81,7 +81,7 @@ def entries(folder: str) -> Sequence[os.DirEntry[str]]:
 
 
 def is_folder(entry: os.DirEntry[str], *, follow: bool) -> bool:
-    """Whether it is one, or, to `follow`, a link to one."""
+    """True if it is one, or, to `follow`, a link to one."""
     try:
         return entry.is_dir(follow_symlinks=follow)
     except OSError:

@@ -38,7 +38,7 @@ def mention(path: str) -> str:
 
 
 def can_be_mentioned(path: str) -> bool:
-    """Whether a path can be written in a prompt and shown as it is: no quotes, newlines or control codes."""
+    """True if a path can be written in a prompt and shown as it is: no quotes, newlines or control codes."""
     return '"' not in path and "\n" not in path and clean(path) == path
 
 

@@ -1,4 +1,4 @@
-"""Which persona and which preset a chat has: they are told by what they set, so that any chat can say."""
+"""Infer a chat's persona and preset from its settings."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

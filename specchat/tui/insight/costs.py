@@ -16,7 +16,7 @@ class Checks:
 
     @classmethod
     def of(cls, steps: Iterable[Step], begun: bool = False) -> "Checks":
-        """Those of whole checks, or of checks that drafting had `begun`: the two cost differently."""
+        """Whole verify passes, or those that drafting had `begun`: the two cost differently."""
         checks = cls()
         for step in steps:
             checks.add(step, begun)
@@ -91,13 +91,13 @@ class DraftCost:
 
     @classmethod
     def of(cls, steps: Sequence[Step]) -> "DraftCost":
-        """Of the steps that drafted."""
+        """Cost of the steps that drafted."""
         first, *others = [(step.drafted, step.draft_ms) for step in steps if step.drafted] or [(1, 0.0)]
         made = others or [first]
         tokens = sum(drafted for drafted, _ in made) / len(made)
         mean = sum(ms for _, ms in made) / len(made)
         slope = _slope([drafted for drafted, _ in made], [ms for _, ms in made], [1.0] * len(made))
-        # Of drafts of one length nothing tells what is fixed.
+        # Drafts of one length do not show which part is fixed.
         token_ms = min(slope, mean / tokens) if len({drafted for drafted, _ in made}) > 1 else mean / tokens
         fixed_ms = mean - token_ms * tokens
         reading_ms = first[1] - fixed_ms - token_ms * first[0] if others else 0.0

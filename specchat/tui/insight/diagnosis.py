@@ -1,4 +1,4 @@
-"""Whether drafting pays, in words with numbers, and what would be faster as far as there is evidence for it."""
+"""Diagnosis of a reply: does drafting pay, in words with numbers, and what would be faster."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ _ENOUGH_TOKENS = 64
 """Tokens that a strategy wrote for a prompt before its speed is held up as an example."""
 _ENOUGH_WORDS = 40
 _GAIN: Mapping[Evidence, float] = {"measured": 1.05, "projected": 1.2, "estimated": 1.2}
-"""How much faster something must look to be advised."""
+"""Least projected speed-up of an advice."""
 _COPIER = next(in_group("copied"))
 """The strategy that is advised where texts repeat themselves."""
 
@@ -61,7 +61,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """`words` say what was measured; `pays` is their verdict, None while or where it cannot be told."""
+    """`words` report measurements; `pays` is their verdict, None while or where it is unknown."""
 
     words: str = ""
     pays: bool | None = None

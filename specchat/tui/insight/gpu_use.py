@@ -30,7 +30,7 @@ class GpuUse:
 
     @property
     def trouble(self) -> str:
-        """What was measured that slows replies, in words; empty where there is nothing."""
+        """Measured cause of slow replies, in words; empty where there is none."""
         found = []
         if self.others is not None and self.others >= _BUSY:
             found.append(f"other programs keep the GPU {figures.percent(self.others, 1)} busy")

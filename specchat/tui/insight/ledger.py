@@ -19,7 +19,7 @@ class Account:
     tokens: int = 0
     milliseconds: float = 0.0
     compared_ms: float = 0.0
-    """Of these, where the speed over plain is known."""
+    """The part of it whose speed-up over plain is known."""
     plain_ms: float = 0.0
     """The time that plain decoding would have taken in their place."""
     compared: Comparison = field(default_factory=Comparison)
@@ -58,7 +58,7 @@ class Account:
 class Ledger:
     """Kept by pair and strategy, so that advice for one pair never comes from another.
 
-    The steps of `auto` and `cascade` are their own, whoever drafted: what they give a family is what suits it best.
+    The steps of `auto` and `cascade` are their own: the strategies they choose get only what suits them.
     """
 
     replies: int = 0

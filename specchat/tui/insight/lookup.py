@@ -1,4 +1,4 @@
-"""How well prompt lookup would have done on a text: an estimate on words, computed without any model."""
+"""Estimate of prompt lookup on a text, from its words, without any model."""
 
 import re
 from collections import defaultdict
@@ -49,7 +49,7 @@ def potential(prompt: str, reply: str, length: int) -> Potential:
 
 
 def _source(text: list[str], at: int, ends: defaultdict[tuple[str, ...], list[int]]) -> int | None:
-    """Where the text went on after the longest earlier occurrence of what stands before `at`, the latest of them."""
+    """Place after the longest earlier occurrence of what stands before `at`, the latest of them."""
     if at < _KEY:
         return None
     best, best_length = None, 0

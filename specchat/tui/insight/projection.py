@@ -1,4 +1,4 @@
-"""How fast a recorded reply would have been at other draft lengths.
+"""Projected speed of a recorded reply at other draft lengths.
 
 S(g) = E(g) / (f + c D(g) + V(g) + o + r E(g)), where E is 1 and the shares of steps that keep their 1st, 2nd, ... g-th
 token, D the mean number of tokens drafted, V the mean cost of the checks by their rows, f a draft and c each of its
@@ -41,7 +41,7 @@ class Survival:
     kept: tuple[float, ...]
     drafted: tuple[float, ...]
     longest: int
-    """The longest draft that was asked for; positions beyond it are extrapolated."""
+    """The longest draft requested; positions beyond it are extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Projection:
     rows: tuple[int, ...]
     """Rows of the checks that were measured in the reply."""
     one_row_from_plain: bool
-    """Whether the cost of one row is plain decoding's, because the reply has no such check."""
+    """True if the cost of one row is plain decoding's, because the reply has no such check."""
     outlooks: tuple[LengthOutlook, ...]
     measured: float = 0.0
     """Tokens a second of the reply itself."""
@@ -76,7 +76,7 @@ class Projection:
 
     @property
     def beaten(self) -> bool:
-        """Whether the reply itself was faster than any one length of the strategy: others drafted in it, too."""
+        """True if the reply itself was faster than any one length of the strategy: others drafted in it, too."""
         return self.best.tokens_per_second < self.measured * ALIKE
 
 
@@ -121,7 +121,7 @@ def project(reply: Reply, latest: int = 0) -> Projection | None:
 
 
 def _as_ran(outlooks: Sequence[LengthOutlook], shares: Survival, ran: float, busy: float) -> tuple[LengthOutlook, ...]:
-    """The same, scaled so that the length that was asked for is as fast as it `ran`: prompts were read meanwhile, and
+    """The same, scaled so that the requested length is as fast as it `ran`: prompts were read meanwhile, and
     what the last step drafted beyond the end is lost. All of them are as many times slower as the machine was `busy`,
     for who waits for a processor is chance."""
     present = outlooks[shares.longest]
@@ -221,7 +221,7 @@ def outlook(
 
 
 def _asked(record: Record) -> list[int]:
-    """The draft length that was asked for at each step. `auto` asks for the longest that it let a family draft."""
+    """The draft length requested at each step. `auto` requests the longest that it lets a strategy draft."""
     longest: dict[str, int] = {}
     for step in record.steps:
         longest[step.strategy] = max(step.drafted, longest.get(step.strategy, 0))

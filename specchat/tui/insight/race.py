@@ -59,7 +59,7 @@ class RaceVerdict:
     identical: bool
     difference: int | None
     expected: bool
-    """Whether the texts have to be the same."""
+    """True if the texts have to be the same."""
 
 
 class Race:
@@ -224,7 +224,7 @@ class RaceView:
             self._clock = 0.0
 
     def steps(self, lane: Lane) -> int:
-        """How many of a lane's steps are to be seen."""
+        """Number of a lane's steps on the screen."""
         return lane.timeline.steps_at(self._clock)
 
 

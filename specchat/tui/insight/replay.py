@@ -15,7 +15,7 @@ _ROUNDING = 1e-6
 
 
 class Pace:
-    """How fast recorded time passes for the viewer."""
+    """Pace of recorded time for the viewer."""
 
     def __init__(self) -> None:
         self._at = PACES.index(1.0)
@@ -37,7 +37,7 @@ class Pace:
 
 
 class Timeline:
-    """When each step of a record was done, in milliseconds of decoding; follows a record that still grows."""
+    """End of each step of a record, in milliseconds of decoding; follows a record that still grows."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -59,11 +59,11 @@ class Timeline:
         return len(self._ends)
 
     def steps_at(self, milliseconds: float) -> int:
-        """How many steps were done by then."""
+        """Number of steps done by then."""
         return bisect_right(self._ends, milliseconds + _ROUNDING)
 
     def end_of(self, steps: int) -> float:
-        """When that many steps were done."""
+        """Time at which that many steps were done."""
         return self._ends[steps - 1] if steps else 0.0
 
     def tokens_after(self, steps: int) -> int:

@@ -14,7 +14,7 @@ _HZ = 12
 
 
 class Canvas(Plain):
-    """Where a board is drawn."""
+    """The canvas of a board."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "title", "value", "label", "key", "good", "bad", "spark", "track", "box", "mark",
@@ -32,7 +32,7 @@ class Board(Dialog[None]):
 
     @property
     def moving(self) -> bool:
-        """Whether the picture changes by itself."""
+        """True if the picture changes by itself."""
         raise NotImplementedError
 
     def advance(self, seconds: float) -> None:

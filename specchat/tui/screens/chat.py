@@ -1,4 +1,4 @@
-"""The chat itself: what is typed, clicked and asked for, and what the engine answers."""
+"""The chat screen: input from keyboard and mouse, actions, and events of the engine."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +60,7 @@ class ChatScreen(ChatWindow):
             self.set_focus(self.prompt)
 
     def _took(self, updates: list[Update]) -> None:
-        """Take in what the engine told, other than steps alone."""
+        """Handle the engine's updates other than steps alone."""
         for update in updates:
             if update.prompt:
                 self.prompt.restore(update.prompt)
@@ -92,7 +92,7 @@ class ChatScreen(ChatWindow):
             await self.do(command.action.id, command.argument)
 
     def _takes_key(self, key: str) -> bool:
-        """Whether a key typed in the prompt means something else: in the list of choices or in an empty chat."""
+        """True if a key typed in the prompt means something else: in the list of choices or in an empty chat."""
         if self._completer.key(key):
             return True
         words = suggestion(key, self.prompt.text) if self.welcome.display else ""
@@ -140,7 +140,7 @@ class ChatScreen(ChatWindow):
     # Actions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether a key's action is for where the focus is."""
+        """True if a key's action is for where the focus is."""
         return action != "do" or self._takes(self.keys.by_id[str(parameters[0])].where)
 
     def _takes(self, where: Where) -> bool:
@@ -180,7 +180,7 @@ class ChatScreen(ChatWindow):
         self.feed.expect()
 
     def stop_reply(self) -> None:
-        """Stop the reply that runs here; asked again, by restarting the engine."""
+        """Stop the reply that runs here; the second time, by restarting the engine."""
         again = self.session.stopping
         self.session.stop()
         if again:

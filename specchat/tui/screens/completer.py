@@ -84,7 +84,7 @@ class Completer:
     # Keys
 
     def key(self, key: str) -> bool:
-        """Whether the open list takes this key."""
+        """True if the open list takes this key."""
         if key in ("up", "down", "tab", "enter"):
             self.typed()  # keys may come faster than the news of what was typed
         if self._list.completion is None or self._fits != self._prompt.line_at_cursor()[:2]:

@@ -34,7 +34,7 @@ class Dialog(ModalScreen[Result], Generic[Result]):
     ]
     DIALOG_TITLE = ""
     DIALOG_HINT = "esc closes"
-    """What keys do, between " · "; where not all have room, those before the last are left out."""
+    """Words about keys, between " · "; where not all have room, those before the last are left out."""
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="dialog", can_focus=False) as box:

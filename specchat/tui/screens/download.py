@@ -55,7 +55,7 @@ class DownloadScreen(Dialog[bool]):
 
     @property
     def _fits(self) -> bool:
-        """Whether it is known how much is to be fetched, and there is room for it."""
+        """True if it is known how much is to be fetched, and there is room for it."""
         order = self._pulling.order
         return order is not None and order.missing <= order.free
 

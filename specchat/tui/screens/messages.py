@@ -94,7 +94,7 @@ def best(query: str, entries: Sequence[tuple[Said, str]]) -> list[tuple[Said, st
 
 
 def _has_letters(letters: str, line: str) -> bool:
-    """Whether the letters stand in `line` in their order."""
+    """True if the letters stand in `line` in their order."""
     at = 0
     for letter in letters:
         at = line.find(letter, at) + 1

@@ -39,7 +39,7 @@ _LONGEST = 2000
 
 
 class AboutModel(Plain):
-    """What is known of the marked one."""
+    """Facts about the marked one."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
@@ -57,15 +57,15 @@ class ModelsScreen(Dialog[Pair | None]):
     ]
 
     def __init__(self, session: AppSession, catalog: Catalog, changed: Callable[[Catalog], None]) -> None:
-        """`changed` is told of all pairs once one was added."""
+        """`changed` receives all pairs once one was added."""
         super().__init__()
         self._session = session
         self._catalog = catalog
         self._rows: list[tuple[Pair, Offer | None]] = [(pair, None) for pair in catalog.pairs]
         self._changed = changed
         self._problems: Sequence[str] = ()
-        self._told: dict[str, str] = {}
-        """What became of the wishes to add models, by the ids of pairs."""
+        self._outcomes: dict[str, str] = {}
+        """Outcome of each request to add a model, by the ids of pairs."""
         self._described: PairSpec | None = None
         self._adding = False
         self._added = ""
@@ -96,7 +96,7 @@ class ModelsScreen(Dialog[Pair | None]):
         self.app.call_from_thread(self._looked, found, library.problems)
 
     def _machine(self) -> FreeMemory:
-        """What there is room for once the loaded pair has made way."""
+        """Free memory once the loaded pair has made way."""
         machine, info = this_machine(), self._session.loaded.info
         if info is None:
             return machine
@@ -170,8 +170,8 @@ class ModelsScreen(Dialog[Pair | None]):
         fetching = self._session.fetching
         if fetching.is_for(pair) and fetching.task is not None:
             rows.insert(0, ("download", str(fetching) or f"{fetching.task.state}; x goes on"))
-        if pair.id in self._told:
-            rows.insert(0, ("models.toml", self._told[pair.id]))
+        if pair.id in self._outcomes:
+            rows.insert(0, ("models.toml", self._outcomes[pair.id]))
         width = max(pane.content_size.width, 20)
         lines = [line for name, text in rows for line in self._lines(name, text, width)]
         lines += [line for problem in self._problems for line in self._lines("not read", problem, width)]
@@ -194,7 +194,7 @@ class ModelsScreen(Dialog[Pair | None]):
             self.show_hint(next((line for line in lines if len(line) <= room), lines[-1]))
 
     def _hints(self, offer: Offer | None) -> Iterator[tuple[str, str]]:
-        """What the keys do for the marked one, and the same in fewer cells."""
+        """Words about the keys for the marked one, and the same in fewer cells."""
         enter = "enter downloads" if offer is not None and offer.missing else "enter loads"
         yield enter, enter
         if offer is not None and offer.drafts.proposals:
@@ -231,7 +231,7 @@ class ModelsScreen(Dialog[Pair | None]):
         _, offer = self._marked_row or (None, None)
         if offer is not None and self._can_be_added(offer) and not self._adding:
             self._adding = True
-            self._told[offer.pair.id] = "looking at the model"
+            self._outcomes[offer.pair.id] = "looking at the model"
             self._describe()
             self.run_worker(partial(self._add, offer), thread=True, exit_on_error=False)
 
@@ -246,13 +246,13 @@ class ModelsScreen(Dialog[Pair | None]):
         try:
             added = add((target.spec.target, target.name), (here.source, here.name) if here else None)
         except EngineError as error:
-            self._told[target.id] = f"not written: {error.message}"
+            self._outcomes[target.id] = f"not written: {error.message}"
             self.app.call_from_thread(self._list_again)
             return
         finally:
             self._adding = False
         self._added = str(added.table["id"])
-        self._told[self._added] = f"written to {added.file}{f', with {here.name} to draft' if here else ''}"
+        self._outcomes[self._added] = f"written to {added.file}{f', with {here.name} to draft' if here else ''}"
         self._catalog = added.catalog
         self.app.call_from_thread(self._changed, added.catalog)
         self._look()

@@ -8,7 +8,7 @@ from specchat.tui.screens.window import ChatWindow
 
 
 class Queue:
-    """What waits belongs to one chat and is given back when that is left."""
+    """Waiting prompts of one chat, given back when that is left."""
 
     def __init__(self, window: ChatWindow, feed: Feed) -> None:
         self._window = window

@@ -86,7 +86,7 @@ def _lane_rows(view: RaceView, lane: Lane, width: int, height: int) -> list[Cont
 
 
 def _way(race: Race, tokens: int, width: int) -> Content:
-    """How far it is to the end, which is known once a lane has reached it."""
+    """Tokens to the end, known once a lane has reached it."""
     goal = max((one.timeline.tokens_after(one.timeline.steps) for one in race.lanes if one.reply.ended), default=0)
     words = f" {tokens}/{goal}" if goal else f" {tokens}"
     done, rest = figures.bar(tokens / goal if goal else 0.0, max(width - len(words), 1))
@@ -105,7 +105,7 @@ def _state(view: RaceView, lane: Lane, through: bool) -> str:
 
 
 def _shown(view: RaceView) -> list[Content]:
-    """How fast the lanes are shown, once there is a result."""
+    """Pace of the lanes, once there is a result."""
     if view.race.verdict is None:
         return []
     return [styled(f"shown {view.pace}{' than it was' * (view.speed != 1)}; the figures are the real ones", ".label")]

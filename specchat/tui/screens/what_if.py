@@ -1,4 +1,4 @@
-"""How fast a reply would have been at other draft lengths."""
+"""Projected speed of a reply at other draft lengths."""
 
 from textual import on
 from textual.app import ComposeResult

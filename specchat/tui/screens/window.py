@@ -94,7 +94,7 @@ class ChatWindow(Screen[None]):
 
     @property
     def lists_chats(self) -> bool:
-        """Whether the list of chats is shown."""
+        """True if the list of chats is shown."""
         return self.has_class("-chats")
 
     # Drawing

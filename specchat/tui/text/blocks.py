@@ -28,7 +28,7 @@ class TextBlock:
     code: bool = False
     info: str = ""
     spaced: bool = False
-    """Whether an empty line belongs above it when shown."""
+    """True if an empty line belongs above it when shown."""
     math: bool = False
 
     @property
@@ -188,7 +188,7 @@ class BlockSplitter:
 
 
 def _interrupts(item: re.Match[str], text: str) -> bool:
-    """Whether a list item may start without a blank line before it: not when empty, and numbered ones only at 1."""
+    """True if a list item may start without a blank line before it: not when empty, and numbered ones only at 1."""
     return bool(text[item.end() :].strip()) and (item[2] in "-*+" or item[2][:-1] == "1")
 
 

@@ -56,7 +56,7 @@ class ChatRows:
         self.window = SectionWindow()
         self._unfolded = unfolded
         self._views: list[TurnView] = []
-        """Of the turns from number `_oldest` on."""
+        """The turns from number `_oldest` on."""
         self._oldest = 0
         self._known = 0
         self._stable = 0
@@ -68,12 +68,12 @@ class ChatRows:
 
     @property
     def at_start(self) -> bool:
-        """Whether the beginning of the chat is laid out."""
+        """True if the beginning of the chat is laid out."""
         return self._oldest == 0 and self.window.complete
 
     @property
     def at_end(self) -> bool:
-        """Whether the end of the chat is laid out."""
+        """True if the end of the chat is laid out."""
         return self._newest == len(self.conversation.turns) and self.window.complete_below
 
     @property
@@ -84,7 +84,7 @@ class ChatRows:
 
     @property
     def stale(self) -> bool:
-        """Whether the turns taken in are not those of the chat any more; then it must be laid out anew."""
+        """True if the turns taken in are not those of the chat any more; then it must be laid out anew."""
         turns = self.conversation.turns
         if not self._views:
             return bool(turns)
@@ -93,7 +93,7 @@ class ChatRows:
     def sync(self, width: int) -> tuple[int | None, bool]:
         """Take in what changed at the end: the first row that did (None when none did), and whether a turn was added.
 
-        Where the end is not taken in, only an added turn is told.
+        Where the end is not taken in, only an added turn is reported.
         """
         turns = self.conversation.turns
         newest, known, self._known = self._newest, self._known, len(turns)
@@ -254,7 +254,7 @@ class ChatRows:
         return Said(turn, "model" if direction < 0 and turn.reply is not None else "you")
 
     def place(self, row: int) -> Place | None:
-        """Where `row` is."""
+        """Place of `row`."""
         place, said = self.window.place(row), self.said_at(row)
         if place is None or said is None:
             return None

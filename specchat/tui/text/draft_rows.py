@@ -1,4 +1,4 @@
-"""The drafts of a step as they are told: each with its probability and its fate, those of a tree as its branches."""
+"""The drafts of a step as rows: each with its probability and its fate, those of a tree as its branches."""
 
 from textual.content import Content
 
@@ -20,13 +20,13 @@ def quoted(text: str) -> str:
 
 def chain_row(step: Step, here: int | None) -> Content:
     """`“a” 97 % ▸“fox” 88 % “or” 41 % rejected`: all drafts in order; the one at place `here`, from 0, is marked."""
-    told = []
+    shown = []
     for number, draft in enumerate(step.drafts):
         accepted = number < step.accepted
         style = (".value" if number == here else ".label") if accepted else REJECTED.style
         fate = styled("" if accepted else " rejected", ".label")
-        told.append(styled("▸" if number == here else "", ".value") + _draft(draft, style) + fate)
-    return Content(" ").join(told)
+        shown.append(styled("▸" if number == here else "", ".value") + _draft(draft, style) + fate)
+    return Content(" ").join(shown)
 
 
 def tree_rows(step: Step, most: int, behind: int | None = None) -> list[Content]:
@@ -50,8 +50,8 @@ def tree_rows(step: Step, most: int, behind: int | None = None) -> list[Content]
             run += after
         waiting += _branches(after, indent + ("  " if last else "│ "))
         if len(rows) < most:
-            told = Content(" → ").join(_in_tree(step, one) for one in run)
-            rows.append(styled(f"{indent}{'└' if last else '├'} ", ".label") + told)
+            shown = Content(" → ").join(_in_tree(step, one) for one in run)
+            rows.append(styled(f"{indent}{'└' if last else '├'} ", ".label") + shown)
         else:
             left += len(run)
     if left and rows:

@@ -13,7 +13,7 @@ from specchat.tui.text.parts import parts_of
 from specchat.tui.text.tokens import Token, TokenSection
 
 WAITED_MS = 0.05
-"""Of a step: less is not told."""
+"""Milliseconds of a step; shorter waits are not shown."""
 _CANDIDATES = 2
 """Rows kept for the candidates of a tree where there is little room."""
 
@@ -37,7 +37,7 @@ def token_at(section: TokenSection, row: int, lines: Sequence[TextLine], column:
 
 
 def _begins(plain: str, lines: Sequence[TextLine]) -> list[int]:
-    """Where in `plain` each row begins: wrapping leaves out spaces between rows."""
+    """Start of each row in `plain`: wrapping leaves out spaces between rows."""
     begins: list[int] = []
     position = 0
     for line in lines:

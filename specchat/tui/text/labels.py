@@ -42,12 +42,12 @@ def targets(chat: ChatRows, top: int, height: int) -> list[JumpTarget]:
 
 
 def _blank_head(chat: ChatRows, row: int) -> bool:
-    """Whether `row` is the empty one that begins a message."""
+    """True if `row` is the empty one that begins a message."""
     return not chat.rows[row][0].content and (row == 0 or chat.said_at(row) != chat.said_at(row - 1))
 
 
 def links_in(content: Content) -> list[tuple[int, str]]:
-    """Where web links begin in a row, and where they lead."""
+    """Start and address of each web link in a row."""
     return [
         (span.start, url)
         for span in content.spans

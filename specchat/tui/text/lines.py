@@ -47,7 +47,7 @@ class TextLine:
     more: Content | None = None
     """The text here while its message is under the cursor."""
     band: bool = False
-    """Whether it stands on the tinted band of a prompt."""
+    """True if it stands on the tinted band of a prompt."""
 
     @property
     def text(self) -> str:
@@ -98,7 +98,7 @@ class Section:
         return self._lines
 
     def shows_start_of(self, other: "Section") -> bool:
-        """Whether it is `other`, shows the same part, or the part of the same reply where `other` starts."""
+        """True if it is `other`, shows the same part, or the part of the same reply where `other` starts."""
         if self is other or self.part:
             return self is other or self.part == other.part
         return self.reply is not None and self.reply is other.reply and self.end > other.start
@@ -115,7 +115,7 @@ def styled(text: str, style: str = "") -> Content:
 
 
 def tagged(content: Content, **meta: object) -> Content:
-    """`content` with something for who is told that it was clicked (`event.style.meta`)."""
+    """`content` with metadata for its click handler (`event.style.meta`)."""
     return content.stylize(Style.from_meta(meta))
 
 

@@ -35,7 +35,7 @@ def _parser() -> "MarkdownIt":
 
 
 def is_web_link(url: str) -> bool:
-    """Whether a link may be opened: http and https only."""
+    """True if a link may be opened: http and https only."""
     return url.lower().startswith(("http://", "https://"))
 
 

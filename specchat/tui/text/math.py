@@ -10,11 +10,11 @@ PAIRS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 """The marks that open a formula, and those that close it."""
 
 DISPLAYED = {"$$": "$$", "\\[": "\\]"}
-"""Those that may stand on lines of their own."""
+"""Delimiters that may stand on lines of their own."""
 
 
 def formula_end(text: str, start: int) -> int:
-    """Where the formula that opens at `start` ends, 0 when none does.
+    """End of the formula that opens at `start`, 0 when none does.
 
     A single dollar opens one only with no space after it, and closes one only with no space before it and no digit
     after it, so that prices stay prices (pandoc's rule).

@@ -11,7 +11,7 @@ _OWN = ("target", "bonus", "plain")
 
 @dataclass(frozen=True, slots=True)
 class TokenPart:
-    """One token, the step's number `position` from 0; where tokens cannot be told apart a run of them, at None."""
+    """One token, the step's number `position` from 0; a run of tokens without boundaries is one, at None."""
 
     text: str
     source: str

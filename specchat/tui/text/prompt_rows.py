@@ -19,7 +19,7 @@ _SHOWN = 4000
 
 
 def shown_prompt(prompt: str) -> str:
-    """As much of a prompt as the transcript shows."""
+    """The part of a prompt that the transcript shows."""
     return clean(prompt[: _SHOWN * 2])[:_SHOWN].rstrip("\n")
 
 

@@ -1,4 +1,4 @@
-"""A reply's reasoning: as the engine told it, or found by marks in texts that came without, such as older chats."""
+"""A reply's reasoning: ranges from the engine, or found by marks in texts without, such as older chats."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Reasoning:
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
         self.thoughts: list[Thought] = []
-        """Those that were closed, in order."""
+        """Closed parts, in order."""
         self.thinking: Thought | None = None
         """The one being written; in a reply that ended, one that was cut off."""
         self.update()
@@ -44,7 +44,7 @@ class Reasoning:
 
     @property
     def any(self) -> bool:
-        """Whether there is reasoning."""
+        """True if there is reasoning."""
         return bool(self.thoughts) or self.thinking is not None
 
     @property
@@ -83,7 +83,7 @@ def thoughts_in(text: str) -> tuple[list[Thought], Thought | None]:
 
 
 def without_marks(reply: Reply) -> Written:
-    """What a reply says, for the model to go on with: marks in a text that came without ranges are no text."""
+    """Text of a reply for the model to go on with: marks in a text that came without ranges are no text."""
     if reply.reasoning is not None:
         return reply.written
     text, at = reply.raw, 0
@@ -102,7 +102,7 @@ def without_reasoning(text: str) -> str:
 
 
 def _lone_closings(text: str) -> Iterator[tuple[int, int]]:
-    """Where marks stand that close what nothing opened, outside of code."""
+    """Places of closing marks without an opening one, outside of code."""
     fence, at = "", 0
     for line in text.splitlines(keepends=True):
         if fence:

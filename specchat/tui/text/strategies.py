@@ -29,7 +29,7 @@ class StrategyRow:
         return self.strategies[0].name
 
     def shown(self, chosen: str, speeds: Mapping[str, float], width: int) -> Content:
-        """As an option of `width` cells, a reason in several rows; `speeds` are measured tokens a second by name."""
+        """An option of `width` cells, a reason in several rows; `speeds` are measured tokens a second by name."""
         info = self.strategies[0]
         if self.reason:
             titles = Content(", ".join(info.title for info in self.strategies))

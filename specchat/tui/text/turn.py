@@ -38,7 +38,7 @@ class MarkdownView:
         self._splitter = BlockSplitter()
         self._taken = 0
         self._answer = 0
-        """Where the part of the answer begins that is being taken in."""
+        """Start of the part of the answer that is being taken in."""
         self._marks = 0
         self._closed = False
         self._open_code = OpenCode()
@@ -195,7 +195,7 @@ class TurnView:
 
     @property
     def prompt_sections(self) -> int:
-        """How many of the sections, at the front, show the prompt."""
+        """Number of the first sections, which show the prompt."""
         return len(self._prompt)
 
     def sections(self) -> list[Section]:
@@ -208,7 +208,7 @@ class TurnView:
             return self._prompt
         unfolded = reply.key in self._open_thoughts
         ended = reply.ended and bool(reply.marks)  # at the end, marks know the speed after them
-        changes = 0 if reply.ended else len(reply.record.changes)  # one more may be told by the mark of those before
+        changes = 0 if reply.ended else len(reply.record.changes)  # one more may join the mark of those before
         if reply is not self._reply or (reply.rewritten, ended, unfolded, changes) != self._state:
             self._reply, self._state = reply, (reply.rewritten, ended, unfolded, changes)
             tokens = self._token_view and (bool(reply.steps) or not reply.ended)

@@ -30,12 +30,12 @@ class SectionWindow:
 
     @property
     def complete(self) -> bool:
-        """Whether everything above is laid out."""
+        """True if everything above is laid out."""
         return self.first == 0
 
     @property
     def complete_below(self) -> bool:
-        """Whether everything below is laid out."""
+        """True if everything below is laid out."""
         return self.last == len(self.sections)
 
     # Changing the sections
@@ -133,7 +133,7 @@ class SectionWindow:
         return self._starts[index - self.first] if self.first <= index < self.last else None
 
     def place(self, row: int) -> Place | None:
-        """Where row `row` is, to be found again after a layout: seen from the next section with a reply or a part."""
+        """Place of row `row`, to be found again after a layout: seen from the next section with a reply or a part."""
         if not self._starts:
             return None
         at = max(bisect_right(self._starts, row) - 1, 0)

@@ -64,7 +64,7 @@ class ChatView(ScrollView, can_focus=False):
 
     @property
     def following(self) -> bool:
-        """Whether the end is kept in view."""
+        """True if the end is kept in view."""
         return self._following
 
     @property
@@ -136,12 +136,12 @@ class ChatView(ScrollView, can_focus=False):
 
     @property
     def _known(self) -> bool:
-        """Whether there is a width to lay out at."""
+        """True if there is a width to lay out at."""
         return bool(self._width or self._laid_out_at)
 
     @property
     def _text_width(self) -> int:
-        """Of the rows; while the view is hidden, what it was last: what is read is found again when it is back."""
+        """Width of the rows; while the view is hidden its last one, so that the place is found again."""
         return max(self._width - self._beside, 8) if self._width else self._laid_out_at or 8
 
     def _place(self) -> Place | None:

@@ -165,12 +165,12 @@ class CursorView(ChatView, can_focus=True):
 
     @property
     def on_fold(self) -> bool:
-        """Whether the row is one that folds reasoning or a file."""
+        """True if the row is one that folds reasoning or a file."""
         return self.line is not None and bool(fold_of(self.line))
 
     @property
     def on_versions(self) -> bool:
-        """Whether there are other versions of the message."""
+        """True if there are other versions of the message."""
         if (said := self.said) is None:
             return False
         return len(self.chat_rows.conversation.siblings(said.turn) if said.by == "you" else said.turn.replies) > 1
@@ -196,7 +196,7 @@ class CursorView(ChatView, can_focus=True):
         return {"turn": found[0].turn.key, "by": found[0].by, "offset": found[1]} if found else {}
 
     def read_on(self, place: Mapping[str, Any]) -> None:
-        """Go to what `place_in_words` told; nothing happens where that is not there."""
+        """Go to a place that `place_in_words` gave, if it is there."""
         key, offset = place.get("turn"), place.get("offset")
         turn = next((turn for turn in self.chat_rows.conversation.turns if turn.key == key), None)
         if turn is not None and isinstance(offset, int):

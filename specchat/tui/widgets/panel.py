@@ -23,7 +23,7 @@ _CHART = 3
 """Rows of the histogram."""
 
 _BUSY = 0.05
-"""Waits for other programs are told from this share of the time on."""
+"""Least share of the time that a wait for other programs is shown at."""
 
 Row = Content
 
@@ -87,7 +87,8 @@ def _facts(shown: Gauges) -> Iterable[Row]:
     rate = shown.acceptance_rate
     yield _fact("drafts accepted", "–" if rate is None else figures.percent(rate, 1))
     if shown.saved_ms is not None:
-        yield _fact("lost so far" if shown.saved_ms < 0 else "saved so far", figures.duration(shown.saved_ms))
+        lost = round(shown.saved_ms / 100) < 0
+        yield _fact("lost so far" if lost else "saved so far", figures.duration(shown.saved_ms))
     yield _fact("memory", figures.memory(shown.memory) if shown.memory else "–")
     if shown.gpu.words:
         yield _fact("GPU", shown.gpu.words)

@@ -32,7 +32,7 @@ _TAKING_S = 1.0
 class Prompt(TextArea):
     """Posts `Sent` on enter; ctrl+j starts a new line. What it holds is never lost unless it was sent.
 
-    `takes_key` is asked about every key first: the list of choices takes some while it is open.
+    `takes_key` sees every key first: the list of choices takes some while it is open.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -76,7 +76,7 @@ class Prompt(TextArea):
         self._after_kill: tuple[str, Location] | None = None
         """The text and the cursor after the last kill: another one there adds to it."""
         self.aside = UnsentText()
-        """What was being typed before an earlier prompt was put here for editing."""
+        """Unsent text from before an earlier prompt was put here for editing."""
 
     @property
     def prompt(self) -> str:
@@ -141,7 +141,7 @@ class Prompt(TextArea):
 
     @property
     def untouched(self) -> bool:
-        """Whether it holds just what was put there, an earlier prompt say: then nothing is being completed."""
+        """True if it holds just what was put there, an earlier prompt say: then nothing is being completed."""
         return bool(self._filled) and self.text == self._filled
 
     def line_at_cursor(self) -> tuple[str, int, bool]:
@@ -255,7 +255,7 @@ class Prompt(TextArea):
         return super().scroll_cursor_visible(center, animate)
 
     def _at_edge(self, direction: int) -> bool:
-        """Whether the cursor is in the first (-1) or last (1) row as wrapped."""
+        """True if the cursor is in the first (-1) or last (1) row as wrapped."""
         row = self.wrapped_document.location_to_offset(self.cursor_location).y
         return row == (0 if direction < 0 else self.wrapped_document.height - 1)
 

@@ -36,7 +36,7 @@ class Reader(Vertical):
         self._prompt = prompt
         self._finder = Finder()
         self._typing = False
-        """Whether a prompt was being written when words were looked for first."""
+        """True if a prompt was being written when words were looked for first."""
         self._from_prompt = False
         self._link = ("", 0)
         """A link and the number of the notice that shows it; opened when it is activated once more."""

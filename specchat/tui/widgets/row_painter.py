@@ -1,4 +1,4 @@
-"""How a row of a chat becomes cells: its text on its background, with the cursor's mark and the heat beside it."""
+"""Painter of a chat's rows: text on its background, with the cursor's mark and the heat beside it."""
 
 from collections.abc import Callable
 

@@ -120,7 +120,7 @@ class Sidebar(Vertical):
         return [replace(chat, title=self._title) if chat.key == self._shown else chat for chat in chats]
 
     def _nearest(self, at: int, marked: ListRow | None) -> int | None:
-        """Where what was marked is by now, for the order changes; where it is gone, a chat at or near `at`."""
+        """New place of the marked row, for the order changes; where it is gone, a chat at or near `at`."""
         chats = [index for index, row in enumerate(self._rows) if row.key is not None]
         for index in chats:
             row = self._rows[index]

@@ -99,7 +99,7 @@ class Transcript(TokenCursor):
         self._arrive(row + inside, before)
 
     def _shown_in(self, section: Section, match: Match) -> tuple[Section, int] | None:
-        """Which of the matches that `section` shows is `match`; None where it shows none."""
+        """Number of `match` among the matches that `section` shows; None where it shows none."""
         shown = self._matches_of(section)
         if self._pattern is None or not shown:
             return None
@@ -129,7 +129,7 @@ class Transcript(TokenCursor):
 
     @property
     def labelled(self) -> bool:
-        """Whether letters are shown, one of which is waited for."""
+        """True if letters are shown, one of which is waited for."""
         return bool(self._labels)
 
     def start_labels(self) -> bool:

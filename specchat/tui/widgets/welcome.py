@@ -38,7 +38,7 @@ class Welcome(Plain):
         self._loading = False
 
     def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool) -> None:
-        """`error` is why it is not loaded; `built_in` tells the pair that comes with specchat, also while it loads."""
+        """`error` is why it is not loaded; `built_in` marks the pair that comes with specchat, also while it loads."""
         self._loading = info is None and not error
         about = f"on {one_line(info.device)}" if info is not None else ""
         about = error or (f"{_BUILT_IN} {self._choose} gets a real one." if built_in else about)
