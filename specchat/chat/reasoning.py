@@ -97,12 +97,6 @@ def without_marks(reply: Reply) -> Written:
     return Written.of([*spans, (text[at:], False)], thinking=thinking is not None)
 
 
-def without_reasoning(text: str) -> str:
-    """The answer alone, of a whole text with marks; empty where there is only reasoning."""
-    thoughts, thinking = thoughts_in(text)
-    return "" if thinking else text[thoughts[-1].end :].lstrip("\n") if thoughts else text
-
-
 def _lone_closings(text: str) -> Iterator[tuple[int, int]]:
     """Places of closing marks without an opening one, outside of code."""
     fence, at = "", 0

@@ -31,8 +31,12 @@ def ready(pair: "Pair", models: Path | None) -> "Pair":
     """
     from specchat.cli.prepare import runnable
 
-    if lacking := _lacking(runnable(pair)):
-        _offer(pair, lacking, models)
+    if any(source.repo for source in runnable(pair).spec.sources):
+        from specchat.engine.fetch.cached import absent
+        from specchat.engine.fetch.source import usual_hub
+
+        if missing := absent(usual_hub(), pair.spec.sources):
+            _offer(pair, missing, models)
     return pair
 
 
@@ -72,21 +76,9 @@ def fetch(ordered: "Order") -> tuple[Path, ...]:
             line.clear()
 
 
-def _lacking(pair: "Pair") -> "list[ModelSource]":
-    """The models of `pair` that have to be downloaded first, found without the hub."""
-    sources = [source for source in pair.spec.sources if source.repo]
-    if not sources:
-        return []
-    from specchat.engine.fetch.cached import cached
-    from specchat.engine.fetch.source import usual_hub
-
-    hub = usual_hub()
-    return [s for s in sources if s.repo and cached(hub, s.repo, s.revision, s.file) is None]
-
-
-def _offer(pair: "Pair", lacking: "list[ModelSource]", models: Path | None) -> None:
-    what = " and ".join(source.label for source in lacking)
-    be, them = ("are", "them") if len(lacking) > 1 else ("is", "it")
+def _offer(pair: "Pair", missing: "list[ModelSource]", models: Path | None) -> None:
+    what = " and ".join(source.label for source in missing)
+    be, them = ("are", "them") if len(missing) > 1 else ("is", "it")
     file = f"--models {shlex.quote(str(models))} " if models and "SPECCHAT_MODELS_FILE" not in os.environ else ""
     command = f"specchat models pull {file}{pair.id}"
     if not can_ask():
@@ -100,7 +92,7 @@ def _offer(pair: "Pair", lacking: "list[ModelSource]", models: Path | None) -> N
     from specchat.models.pull import order
 
     try:
-        ordered = order(usual_hub(), lacking)
+        ordered = order(usual_hub(), missing)
     except EngineError as error:
         raise Problem.of(error.kind, f'{what} of pair "{pair.id}" {be} not here: {error.message}') from None
     if ordered.missing:

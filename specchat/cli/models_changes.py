@@ -32,6 +32,7 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
 
     Of a repository that is not here only settings and tokenizer are fetched for that, some MB; of GGUF files nothing.
     """
+    from specchat.engine.fetch.cached import absent
     from specchat.models.add import add as added
     from specchat.models.declare import as_toml
     from specchat.models.machine import this_machine
@@ -48,7 +49,7 @@ def add(models: Path | None, model: str, file: str | None, draft: str | None, id
         _propose(out, known, target)
     elif written.cost:
         out.write(f"{Path(drafting.label).name} drafts, but {written.cost}.\n")
-    if any(not _is_here(known, source) for source in (target, drafting) if source):
+    if absent(known.hub, [source for source in (target, drafting) if source]):
         out.write(f"specchat models pull {written.table['id']} downloads it.\n")
 
 
@@ -73,12 +74,6 @@ def _holds(found: "FoundModel", source: "ModelSource") -> bool:
     if source.repo is None:
         return str(place) == source.path
     return found.repo == source.repo and (place.name == source.file or source.file is None)
-
-
-def _is_here(known: Here, source: "ModelSource") -> bool:
-    from specchat.engine.fetch.cached import cached
-
-    return source.repo is None or cached(known.hub, source.repo, source.revision, source.file) is not None
 
 
 @click.command()

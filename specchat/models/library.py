@@ -44,9 +44,6 @@ class Library:
     models: tuple[FoundModel, ...]
     problems: tuple[str, ...]
 
-    def of_repo(self, repo: str) -> FoundModel | None:
-        return next((found for found in self.models if found.repo == repo), None)
-
 
 def usual_places(hub: Hub, own: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> ModelPlaces:
     """The folders of this user; OLLAMA_MODELS means what it means to Ollama."""

@@ -25,18 +25,12 @@ class Fetching:
         return self.task is not None and self.task.busy
 
     def lacks(self, pair: Pair) -> Sequence[ModelSource]:
-        """The models of `pair` that have to be fetched first. It reads the disk and sends nothing to the hub."""
-        sources = [source for source in pair.spec.sources if source.repo]
-        if self.places is None or pair.unsupported or not sources:
+        """The models of `pair` that have to be fetched first."""
+        if self.places is None or pair.unsupported or not any(source.repo for source in pair.spec.sources):
             return ()
-        from specchat.engine.fetch.cached import cached
+        from specchat.engine.fetch.cached import absent
 
-        hub = self.places().hub
-        return [
-            source
-            for source in sources
-            if source.repo and cached(hub, source.repo, source.revision, source.file) is None
-        ]
+        return absent(self.places().hub, pair.spec.sources)
 
     def is_for(self, pair: Pair) -> bool:
         """True if there is a download for `pair`, whatever became of it."""

@@ -288,3 +288,9 @@ def test_a_first_download_that_was_stopped_is_told_and_can_be_deleted(
     assert removed.exit_code == 0, removed.stderr
     assert "5.0 MB are free again" in removed.stdout
     assert not cache.folder("someone/large").exists()
+
+
+def test_an_unknown_pair_is_met_with_the_nearest(run: Run) -> None:
+    result = run("models", "show", "qwen3-08b")
+    assert result.exit_code == ExitCode.USAGE
+    assert 'There is no pair, model or path "qwen3-08b" here. Did you mean "qwen3-8b"?' in result.stderr

@@ -66,8 +66,7 @@ def test_every_programs_models_are_found(places: ModelPlaces, tmp_path: Path) ->
         ("someone/tiny", "safetensors", "Hugging Face"),
         ("tiny:1b", "GGUF", "Ollama"),
     ]
-    found = library.of_repo("someone/tiny")
-    assert found is not None
+    (found,) = (found for found in library.models if found.repo == "someone/tiny")
     assert (found.about.architecture, found.about.layers, found.about.context) == ("llama", 4, 256)
     assert found.about.parameters == found.about.config.parameters()  # type: ignore[union-attr]
     assert found.about.size == (found.about.place / "model.safetensors").stat().st_size

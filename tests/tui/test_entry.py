@@ -144,7 +144,7 @@ async def test_values_are_set_or_refused_and_given_back() -> None:
             ("/seed 7", "seed is 7, from the next reply on"),
             ("/length 3", "draft length is 3, from the next step on"),
             ("/max-tokens 40", "max tokens is 40, from the next reply on"),
-            ("/context keep-ends", "keep the first turn"),
+            ("/context keep-ends", "context is keep-ends, from the next reply on"),
         ):
             await write(app, pilot, command, "enter")
             assert words in status(app)
@@ -158,7 +158,7 @@ async def test_values_are_set_or_refused_and_given_back() -> None:
         for command, words in (
             ("/temperature warm", "/temperature needs a number from 0 to 10"),
             ("/length 99", "/length needs a whole number from 1 to 15"),
-            ("/context drop", "did you mean drop-oldest?"),
+            ("/context drop", "needs one of refuse, drop-oldest, keep-ends"),
             ("/persona shrt", "did you mean short?"),
             ("/preset zzz", "there is no preset zzz"),
             ("/model bgi", "did you mean big?"),

@@ -271,6 +271,14 @@ def test_the_panel_says_how_long_other_programs_had_the_processor(waited_ms: flo
     assert ([*rows[split + 1 :], ""])[0] == told
 
 
+@pytest.mark.parametrize(
+    ("saved_ms", "words"), [(-40.0, "saved so far"), (-400.0, "lost so far"), (400.0, "saved so far")]
+)
+def test_nothing_lost_is_not_called_lost(saved_ms: float, words: str) -> None:
+    rows = panel_rows(gauges(finished((3,)), INFO, saved_ms=saved_ms), 60, "F4")
+    assert any(row.plain.startswith(words) for row in rows)
+
+
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])
 def test_the_panel_fits(height: int) -> None:
     for reply in (None, finished((3, 0, 5, 1)), finished((15, 14, 0), plain=0), finished((0,), "plain")):

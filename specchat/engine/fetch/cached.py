@@ -1,6 +1,7 @@
 """Finds a repository's files in the cache."""
 
 import re
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.fetch.listing import DIGEST, SINGLE_FILES, first_files, parts_of
 from specchat.engine.fetch.source import Hub
 from specchat.engine.model.files import found, indexed
+from specchat.engine.pair import ModelSource
 from specchat.reading import read_text
 
 INDEX = "model.safetensors.index.json"
@@ -26,6 +28,11 @@ def cached(hub: Hub, repo: str, revision: str | None = None, file: str | None = 
     root = path.parents[file.count("/")]
     names = [part.relative_to(root).as_posix() for part in path.parent.iterdir() if part.exists()]
     return root if parts_of(file, names) else None
+
+
+def absent(hub: Hub, sources: Iterable[ModelSource]) -> list[ModelSource]:
+    """The repositories among `sources` that have to be fetched first, as the disk shows: nothing is sent to the hub."""
+    return [s for s in sources if s.repo and cached(hub, s.repo, s.revision, s.file) is None]
 
 
 def cached_ggufs(hub: Hub, repo: str, revision: str | None = None) -> list[str]:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from specchat.clean import clean, one_line
 from specchat.config.kinds import NO_PERSONA
-from specchat.engine.options import CONTEXT_POLICIES
 from specchat.tui.action import Action
 from specchat.tui.actions.models import want_pair
 from specchat.tui.composing.personas import apply, preset_words
@@ -113,20 +112,6 @@ def _prefill(chat: ChatScreen, text: str) -> None:
     _done(chat, "")
 
 
-def _context(chat: ChatScreen, policy: str) -> None:
-    settings = chat.session.settings
-    for known in CONTEXT_POLICIES:
-        if policy == known:
-            chat.session.change(replace(settings, limits=replace(settings.limits, context=known)))
-            _done(chat, f"where a chat does not fit: {_POLICIES[known]}")
-            return
-    if policy:
-        offer = nearest(policy, CONTEXT_POLICIES)
-        _refuse(chat, "context", policy, f"/context needs one of {', '.join(CONTEXT_POLICIES)}{offer}")
-    else:
-        _ask(chat, "context", f"where a chat does not fit: {_POLICIES[settings.limits.context]}")
-
-
 def _theme(chat: ChatScreen, name: str) -> None:
     if not name:
         _ask(chat, "theme", f"the theme is {one_line(chat.app.theme, 40)}")
@@ -182,8 +167,9 @@ COMPOSING: tuple[Action[ChatScreen], ...] = (
     Action("max-tokens", "Longest reply", "How many tokens a reply may have at most.",
            _setting("max_tokens", "max-tokens", _NO_LIMIT), slash="max-tokens", argument="number or off",
            values=lambda _: [(OFF, _NO_LIMIT)]),
-    Action("context", "Context", "What is left out where a chat does not fit the context.", _context, slash="context",
-           argument="refuse, drop-oldest or keep-ends", values=lambda _: list(_POLICIES.items())),
+    Action("context", "Context", "What is left out where a chat does not fit the context.",
+           _setting("context", "context"), slash="context", argument="refuse, drop-oldest or keep-ends",
+           values=lambda _: list(_POLICIES.items())),
     Action("theme", "Theme", "Use other colours.", _theme, slash="theme", argument="name",
            values=lambda chat: [(theme, "") for theme in sorted(chat.app.available_themes)]),
     Action("search-prompts", "Search prompts", "Search earlier prompts and put one into the box.", _search_prompts,

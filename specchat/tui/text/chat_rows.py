@@ -1,7 +1,8 @@
 """The rows of a chat: its turns made into sections, and laid out, around what is being read."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from specchat.chat.tree import Conversation
@@ -38,6 +39,11 @@ class Place:
     section: Section
     row: int
 
+    def row_in(self, section: Section, start: int, width: int) -> int:
+        """The row now, `section` being what shows the place from row `start` on."""
+        same = section is self.section
+        return max(start + (min(self.row, len(section.lines(width)) - 1) if same else 0), 0)
+
 
 class ChatRows:
     """Turns and rows are taken in at both ends as they are needed. A `width` of 0 lays out nothing yet."""
@@ -54,7 +60,7 @@ class ChatRows:
         self.conversation = conversation
         self.token_view = token_view
         self.window = SectionWindow()
-        self._unfolded = unfolded
+        self._turn_view = partial(TurnView, token_view=token_view, unfolded=unfolded)
         self._views: list[TurnView] = []
         """The turns from number `_oldest` on."""
         self._oldest = 0
@@ -110,42 +116,39 @@ class ChatRows:
         return min((row for row in changed if row is not None), default=None), grown
 
     def _view(self, number: int, turn: Turn) -> TurnView:
-        return TurnView(
-            turn,
-            first=number == 0,
-            version_keys=self._version_keys if number == len(self.conversation.turns) - 1 else "",
-            token_view=self.token_view,
-            siblings=self.conversation.siblings(turn),
-            unfolded=self._unfolded,
-        )
+        siblings = self.conversation.siblings(turn)
+        keys = self._version_keys if number == len(self.conversation.turns) - 1 else ""
+        return self._turn_view(turn, first=number == 0, version_keys=keys, siblings=siblings)
 
     def _start_at(self, number: int) -> None:
         """Forget all turns taken in; those around `number` come next."""
         self._views, self._oldest, self._stable, self.window = [], number, 0, SectionWindow()
         self._known = len(self.conversation.turns)
 
+    def _some(self, numbers: Iterable[int]) -> list[TurnView]:
+        """As many of the turns `numbers` as are taken in at a time."""
+        views: list[TurnView] = []
+        size = 0
+        for number in numbers:
+            if len(views) >= _TURNS or size >= _CHARACTERS:
+                break
+            turn = self.conversation.turns[number]
+            size += len(turn.prompt) + (turn.reply.length if turn.reply else 0)
+            views.append(self._view(number, turn))
+        return views
+
     def _add_older(self) -> bool:
-        turns = self.conversation.turns
-        start, size = self._oldest, 0
-        while start and self._oldest - start < _TURNS and size < _CHARACTERS:
-            start -= 1
-            size += _size(turns[start])
-        views = [self._view(number, turns[number]) for number in range(start, self._oldest)]
+        views = self._some(reversed(range(self._oldest)))[::-1]
         sections = [section for view in views for section in view.sections()]
         if views and not self._views:
             self._stable = -len(views[-1].shown)
-        self._views[:0], self._oldest = views, start
+        self._views[:0], self._oldest = views, self._oldest - len(views)
         self.window.prepend(sections)
         self._stable += len(sections)
         return bool(views)
 
     def _add_newer(self) -> bool:
-        turns = self.conversation.turns
-        end, size = self._newest, 0
-        while end < len(turns) and end - self._newest < _TURNS and size < _CHARACTERS:
-            size += _size(turns[end])
-            end += 1
-        views = [self._view(number, turns[number]) for number in range(self._newest, end)]
+        views = self._some(range(self._newest, len(self.conversation.turns)))
         for view in views:
             self._stable = len(self.window.sections)
             self.window.append(view.sections())
@@ -201,10 +204,7 @@ class ChatRows:
         return None
 
     def row_of(self, said: Said, width: int, offset: int | None = None) -> int | None:
-        """The first row of a message, or of the section that shows its text from `offset` on; laid out if need be.
-
-        None where it is not in the chat.
-        """
+        """First row of a message, or of its section at `offset`, laid out if need be; None where it is not there."""
         index = self._index_of(said, offset)
         if index is None or not width:
             return None
@@ -263,10 +263,7 @@ class ChatRows:
         return Place(turn, section, inside)
 
     def row_at(self, place: Place, width: int, *, anew: bool = False) -> int | None:
-        """The row that shows what was at `place`, laid out if need be; None when it is not there any more.
-
-        `anew` forgets all rows first.
-        """
+        """The row of `place`, laid out if need be, all rows `anew`; None when it is not there any more."""
         found = self._reach(place.turn)
         if found is None or not width:
             return None
@@ -274,21 +271,18 @@ class ChatRows:
         inside = next((i for i, section in enumerate(view.shown) if section.shows_start_of(place.section)), None)
         if inside is None:
             return None
-        same = view.shown[inside] is place.section
         start = None if anew else self.window.start_of(base + inside)
         if start is None:
             start = self._open(base + inside, width)
-        return max(start + (min(place.row, len(place.section.lines(width)) - 1) if same else 0), 0)
+        return place.row_in(view.shown[inside], start, width)
 
     def laid_out_at(self, place: Place, width: int) -> int | None:
         """The row of `place` where it is laid out already."""
-        sections = self.window.sections
-        index = next((i for i, section in enumerate(sections) if section.shows_start_of(place.section)), None)
-        start = None if index is None else self.window.start_of(index)
-        if index is None or start is None:
-            return None
-        inside = min(place.row, len(place.section.lines(width)) - 1) if sections[index] is place.section else 0
-        return max(start + inside, 0)
+        for index, section in enumerate(self.window.sections):
+            if section.shows_start_of(place.section):
+                start = self.window.start_of(index)
+                return None if start is None else place.row_in(section, start, width)
+        return None
 
     def _reach(self, turn: Turn) -> tuple[TurnView, int] | None:
         """The view of a turn, taken in if need be, and the index of its first section; None when it is not shown."""
@@ -302,7 +296,3 @@ class ChatRows:
         self._start_at(self.conversation.turns.index(turn))
         self._add_newer()
         return self._views[0], 0
-
-
-def _size(turn: Turn) -> int:
-    return len(turn.prompt) + (turn.reply.length if turn.reply else 0)

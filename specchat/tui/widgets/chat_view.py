@@ -1,5 +1,6 @@
 """The rows of a chat on the screen: scrolled and followed. Only rows near what is read are laid out."""
 
+from functools import partial
 from typing import ClassVar
 
 from textual.content import Content
@@ -43,8 +44,9 @@ class ChatView(ScrollView, can_focus=False):
         super().__init__()
         self._unfolded: set[str] = set()
         """Keys of replies whose reasoning is shown, and of files whose text is."""
-        self._version_keys = " ".join(filter(None, map(keys.first, ("previous-version", "next-version"))))
-        self.chat_rows = self._rows_of(conversation, token_view=False)
+        others = " ".join(filter(None, map(keys.first, ("previous-version", "next-version"))))
+        self._rows_of = partial(ChatRows, unfolded=self._unfolded, version_keys=others)
+        self.chat_rows = self._rows_of(conversation)
         self.cursor = 0
         """The row under the cursor; it shows while the view has the focus."""
         self._strips: dict[int, Strip] = {}
@@ -54,9 +56,6 @@ class ChatView(ScrollView, can_focus=False):
         self._painter = RowPainter(self, self._get_style)
 
     # What is shown
-
-    def _rows_of(self, conversation: Conversation, *, token_view: bool) -> ChatRows:
-        return ChatRows(conversation, token_view=token_view, unfolded=self._unfolded, version_keys=self._version_keys)
 
     @property
     def token_view(self) -> bool:
