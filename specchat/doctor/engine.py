@@ -40,5 +40,5 @@ def _loaded(info: PairInfo) -> list[Finding]:
         strategies,
         ok("exactness", info.exactness),
         *([note("device", info.note)] if info.note else []),
-        *([note("draft", info.warning)] if info.warning else []),
+        *([note("pair", info.warning)] if info.warning else []),
     ]

@@ -196,7 +196,7 @@ def test_the_engine_tells_what_was_measured() -> None:
     assert found["strategies"].text == "plain; not draft (no draft)"
     assert found["exactness"].text == "nothing is computed"
     assert (found["device"].status, found["device"].text) == ("note", "no GPU")
-    assert (found["draft"].status, found["draft"].text) == ("note", "It drafts otherwise.")
+    assert (found["pair"].status, found["pair"].text) == ("note", "It drafts otherwise.")
 
 
 def test_an_engine_that_cannot_load_is_a_problem_and_a_missing_download_is_not() -> None:

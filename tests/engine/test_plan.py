@@ -1,5 +1,6 @@
 """The memory planner: against loaded models, real tensors and the shapes of published ones."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.draft_quant import MIN_PARAMETERS, drafting
-from specchat.engine.model.need import Model, Need, Place, need, quantised
+from specchat.engine.model.need import Model, Need, Place, main_expert_bytes, need, quantised
 from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Plan, check_fits, nearest, plan
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.pair import QUANTS, Quant
@@ -226,6 +227,8 @@ def test_shipped_needs_agree_with_the_plan(pair: Pair) -> None:
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
         if place == "cuda":
             assert planned.workspace / GIB < OVERHEAD_GIB
+            of_experts = main_expert_bytes(replace(target, experts_in_main=target.config.layers)) / GIB
+            assert (pair.requires.experts_gib or 0) == math.floor(10 * of_experts) / 10
 
 
 def pair_of(shape: Callable[..., ModelConfig], place: Place, quant: Quant | None = None, context: int = 8192) -> Plan:

@@ -1,5 +1,6 @@
 """Memory estimate of a pair, before anything is loaded, and the nearest setting that fits."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -8,7 +9,7 @@ from specchat.engine.gpu_shapes import PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.gpu_states import checkpoints
-from specchat.engine.model.need import Model, Need, Place, need, quantised, table_bytes
+from specchat.engine.model.need import Model, Need, Place, main_expert_bytes, need, quantised, table_bytes
 from specchat.engine.pair import Quant
 
 GIB = 1 << 30
@@ -50,9 +51,9 @@ class Plan:
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
-            # A GPU reads tables of inputs where they are; checkpoints of its recurrent states are held here.
+            # A GPU reads tables of inputs, and some experts, where they are; checkpoints of its states are held here.
             on_gpu = [model for model in self.models if model.place == "cuda"]
-            weights += sum(map(table_bytes, on_gpu))
+            weights += sum(table_bytes(model) + main_expert_bytes(model) for model in on_gpu)
             cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
             return Need(weights, cache, own + shared, shared)
         verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
@@ -88,6 +89,22 @@ def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
     return not list(_lacking(plan, available))
 
 
+def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+    """`plan` with the target's experts in main memory, of as few layers as the GPU needs; as it is if that is in vain.
+
+    The cache stays on the GPU: every token reads all of it, and but some experts.
+    """
+    if plan.target.place == "cpu":
+        return plan
+
+    def of(layers: int) -> Plan:
+        return replace(plan, target=replace(plan.target, experts_in_main=layers))
+
+    layers = range(len(plan.target.config.recipe.mixtures) + 1)
+    fewest = bisect_left(layers, True, key=lambda count: "cuda" not in _lacking(of(count), available))
+    return of(fewest) if fewest in layers else plan
+
+
 def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> None:
     """Check that the pair `name` fits the free bytes of each device.
 
@@ -98,6 +115,7 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
         needed, free = plan.need(place), available[place] or 0
         parts = f"weights {_gib(needed.weights)}, cache {_gib(needed.cache)}, workspace {_gib(needed.workspace)}"
         kind = "memory" if place == "cpu" else "GPU memory"
+        kind += " for experts that the GPU has no room for" * (place == "cpu" and plan.target.experts_in_main > 0)
         raise EngineError(
             "memory",
             f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}); "
@@ -109,7 +127,7 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
 def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
     """Advice in a sentence: the nearest setting to `plan` that fits."""
     for changed, words in _alternatives(plan):
-        if fits(changed, available):
+        if fits(making_room(changed, available), available):
             return f"It fits with {words}."
     return "No setting makes it fit: choose a smaller pair, or free memory by closing other programs."
 
