@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-import sys
-from contextlib import suppress
+from contextlib import closing
 from typing import Any
 
 import click
@@ -39,9 +38,7 @@ def serve(host: str, port: int, **options: Any) -> None:
     from specchat.cli.prepare import engine_for, prepare
 
     try:
-        import uvicorn
-
-        from specchat.serve.app import make_app
+        from specchat.serve import listening
         from specchat.serve.generation import Served
         from specchat.serve.guard import Guard, is_local
     except ImportError as error:
@@ -58,33 +55,14 @@ def serve(host: str, port: int, **options: Any) -> None:
     wishes = Wishes.of(options)
     prepared = prepare(wishes)
     pair = ready(prepared.pair, wishes.models)
-    engine = engine_for(prepared, "serve")
-    served = Served(ChatService(engine, Store(), prepared.preferences, restarts=True), pair)
-    config = uvicorn.Config(make_app(served, Guard(host, key)), host, port, lifespan="off", log_level="warning")
-    server = uvicorn.Server(config)
-
-    async def run() -> None:
-        engine_events = asyncio.create_task(served.run())
-        serving = asyncio.create_task(server.serve())
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.01)
-        if server.started:
-            address, number = server.servers[0].sockets[0].getsockname()[:2]
-            where = f"[{address}]" if ":" in address else address
-            Output().write(f"{pair.id} is served at http://{where}:{number}/v1\n")
-        done, _ = await asyncio.wait({serving, engine_events}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        engine_events.cancel()
-        for task in done:
-            with suppress(asyncio.CancelledError):
-                task.result()
-        await serving
-
     try:
-        asyncio.run(run())
-    except SystemExit:  # uvicorn's way of saying that it cannot listen
-        raise Problem(f"Nothing can listen at {host}, port {port}: is another program there?", ExitCode.USAGE) from None
-    except KeyboardInterrupt:
-        sys.exit(ExitCode.INTERRUPTED)
-    finally:
-        engine.close()
+        here = listening.listen(host, port)
+    except OSError as error:
+        raise Problem(f"Nothing can listen at {host}, port {port}: {error.strerror}.", ExitCode.USAGE) from None
+    words = f"{pair.id} is served at {listening.url(here)}/v1"
+    with here, closing(engine_for(prepared, "serve")) as engine:
+        served = Served(ChatService(engine, Store(), prepared.preferences, restarts=True), pair)
+        guard = Guard(host, key)
+        stopped = asyncio.run(listening.serve(served, guard, here, lambda: Output().write(f"{words}\n")))
+    if stopped:
+        raise click.exceptions.Exit(128 + stopped)

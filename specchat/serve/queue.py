@@ -62,15 +62,15 @@ class FairQueue:
             raise
 
     def _next(self) -> None:
-        """Give the turn to the next client's first request."""
-        if self._running or not self._waiting:
-            return
-        client, turns = self._waiting.popitem(last=False)
-        turn = turns.popleft()
-        if turns:
-            self._waiting[client] = turns
-        self._running = True
-        turn.set_result(None)
+        """Give the turn to the next client's first request that was not given up."""
+        while self._waiting and not self._running:
+            client, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns
+            if not turn.done():
+                self._running = True
+                turn.set_result(None)
 
     def _forget(self, client: str, turn: "asyncio.Future[None]") -> None:
         turns = self._waiting.get(client, deque())
