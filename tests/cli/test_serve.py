@@ -50,8 +50,8 @@ def test_a_port_that_is_taken_is_said(run: Run) -> None:
 
 
 def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "specchat.serve.listening", raising=False)
-    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delattr("specchat.serve.listening", raising=False)
+    monkeypatch.setitem(sys.modules, "specchat.serve.listening", None)
     result = run("serve")
     assert result.exit_code == ExitCode.USAGE
     assert "pip install starlette uvicorn prometheus_client" in result.stderr
