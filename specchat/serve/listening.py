@@ -45,9 +45,7 @@ def url(listening: socket.socket) -> str:
 
 async def serve(served: Served, guard: Guard, listening: socket.socket, ready: Callable[[], None]) -> int:
     """Answer requests until a signal comes, and return its number; `ready` is called once clients can connect."""
-    config = uvicorn.Config(
-        make_app(served, guard), lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S
-    )
+    config = uvicorn.Config(make_app(served, guard), lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S)
     server, loop, stopped = _Server(config), asyncio.get_running_loop(), 0
 
     def stop(number: int) -> None:

@@ -50,7 +50,7 @@ def read(*conversations: Any) -> chatgpt.Read:
     return chatgpt.from_chatgpt(json.loads(json.dumps(conversations)), "conversations.json")
 
 
-def told(chat: WholeChat) -> list[tuple[str, str, str]]:
+def lines(chat: WholeChat) -> list[tuple[str, str, str]]:
     """Role, text and the text of what each message follows."""
     texts = {message.key: message.text for message in chat.messages}
     return [(message.role, message.text, texts.get(message.parent or "", "")) for message in chat.messages]
@@ -106,7 +106,7 @@ def test_tools_and_pictures_are_left_out_and_what_hangs_on_them_moves_up() -> No
             current="code",
         )
     )
-    assert told(result.chats[0]) == [
+    assert lines(result.chats[0]) == [
         ("user", "[picture left out]\n\nWhat is this?", ""),
         ("assistant", "Let me look.\n\nA fox.", "[picture left out]\n\nWhat is this?"),
         ("user", "Code?", "Let me look.\n\nA fox."),
@@ -130,12 +130,12 @@ def test_the_shown_path_may_end_in_the_middle_or_at_something_left_out() -> None
     chat = read(conversation(*nodes, current="t")).chats[0]
     shown = next(message for message in chat.messages if message.key == chat.row.view["leaf"])
     assert shown.text == "one"
-    assert [text for _, text, _ in told(chat)] == ["hi", "one", "one\n\ntwo"]
+    assert [text for _, text, _ in lines(chat)] == ["hi", "one", "one\n\ntwo"]
 
 
 def test_a_chat_that_begins_with_a_reply_gets_an_empty_prompt() -> None:
     chat = read(conversation(node("a", None, "assistant", "hello"), current="a")).chats[0]
-    assert told(chat) == [("user", "", ""), ("assistant", "hello", "")]
+    assert lines(chat) == [("user", "", ""), ("assistant", "hello", "")]
 
 
 def test_loops_and_odd_values_do_no_harm() -> None:
@@ -150,7 +150,7 @@ def test_loops_and_odd_values_do_no_harm() -> None:
     )
     odd["mapping"]["q"]["children"] += [{}, "q", "nowhere"]
     result = read(odd)
-    assert told(result.chats[0]) == [("user", "hi", "")]
+    assert lines(result.chats[0]) == [("user", "hi", "")]
     assert (result.chats[0].row.title, result.chats[0].row.updated, result.chats[0].row.view) == ("", 0.0, {"leaf": ""})
     assert result.notes == ("left out: messages that hang on nothing (2)",)
 
@@ -168,7 +168,7 @@ def test_branches_of_a_reply_at_the_start_share_its_empty_prompt(store: Store, t
         node("q", "a", "user", "hm"),
         current="b",
     )
-    assert told(read(branched).chats[0]) == [
+    assert lines(read(branched).chats[0]) == [
         ("user", "", ""),
         ("assistant", "hello", ""),
         ("assistant", "hello\n\nthere", ""),

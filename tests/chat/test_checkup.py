@@ -60,7 +60,7 @@ def test_damage_inside_is_found(path: Path) -> None:
         look_into(path)
 
 
-def test_other_files_are_told(path: Path, tmp_path: Path) -> None:
+def test_other_files_are_reported(path: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreError, match=r"newer specchat \(schema 99"):

@@ -29,9 +29,9 @@ def test_what_another_program_saves_in_a_chat_is_taken_over(tmp_path: Path) -> N
     here.changed()
     assert not here.changed()
     other, _ = there.load(chat.key)
-    asked = other.ask("and you?")
-    there.add_turn(other, asked, {})
-    writing = answered(other, asked, "More.", ended=False)
+    turn = other.ask("and you?")
+    there.add_turn(other, turn, {})
+    writing = answered(other, turn, "More.", ended=False)
     there.save_reply(other, writing)
     regenerated = other.first[0]
     second = answered(other, regenerated, "Hello.")

@@ -187,7 +187,7 @@ def test_other_files_are_refused(store: Store, tmp_path: Path, data: bytes, word
     assert store.chats() == []
 
 
-def test_a_missing_file_and_a_folder_are_told(store: Store, tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_are_reported(store: Store, tmp_path: Path) -> None:
     with pytest.raises(ChatFileError, match=r"cannot be read \(No such file"):
         import_file(store, tmp_path / "none.json")
     with pytest.raises(ChatFileError, match="is not a regular file"):

@@ -1,4 +1,4 @@
-"""Reasoning in saved chats: it comes back as such, is sent back apart, and is told in exports."""
+"""Reasoning in saved chats: it comes back as such, is sent back apart, and is marked in exports."""
 
 import json
 
@@ -92,7 +92,7 @@ def test_what_goes_on_keeps_all_tokens_of_the_reply() -> None:
 
 
 def test_a_chat_of_an_older_specchat_opens_as_it_was() -> None:
-    """Its replies have marks in their text, and nobody told what is reasoning."""
+    """Its replies have marks in their text, without ranges of reasoning."""
     old = json.dumps({"name": "demo", "prefill": "So", "token_ids": []})
     reply = opened("<think>hm</think>Yes.", old)
     assert (reply.text, reply.reasoning, reply.prefill) == ("<think>hm</think>Yes.", None, "So")

@@ -324,9 +324,9 @@ def without_rights(run: Callable[[], str]) -> str:
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as stream:
-        told = stream.read()
+        printed = stream.read()
     os.waitpid(pid, 0)
-    return told
+    return printed
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "both", "folder without a file"])
@@ -341,14 +341,14 @@ def test_what_cannot_be_written_is_told_and_left_alone(what: str) -> None:
         Path(folder).chmod(0o777 if what == "file" else 0o555)
         before = path.read_bytes() if path.exists() else None
 
-        def told() -> str:
+        def printed() -> str:
             try:
                 Store(path)
             except StoreError as error:
                 return str(error)
             return "opened"
 
-        assert re.search(r"cannot be (written|opened).*heck.* permissions", without_rights(told))
+        assert re.search(r"cannot be (written|opened).*heck.* permissions", without_rights(printed))
         assert (path.read_bytes() if path.exists() else None) == before
         assert [found.name for found in Path(folder).iterdir()] == ([path.name] if before else [])
         Path(folder).chmod(0o700)
@@ -513,7 +513,7 @@ def test_a_chat_removed_by_another_copy_comes_back_whole(store: Store, tmp_path:
     assert len(list(loaded.every_turn())) == 4
 
 
-def test_damage_that_shows_while_the_file_is_open_is_told(tmp_path: Path) -> None:
+def test_damage_that_shows_while_the_file_is_open_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     store = Store(path)
     save(store, a_chat())
@@ -545,7 +545,7 @@ def test_a_reply_cut_off_whose_figures_are_damaged_does_not_hold_up_the_others(t
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no limit to the size of files there")
-def test_a_file_that_cannot_grow_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_grow_is_reported(tmp_path: Path) -> None:
     code = f"""
 import resource
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A user's models.toml: what it adds, and how its mistakes are told."""
+"""A user's models.toml: what it adds, and how its mistakes are reported."""
 
 from pathlib import Path
 
@@ -137,7 +137,7 @@ def test_what_the_target_may_bring_along_need_not_be_named(write: Write) -> None
         ('strategy = "eagle2"', 'strategy "eagle2" cannot be used: this pair has no such heads; [pair.heads]'),
     ],
 )
-def test_mistakes_about_heads_are_told(lines: str, words: str, write: Write) -> None:
+def test_mistakes_about_heads_are_reported(lines: str, words: str, write: Write) -> None:
     with pytest.raises(ConfigError) as error:
         load_catalog(write("models.toml", HEAD + f'    target = {{ path = "x" }}\n    {lines}'))
     assert words in error.value.message
@@ -257,7 +257,7 @@ def test_mistakes_are_told_with_file_key_and_nearest(write: Write, text: str, wo
     assert "\n" not in caught.value.message
 
 
-def test_every_mistake_is_told(write: Write) -> None:
+def test_every_mistake_is_reported(write: Write) -> None:
     path = write("models.toml", 'schema = 1\n[[pair]]\nid = "a"\ntarget = { pth = "x" }\nbackend = 3\n')
     with pytest.raises(ConfigError, match=r"pair\[0\]\.backend.*pair\[0\]\.target\.pth"):
         load_catalog(path)

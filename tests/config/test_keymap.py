@@ -1,4 +1,4 @@
-"""keys.toml: what it changes and how its mistakes are told."""
+"""keys.toml: what it changes and how its mistakes are reported."""
 
 from pathlib import Path
 

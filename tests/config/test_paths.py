@@ -56,6 +56,6 @@ def test_installed_files_come_before_the_checkout(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("variable", ["SPECCHAT_HOME", "SPECCHAT_CONFIG_FILE"])
-def test_the_home_of_nobody_is_told(variable: str) -> None:
+def test_the_home_of_nobody_is_reported(variable: str) -> None:
     with pytest.raises(ConfigError, match=f"{variable} is ~nobody-here/x"):
         paths.user_paths({variable: "~nobody-here/x"})

@@ -1,4 +1,4 @@
-"""Personas and presets: shipped ones are whole, the user's come over them, bad files are told and left out."""
+"""Personas and presets: shipped ones are whole, the user's come over them, bad files are reported and left out."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def test_a_persona_of_an_unknown_pair_is_told_and_works_without(write: Write) ->
         ("[[persona", "is not valid TOML"),
     ],
 )
-def test_mistakes_in_personas_are_told(write: Write, text: str, words: str) -> None:
+def test_mistakes_in_personas_are_reported(write: Write, text: str, words: str) -> None:
     path = write("personas.toml", text)
     personas, (problem,) = load_personas([path], ())
     assert personas == []
@@ -65,7 +65,7 @@ def test_mistakes_in_personas_are_told(write: Write, text: str, words: str) -> N
         ('[[presets]]\nname = "a"', 'Did you mean "preset"?'),
     ],
 )
-def test_mistakes_in_presets_are_told(write: Write, text: str, words: str) -> None:
+def test_mistakes_in_presets_are_reported(write: Write, text: str, words: str) -> None:
     presets, (problem,) = load_presets([write("presets.toml", text)])
     assert presets == []
     assert words in problem

@@ -34,7 +34,7 @@ def test_no_file_means_defaults(tmp_path: Path) -> None:
         (f"seed = {'[' * 5000}", "nested too deeply"),
     ],
 )
-def test_mistakes_are_told(write: Write, line: str, words: str) -> None:
+def test_mistakes_are_reported(write: Write, line: str, words: str) -> None:
     path = write("config.toml", line + "\n")
     with pytest.raises(ConfigError) as caught:
         load_settings(path)

@@ -1,4 +1,4 @@
-"""Theme files: shipped ones are whole, bad ones are told and left out."""
+"""Theme files: shipped ones are whole, bad ones are reported and left out."""
 
 from itertools import combinations
 from math import dist
@@ -45,7 +45,7 @@ def test_shipped_themes_name_every_colour() -> None:
         assert set(theme.spec) == {source.name for source in LEGEND} == set(SpecTable.model_fields)
 
 
-def test_a_later_folder_wins_and_bad_files_are_told(tmp_path: Path) -> None:
+def test_a_later_folder_wins_and_bad_files_are_reported(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
     second.mkdir()

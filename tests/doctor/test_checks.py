@@ -88,12 +88,12 @@ def test_folders_are_looked_at_and_not_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_others_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_others_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert "cannot be written" in folder("x", tmp_path / "a", "lost").text
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specchat.doctor.folders.free_bytes", lambda _: 1 << 20)
     assert folder("x", tmp_path, "lost").status == "note"
 
@@ -161,9 +161,9 @@ def test_how_busy_a_gpu_is_stands_beside_it(tmp_path: Path, monkeypatch: pytest.
     line = f"echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, {GPU}'"
     assert look(line)[1] == Finding("gpu use", "ok", "62 % busy")
     nvml.fails, nvml.error = "nvmlInit", NVMLError("Insufficient Permissions")
-    told = look(line)[1]
-    assert (told.name, told.status) == ("gpu use", "note")
-    assert "cannot be read (Insufficient Permissions)" in told.text
+    finding = look(line)[1]
+    assert (finding.name, finding.status) == ("gpu use", "note")
+    assert "cannot be read (Insufficient Permissions)" in finding.text
 
 
 def test_without_a_driver_the_cpu_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_without_a_driver_the_cpu_it_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert [finding.status for finding in gpu.gpus()] == ["ok"]
 
 
-def test_a_torch_for_the_cpu_beside_a_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_for_the_cpu_beside_a_gpu_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = smi(tmp_path, monkeypatch)
     assert look("echo 'NVIDIA L4, 23034 MiB, 22000 MiB, 570.1, 8.9, GPU-5f0c'")[0].status == "ok"
     monkeypatch.setattr(gpu, "installed", lambda _: "2.11.0+cpu")

@@ -30,8 +30,8 @@ def environment(name: str) -> GpuCheck:
 def content(path: Path) -> dict[str, Any]:
     with zipfile.ZipFile(path) as made:
         assert made.testzip() is None
-        told: dict[str, Any] = json.loads(made.read("report.json"), parse_constant=pytest.fail)
-    return told
+        written: dict[str, Any] = json.loads(made.read("report.json"), parse_constant=pytest.fail)
+    return written
 
 
 def test_every_check_that_is_named_is_there() -> None:
@@ -61,16 +61,16 @@ def test_all_run_whatever_failed_before_and_each_is_in_the_report_at_once(tmp_pa
     sentence = report.finish()
     assert sentence.startswith("5 of 7 checks went wrong on RTX 3060: raises, dies, hangs, wrong, unavailable. Attach ")
     assert str(report.path) in sentence
-    told = content(report.path)
-    assert [row["error"] for row in told["checks"]["wrong"]["rows"]] == [0.5, "nan"]
-    assert told["sentence"] == sentence
-    checks_told = told["checks"]
-    assert all(checks_told[name]["rows"] == [{"before": 1}] for name in ("raises", "dies", "hangs"))
-    assert checks_told["wrong"]["words"] == "sum: off by 0.5, and 0.1 is allowed (and 1 more)"
-    assert checks_told["dies"]["words"] == "exit code 9: it wrote nothing"
-    assert "last line is: begun" in checks_told["hangs"]["words"]
-    assert told["last CUDA error"].startswith("raises: RuntimeError: CUDA error: an illegal memory access")
-    assert "\x1b" not in json.dumps(told, ensure_ascii=False)
+    written = content(report.path)
+    assert [row["error"] for row in written["checks"]["wrong"]["rows"]] == [0.5, "nan"]
+    assert written["sentence"] == sentence
+    checks = written["checks"]
+    assert all(checks[name]["rows"] == [{"before": 1}] for name in ("raises", "dies", "hangs"))
+    assert checks["wrong"]["words"] == "sum: off by 0.5, and 0.1 is allowed (and 1 more)"
+    assert checks["dies"]["words"] == "exit code 9: it wrote nothing"
+    assert "last line is: begun" in checks["hangs"]["words"]
+    assert written["last CUDA error"].startswith("raises: RuntimeError: CUDA error: an illegal memory access")
+    assert "\x1b" not in json.dumps(written, ensure_ascii=False)
     with zipfile.ZipFile(report.path) as made:
         assert made.read("fine/trace.json") == b"{}"
         assert b"Traceback" in made.read("raises/log.txt")
@@ -160,8 +160,8 @@ def test_the_command_shows_a_line_a_check_and_ends_with_a_sentence(
     monkeypatch.setattr(gpu_checks, "CHECKS", (planted("wrong"),))
     done = run("doctor", "--gpu", "--report", str(path), "--json")
     assert done.exit_code == ExitCode.UNUSABLE
-    told = json.loads(done.stdout)
-    assert (told["report"], told["checks"]["wrong"]["state"]) == (str(path), "wrong")
+    written = json.loads(done.stdout)
+    assert (written["report"], written["checks"]["wrong"]["state"]) == (str(path), "wrong")
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(run: Run, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_runs(run: Ru
 def test_the_whole_command_on_this_machine(run: Run, tmp_path: Path) -> None:
     done = run("doctor", "--gpu", "--report", str(tmp_path / "r.zip"))
     assert done.exit_code == 0, done.output
-    told = content(tmp_path / "r.zip")
-    states = {name: one["state"] for name, one in told["checks"].items()}
-    there = "gpu" in told["checks"]["environment"]["rows"][0]
+    written = content(tmp_path / "r.zip")
+    states = {name: one["state"] for name, one in written["checks"].items()}
+    there = "gpu" in written["checks"]["environment"]["rows"][0]
     assert states == {check.name: "not run" if check.needs == "gpu" and not there else "passed" for check in CHECKS}

@@ -52,7 +52,7 @@ def test_a_shipped_pair_is_copied_first(tmp_path: Path) -> None:
     assert load_catalog(path).default == "demo"
 
 
-def test_a_pair_that_there_is_not_is_told(tmp_path: Path) -> None:
+def test_a_pair_that_there_is_not_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "models.toml"
     with pytest.raises(ConfigError, match="has no"):
         set_head(path, "none", "medusa", tmp_path)

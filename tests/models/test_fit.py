@@ -140,9 +140,9 @@ def test_a_device_that_is_asked_for_is_heeded(tiny: About) -> None:
     both = FreeMemory(16 * GIB, 64 * GIB)
     spec = pair(tiny.place).spec
     for device, verdict in (("cpu", "CPU"), ("cuda", "GPU")):
-        asked = Pair(replace(spec, target=replace(spec.target, device=device)))  # type: ignore[arg-type]
-        assert fit(asked, tiny, None, both).verdict == verdict
-    assert fit(asked, tiny, None, ROOMY).verdict == "no"
+        placed = Pair(replace(spec, target=replace(spec.target, device=device)))  # type: ignore[arg-type]
+        assert fit(placed, tiny, None, both).verdict == verdict
+    assert fit(placed, tiny, None, ROOMY).verdict == "no"
 
 
 def test_a_pair_that_is_not_here_goes_by_what_it_states() -> None:

@@ -1,4 +1,4 @@
-"""Models that are on the disk: found in every program's folder, and told in a sentence where they cannot be read."""
+"""Models that are on the disk: found in every program's folder, and named in a sentence where they cannot be read."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_a_model_in_two_places_is_told_once(places: ModelPlaces, tmp_path: Path)
 # What cannot be read
 
 
-def test_a_link_that_leads_nowhere_is_told(places: ModelPlaces) -> None:
+def test_a_link_that_leads_nowhere_is_reported(places: ModelPlaces) -> None:
     snapshot = in_cache(places)
     (places.hub.folder("someone/tiny") / "blobs" / "model.safetensors").unlink()
     assert not (snapshot / "model.safetensors").exists()
@@ -107,7 +107,7 @@ def test_a_link_that_leads_nowhere_is_told(places: ModelPlaces) -> None:
     assert "\n" not in library.problems[0]
 
 
-def test_a_manifest_of_another_version_is_told(places: ModelPlaces, tmp_path: Path) -> None:
+def test_a_manifest_of_another_version_is_reported(places: ModelPlaces, tmp_path: Path) -> None:
     assert places.ollama is not None
     ollama(places.ollama, "new:1b", gguf(tmp_path / "a.gguf"), version=3)
     ollama(places.ollama, "good:1b", gguf(tmp_path / "b.gguf", general__name="B"))
@@ -137,7 +137,7 @@ def test_a_manifest_of_another_version_is_told(places: ModelPlaces, tmp_path: Pa
         ),
     ],
 )
-def test_broken_manifests_are_told(places: ModelPlaces, manifest: str, words: str) -> None:
+def test_broken_manifests_are_reported(places: ModelPlaces, manifest: str, words: str) -> None:
     assert places.ollama is not None
     path = places.ollama / "manifests" / "registry.ollama.ai" / "library" / "x" / "latest"
     path.parent.mkdir(parents=True)
@@ -147,7 +147,7 @@ def test_broken_manifests_are_told(places: ModelPlaces, manifest: str, words: st
     assert words in library.problems[0]
 
 
-def test_folders_that_are_not_there_or_not_readable_are_told(places: ModelPlaces, tmp_path: Path) -> None:
+def test_folders_that_are_not_there_or_not_readable_are_reported(places: ModelPlaces, tmp_path: Path) -> None:
     library = look(ModelPlaces(places.hub, own=(tmp_path / "nowhere",)))
     assert library.problems == (f"{tmp_path / 'nowhere'}, of model_folders, is not a folder.",)
 
@@ -171,7 +171,7 @@ def test_folders_that_are_not_there_or_not_readable_are_told(places: ModelPlaces
         ),
     ],
 )
-def test_checkpoints_that_are_not_whole_are_told(spoil: object, words: str, tmp_path: Path) -> None:
+def test_checkpoints_that_are_not_whole_are_reported(spoil: object, words: str, tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
     spoil(folder)  # type: ignore[operator]
     with pytest.raises(ModelError) as caught:
@@ -235,7 +235,7 @@ def test_split_files_are_one_model_or_a_sentence(tmp_path: Path) -> None:
         ({"general__type": "adapter"}, "holds no model but adapter for one"),
     ],
 )
-def test_files_that_are_no_models_are_told(keys: dict[str, object], words: str, tmp_path: Path) -> None:
+def test_files_that_are_no_models_are_reported(keys: dict[str, object], words: str, tmp_path: Path) -> None:
     path = gguf(tmp_path / "m.gguf", **keys)  # type: ignore[arg-type]
     with pytest.raises(ModelError) as caught:
         about_gguf(path)

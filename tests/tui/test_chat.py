@@ -164,6 +164,20 @@ async def test_settings_change_a_running_reply() -> None:
         assert "lookup x8" in str(app.chat.query_one("#header", TwoSided).render())
 
 
+async def test_settings_have_a_row_a_field_in_small_windows_and_say_mistakes_whole() -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(45, 14)) as pilot:
+        await loaded(app, pilot)
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        note = app.screen.query_one("#temperature-note", FieldNote)
+        await wait_until(pilot, lambda: note.size.height == 1)
+        app.screen.query_one("#temperature", FieldInput).value = "warm"
+        await wait_until(pilot, lambda: note.size.height > 3)
+        app.screen.query_one("#temperature", FieldInput).value = "1"
+        await wait_until(pilot, lambda: note.size.height == 1)
+
+
 async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
     engine = FakeEngine()
     app = make_app(engine)

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -21,7 +20,6 @@ from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import AppSession
 from specchat.tui.settings import FIELDS, Field, InvalidValue, nudged
-from specchat.tui.text.lines import styled
 from specchat.tui.text.strategies import StrategyRow, rows
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.line_input import LineInput
@@ -83,9 +81,12 @@ class Strategies(Options):
 
 
 class FieldNote(Plain):
-    """The purpose of a field, or the mistake in it."""
+    """The purpose of a field in one row, or the mistake in it, whole."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
+    def say(self, words: str, *, bad: bool) -> None:
+        changed = self.has_class("-bad") != bad
+        self.set_class(bad, "-bad")
+        self.show(words, layout=bad or changed)
 
 
 class SettingsScreen(Dialog[str]):
@@ -134,7 +135,7 @@ class SettingsScreen(Dialog[str]):
         yield Plain(id="strategy-note")
 
     def _row(self, label: str, control: Input | Choice | TextArea, field: Field | None = None) -> Horizontal:
-        note = [FieldNote(styled(field.help, ".quiet"), id=f"{field.key}-note")] if field else []
+        note = [FieldNote(field.help, id=f"{field.key}-note")] if field else []
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
 
     def _template_choices(self) -> TemplateChoices:
@@ -274,9 +275,9 @@ class SettingsScreen(Dialog[str]):
         try:
             settings = field.store(self._session.settings, control.value.strip())
         except InvalidValue as error:
-            note.show(styled(str(error), ".bad"))
+            note.say(str(error), bad=True)
             return str(error)
-        note.show(styled(field.help, ".quiet"))
+        note.say(field.help, bad=False)
         if at_once:
             self._apply(settings)
             self._show_preset()
