@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from measure.families import config
 from specchat.bench.published import shaped
 from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
@@ -80,41 +80,11 @@ def qwen(hidden: int, layers: int, heads: int, intermediate: int, value_heads: i
     return parse_config(Path(), settings)
 
 
-QWEN = {"Qwen/Qwen3.5-9B": qwen(4096, 32, 16, 12288, 32), "Qwen/Qwen3.8-27B": qwen(5120, 64, 24, 17408, 48)}
-EXPERTS: dict[str, dict[str, Any]] = {
-    "openai/gpt-oss-20b": {
-        "model_type": "gpt_oss",
-        "hidden_size": 2880,
-        "intermediate_size": 2880,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "vocab_size": 201088,
-        "num_local_experts": 32,
-        "num_experts_per_tok": 4,
-        "sliding_window": 128,
-        "attention_bias": True,
-    },
-    "Qwen/Qwen3-Coder-30B-A3B-Instruct": {
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "norm_topk_prob": True,
-    },
-}
-"""Sizes of published models with experts."""
-UNLIKE = QWEN | {
-    repo: parse_config(Path(), sizes | {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5})
-    for repo, sizes in EXPERTS.items()
+UNLIKE = {
+    "Qwen/Qwen3.8-27B": qwen(5120, 64, 24, 17408, 48),
+    "Qwen/Qwen3.5-9B": config("Qwen3.5-9B"),
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": config("Qwen3-Coder-30B-A3B"),
+    "openai/gpt-oss-20b": config("gpt-oss-20b"),
 }
 """Models that the page does not list by the shape of their layers."""
 

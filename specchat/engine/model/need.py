@@ -132,7 +132,7 @@ def main_expert_bytes(model: Model) -> int:
 
 def expert_bytes(model: Model, of: Experts) -> int:
     """Bytes on a GPU of one expert's values, without scales and biases."""
-    return sum(sum(one.outputs) * one.inputs * _bits(model, one) // 8 for one in (of.each.gate_up, of.each.down))
+    return sum(sum(one.outputs) * one.inputs * gpu_bits(model, one) // 8 for one in (of.each.gate_up, of.each.down))
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
@@ -173,7 +173,7 @@ def _packed(model: Model, matrix: Matrix) -> bool:
     return model.packed_experts and _of_expert(matrix)
 
 
-def _bits(model: Model, matrix: Matrix) -> int:
+def gpu_bits(model: Model, matrix: Matrix) -> int:
     """Bits of a matrix's values on a GPU."""
     return 4 if _packed(model, matrix) else BITS[_kept(model.quant, matrix)]
 
@@ -181,6 +181,6 @@ def _bits(model: Model, matrix: Matrix) -> int:
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     recipe = model.config.recipe
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
-    bits = {matrix: _bits(model, matrix) for matrix in forms}
+    bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head = model.head_matrix
     return gpu_need.workspace(model.config, head, bits | {head: BITS[model.head]}, capacity, processors)

@@ -9,7 +9,7 @@ from specchat.engine.gpu_shapes import PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.gpu_states import checkpoints
-from specchat.engine.model.need import Model, Need, Place, main_expert_bytes, need, quantised, table_bytes
+from specchat.engine.model.need import Model, Need, Place, expert_bytes, main_expert_bytes, need, quantised, table_bytes
 from specchat.engine.pair import Quant
 
 GIB = 1 << 30
@@ -94,15 +94,15 @@ def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
 
     The cache stays on the GPU: every token reads all of it, and but some experts.
     """
-    if plan.target.place == "cpu":
+    target, free = plan.target, available.get("cuda")
+    if target.place == "cpu" or free is None:
         return plan
-
-    def of(layers: int) -> Plan:
-        return replace(plan, target=replace(plan.target, experts_in_main=layers))
-
-    layers = range(len(plan.target.config.recipe.mixtures) + 1)
-    fewest = bisect_left(layers, True, key=lambda count: "cuda" not in _lacking(of(count), available))
-    return of(fewest) if fewest in layers else plan
+    lacking = plan.need("cuda").total - (1 - SPARE) * free
+    for layers, one in enumerate([None, *target.config.recipe.mixtures]):
+        lacking -= one.count * expert_bytes(target, one) if one else 0
+        if lacking <= 0:
+            return replace(plan, target=replace(target, experts_in_main=layers))
+    return plan
 
 
 def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> None:
@@ -126,16 +126,22 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
 
 def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
     """Advice in a sentence: the nearest setting to `plan` that fits."""
+
+    def fitting(changed: Plan) -> bool:
+        return fits(making_room(changed, available), available)
+
+    contexts = range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP)
+    longest = bisect_left(contexts, True, key=lambda context: fitting(replace(plan, context=context)))
+    if longest < len(contexts):
+        return f"It fits with context = {contexts[longest]}."
     for changed, words in _alternatives(plan):
-        if fits(making_room(changed, available), available):
+        if fitting(changed):
             return f"It fits with {words}."
     return "No setting makes it fit: choose a smaller pair, or free memory by closing other programs."
 
 
 def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
-    """Yield other settings, nearest first: a smaller context, fewer bits, the CPU."""
-    for context in range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP):
-        yield replace(plan, context=context), f"context = {context}"
+    """Yield settings other than the context, nearest first: fewer bits, the CPU."""
     context = min(plan.context, LEAST_CONTEXT)
     for smaller, words in _fewer_bits(plan):
         yield smaller, words
