@@ -24,7 +24,10 @@ def run(check: Callable[..., None], *arguments: Any) -> Notes:
     return notes
 
 
-def test_all_is_right_under_the_interpreter() -> None:
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16], ids=str)
+def test_all_is_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its own precision, and in that of a GPU."""
+    monkeypatch.setattr(kernels.place, "dtype", lambda: dtype)
     notes = run(kernels.all_kernels)
     assert notes.wrong == []
     assert {row["what"] for row in notes.rows} >= {"embed", "norm", "product nf4", "tree attention", "verdict filters"}
@@ -34,13 +37,7 @@ def test_all_is_right_under_the_interpreter() -> None:
     assert {row["what"] for row in notes.rows} >= {"product dense", "attention", "tree", "captured product"}
 
 
-def test_all_is_right_in_the_precision_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.place, "dtype", lambda: torch.bfloat16)
-    assert run(kernels.all_kernels).wrong == []
-    assert run(quick.quick).wrong == []
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16], ids=str)
 def test_experts_are_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experts.place, "dtype", lambda: dtype)
     notes = run(experts.values, "nf4")
