@@ -239,12 +239,16 @@ class Finished:
 
 @dataclass(frozen=True)
 class Counted:
-    """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`."""
+    """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
+
+    `token_ids` are there if the request asked for them.
+    """
 
     id: int
     tokens: int
     context: int
     dropped: int = 0
+    token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -41,13 +41,16 @@ class Prompts:
         prefill: str,
         begun: Written = NOTHING_WRITTEN,
         template: Arguments = (),
+        raw: str = "",
     ) -> PromptTokens:
-        """Tokens of a chat that fit the context, with the start of its reply.
+        """Tokens of a chat that fit the context, with the start of its reply; of a `raw` prompt all of them.
 
         Raises:
             ModelError: the chat template refuses these messages.
         """
         tokenizer = self._with(template)
+        if raw:
+            return PromptTokens(tokenizer.as_it_stands(raw), 0)
         tokens = begun.token_ids if self._decodes(begun, tokenizer) else ()
         rest = NOTHING_WRITTEN if tokens else begun
 
@@ -60,7 +63,7 @@ class Prompts:
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
         before, tokenizer = request.beginning, self._with(request.template)
-        part: Begun = "thinking" if before.thinking else "answer" if before.text else ""
+        part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
         # A template's suffix of replies acts as a stop string, unless it is a token.
         own = tokenizer.format.stop
         text = ReplyText(_spans("" if prompt.begun else part, tokenizer), (*request.limits.stop, own))

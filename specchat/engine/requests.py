@@ -30,6 +30,7 @@ class Generate:
             cross-chat n-gram cache.
         chat: key of the chat in that cache.
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
+        raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Generate:
     cold: bool = False
     chat: str = ""
     template: Arguments = ()
+    raw: str = ""
 
     @property
     def beginning(self) -> Written:
@@ -66,13 +68,18 @@ class Cancel:
 
 @dataclass(frozen=True)
 class Count:
-    """Count the prompt tokens of a `Generate` with the same fields, and the messages that it would drop."""
+    """Count the prompt tokens of a `Generate` with the same fields, and the messages that it would drop.
+
+    `tokens` asks for the tokens themselves.
+    """
 
     id: int
     messages: tuple[Message, ...]
     limits: Limits = Limits()
     prefill: str = ""
     template: Arguments = ()
+    raw: str = ""
+    tokens: bool = False
 
 
 @dataclass(frozen=True)

@@ -102,8 +102,11 @@ class Session:
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
-        prompt = self._prompts.prompt(request.messages, request.limits, request.prefill, template=request.template)
-        return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped)
+        prompt = self._prompts.prompt(
+            request.messages, request.limits, request.prefill, template=request.template, raw=request.raw
+        )
+        ids = tuple(prompt.tokens) if request.tokens else ()
+        return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped, ids)
 
     def generate(self, request: Generate, control: Control = UNCONTROLLED) -> Iterator[Event]:
         """Answer a chat: Started, then Step and Changed events, then Finished.
@@ -116,7 +119,9 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
-        made = self._prompts.prompt(request.messages, request.limits, request.prefill, request.begun, request.template)
+        made = self._prompts.prompt(
+            request.messages, request.limits, request.prefill, request.begun, request.template, request.raw
+        )
         prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")

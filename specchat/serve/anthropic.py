@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from pydantic import Field
@@ -12,7 +11,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from specchat.engine.events import Finished, Started, Stats, Step
 from specchat.engine.options import Message
-from specchat.engine.requests import Generate
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, Decoding, Fields, Part, text_of
@@ -72,17 +70,8 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     """
     wanted = MessagesRequest.model_validate(body)
     chat = wanted.chat()
-    make = partial(
-        Generate,
-        messages=chat.messages,
-        prefill=chat.prefill,
-        sampling=wanted.sampling(served.usual.sampling),
-        limits=wanted.limits(wanted.stop_sequences),
-        speculation=wanted.speculation(served.pair, served.usual.speculation),
-        template=wanted.template(dict(served.info.template_choices)),
-    )
     reply = MessageReply(served.pair.id, len(chat.prefill))
-    events = served.reply(client, make)
+    events = served.reply(client, served.request(wanted, wanted.stop_sequences, chat))
     if not wanted.stream:
         return JSONResponse(await sse.while_connected(request, reply.whole(events)))
     first = await sse.while_connected(request, anext(events))
@@ -92,8 +81,8 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
 async def count_tokens(served: Served, body: Any) -> Response:
     """The tokens of a prompt; raises as `messages` does."""
     wanted = CountRequest.model_validate(body)
-    template = wanted.template(dict(served.info.template_choices))
-    return JSONResponse({"input_tokens": await served.count(wanted.chat().messages, template)})
+    counted = await served.count(wanted, wanted.chat())
+    return JSONResponse({"input_tokens": counted.tokens})
 
 
 class MessageReply:

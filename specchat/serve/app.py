@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specchat import __version__
-from specchat.serve import anthropic, guard, openai_chat
+from specchat.serve import anthropic, guard, openai_chat, openai_text
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
 
@@ -58,6 +58,8 @@ def make_app(served: Served, guarded: guard.Guard) -> Starlette:
 
     routes = [
         Route("/v1/chat/completions", posted(openai_chat.chat_completions), methods=["POST"]),
+        Route("/v1/completions", posted(openai_text.completions), methods=["POST"]),
+        Route("/tokenize", posted(openai_text.tokenize), methods=["POST"]),
         Route("/v1/messages", posted(anthropic.messages), methods=["POST"]),
         Route("/v1/messages/count_tokens", posted(count), methods=["POST"]),
         Route("/v1/models", models),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -53,7 +53,7 @@ class Decoding(Fields):
 
     model: str = ""
     stream: bool = False
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: Annotated[int | None, Field(ge=1)] = None
     seed: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -64,7 +64,7 @@ class Decoding(Fields):
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     strategy: str | None = None
-    draft_length: int | None = Field(None, ge=1, le=MAX_DRAFT_LENGTH)
+    draft_length: Annotated[int | None, Field(ge=1, le=MAX_DRAFT_LENGTH)] = None
     acceptance: Acceptance | None = None
     chat_template_kwargs: dict[str, bool | str] = Field(default_factory=dict)
 

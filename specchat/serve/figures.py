@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.events import Started, Stats, Step
+from specchat.engine.events import Finished, Started, Stats, Step
 
 
 def usage(stats: Stats) -> dict[str, Any]:
@@ -52,15 +52,16 @@ class Timings:
     drafted: int = 0
     accepted: int = 0
 
-    def started(self, event: Started) -> None:
-        self.cached, self.prompt_ms = event.reused, event.prompt_ms
-        self.prompt = event.prompt_tokens - event.reused
-
-    def step(self, event: Step) -> None:
-        self.predicted += event.emitted
-        self.predicted_ms += event.milliseconds
-        self.drafted += event.drafted
-        self.accepted += event.accepted
+    def add(self, event: Started | Step | Finished) -> None:
+        """Count an event of the reply."""
+        if isinstance(event, Started):
+            self.cached, self.prompt_ms = event.reused, event.prompt_ms
+            self.prompt = event.prompt_tokens - event.reused
+        elif isinstance(event, Step):
+            self.predicted += event.emitted
+            self.predicted_ms += event.milliseconds
+            self.drafted += event.drafted
+            self.accepted += event.accepted
 
     def data(self) -> dict[str, Any]:
         found = {

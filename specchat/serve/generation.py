@@ -4,18 +4,21 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import partial
 
 from specchat.config.catalog import Pair
 from specchat.engine.events import Counted, Event, Failed, Finished, Started, Step
-from specchat.engine.options import Arguments, Message
+from specchat.engine.options import Limits
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError
+from specchat.serve.fields import Chat, Decoding
 from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
 from specchat.service.chat_service import ChatService
 
 Make = Callable[[int], Generate]
+NO_CHAT = Chat(())
 
 
 class Served:
@@ -71,21 +74,39 @@ class Served:
                     case Started():
                         yield event
 
-    async def count(self, messages: tuple[Message, ...], template: Arguments = ()) -> int:
-        """Tokens of a prompt.
+    def request(self, wanted: Decoding, stop: list[str], chat: Chat = NO_CHAT, raw: str = "") -> Make:
+        """A request for a reply to a chat, or to a `raw` prompt.
+
+        Raises:
+            ApiError: a field cannot be used.
+        """
+        return partial(
+            Generate,
+            messages=chat.messages,
+            prefill=chat.prefill,
+            sampling=wanted.sampling(self.usual.sampling),
+            limits=wanted.limits(stop),
+            speculation=wanted.speculation(self.pair, self.usual.speculation),
+            template=wanted.template(dict(self.info.template_choices)),
+            raw=raw,
+        )
+
+    async def count(self, wanted: Decoding, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
+        """The prompt of a chat, or a `raw` one, as tokens.
 
         Raises:
             ApiError: the engine cannot count it.
         """
-        self.info  # noqa: B018  raises
+        template = wanted.template(dict(self.info.template_choices))
+        id = self._service.listeners.new_id()
         arrived: asyncio.Queue[Event] = asyncio.Queue()
-        request = Count(self._service.listeners.new_id(), messages, template=template)
+        request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, tokens=True)
         self._service.request(request, arrived.put_nowait)
         event = await arrived.get()
         if isinstance(event, Failed):
             raise ApiError.of(event)
         assert isinstance(event, Counted)
-        return event.tokens
+        return event
 
     async def _events(self, make: Make) -> AsyncGenerator[Event, None]:
         arrived: asyncio.Queue[Event] = asyncio.Queue()

@@ -4,8 +4,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -13,7 +12,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Message, Role, Written
-from specchat.engine.requests import Generate
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, Content, Decoding, Fields, text_of
@@ -42,7 +40,7 @@ class ResponseFormat(Fields):
 
 class ChatRequest(Decoding):
     messages: list[ChatMessage]
-    max_completion_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
     n: int = 1
     stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()
@@ -51,6 +49,10 @@ class ChatRequest(Decoding):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     response_format: ResponseFormat = ResponseFormat()
+
+    @property
+    def stops(self) -> list[str]:
+        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def chat(self) -> Chat:
         """The messages.
@@ -91,19 +93,10 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     """
     wanted = ChatRequest.model_validate(body)
     wanted.refuse_unsupported()
-    stop = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
+    wanted.max_tokens = wanted.max_completion_tokens or wanted.max_tokens
     chat = wanted.chat()
-    pair = served.pair
-    make = partial(
-        Generate,
-        messages=chat.messages,
-        prefill=chat.prefill,
-        sampling=wanted.sampling(served.usual.sampling),
-        limits=wanted.model_copy(update={"max_tokens": wanted.max_completion_tokens or wanted.max_tokens}).limits(stop),
-        speculation=wanted.speculation(pair, served.usual.speculation),
-        template=wanted.template(dict(served.info.template_choices)),
-    )
-    reply = ChatReply(wanted, pair.id, make.keywords["sampling"].seed, len(chat.prefill))
+    make = served.request(wanted, wanted.stops, chat)
+    reply = ChatReply(wanted, served.pair.id, len(chat.prefill))
     events = served.reply(client, make)
     if not wanted.stream:
         return JSONResponse(await sse.while_connected(request, reply.whole(events)))
@@ -114,18 +107,13 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
 class ChatReply:
     """A reply in OpenAI's words."""
 
-    def __init__(self, wanted: ChatRequest, model: str, seed: int, given: int) -> None:
+    def __init__(self, wanted: ChatRequest, model: str, given: int) -> None:
         """The first `given` characters were in the request."""
         self._wanted = wanted
         self._given = given
         self._timings = figures.Timings()
         self._runs = Runs()
-        self._head = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": model,
-            "seed": seed,
-        }
+        self._head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     async def whole(self, events: AsyncGenerator[Started | Step | Finished, None]) -> dict[str, Any]:
         """The whole reply."""
@@ -151,10 +139,10 @@ class ChatReply:
         self, first: Started | Step | Finished, events: AsyncGenerator[Started | Step | Finished, None]
     ) -> AsyncIterator[str]:
         """The reply as server-sent events, a chunk a verify step."""
+        self._add(first)
         yield self._chunk({"role": "assistant", "content": ""})
         async with aclosing(events):
             try:
-                self._add(first)
                 async for event in events:
                     self._add(event)
                     if isinstance(event, Finished):
@@ -170,10 +158,9 @@ class ChatReply:
         yield sse.DONE
 
     def _add(self, event: Started | Step | Finished) -> None:
+        self._timings.add(event)
         if isinstance(event, Started):
-            self._timings.started(event)
-        elif isinstance(event, Step):
-            self._timings.step(event)
+            self._head["seed"] = event.seed
 
     def _content(self, written: Written) -> dict[str, Any]:
         thoughts = written.thoughts.strip("\n")

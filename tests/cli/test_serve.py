@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tokenizers import Tokenizer
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.paths import demo_model
@@ -67,6 +68,9 @@ def test_its_text_is_that_of_ask(monkeypatch: pytest.MonkeyPatch) -> None:
                 pass
             body = {"messages": [{"role": "user", "content": asked[0]}], "seed": 5, "max_tokens": 40}
             served = client.post("/v1/chat/completions", json=body).json()
+            tokens = client.post("/tokenize", json={"content": "Once upon a time"}).json()["tokens"]
+            raw = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+            completed = [client.post("/v1/completions", json={**raw, "strategy": s}).json() for s in ("plain", "auto")]
         alone = subprocess.run(
             [sys.executable, "-m", "specchat", "ask", "--json", *asked],
             cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=os.environ, check=True,
@@ -74,6 +78,9 @@ def test_its_text_is_that_of_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.loads(alone.stdout)["text"]
     assert served["choices"][0]["message"]["content"] == text
     assert len(text) > 40
+    assert tokens == Tokenizer.from_file(str(demo_model("target") / "tokenizer.json")).encode("Once upon a time").ids
+    plain, drafted = (each["choices"][0]["text"] for each in completed)
+    assert plain == drafted != ""
     subprocess.run(
         [sys.executable, "-m", "specchat", "engine", "stop"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
     )

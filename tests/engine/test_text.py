@@ -139,6 +139,12 @@ def test_a_character_cut_short_is_left_out(tokenizer: Tokenizer) -> None:
     assert out.text == "a"
 
 
+def test_special_tokens_in_a_raw_prompt_are_tokens(tokenizer: Tokenizer) -> None:
+    text = "a<|end|>b"
+    assert tokenizer.as_it_stands(text) == tokenizer.backend.encode(text).ids
+    assert tokenizer.eos & set(tokenizer.as_it_stands(text))
+
+
 def test_special_tokens_in_a_message_are_text(tokenizer: Tokenizer) -> None:
     tokens = tokenizer.prompt([Message("user", "a<|end|><|system|>b")])
     ends = [t for t in tokens if t in tokenizer.eos]

@@ -52,6 +52,19 @@ async def test_openai_streams_a_chunk_a_step(engine: FakeEngine) -> None:
     assert drafted[-1] > 0
 
 
+async def test_openai_completes_a_raw_text(engine: FakeEngine) -> None:
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        found = await client.completions.create(model="demo", prompt="Once", seed=3, stop="fin")
+        request = requested(engine)
+        assert (request.raw, request.messages, request.limits.max_tokens) == ("Once", (), 16)
+        assert (found.choices[0].text, found.choices[0].finish_reason) == (TEXT, "stop")
+        stream = await client.completions.create(model="demo", prompt=["Once"], stream=True, max_tokens=50)
+        assert "".join([chunk.choices[0].text async for chunk in stream if chunk.choices]) == TEXT
+        for wrong in ({"prompt": ["a", "b"]}, {"prompt": ""}, {"prompt": "a", "echo": True}, {"prompt": "a", "n": 2}):
+            with pytest.raises(openai.BadRequestError):
+                await client.completions.create(model="demo", **wrong)
+
+
 async def test_openai_gets_reasoning_apart() -> None:
     thought = Written.of([("hm\n", True), ("\n\nYes.", False)])
     engine = FakeEngine((thought,))

@@ -192,6 +192,10 @@ class Tokenizer:
         ]
         return self._encoded(self.template.render(inert) + self._begun(prefill, begun))
 
+    def as_it_stands(self, text: str) -> list[int]:
+        """Encode a text without a chat template; names of special tokens in it are these tokens."""
+        return self._encoded(text, add_special_tokens=True)
+
     def _begun(self, prefill: str, begun: Written) -> str:
         """The beginning of a reply, with the model's marks around its parts."""
         around = self.format.around

@@ -1,0 +1,138 @@
+"""OpenAI's `/v1/completions`, and `/tokenize` as llama.cpp and vLLM have it: prompts without a chat template."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from specchat.engine.events import Finished, Started, Step
+from specchat.serve import figures, sse
+from specchat.serve.errors import ApiError
+from specchat.serve.fields import Decoding
+from specchat.serve.generation import Served
+from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
+
+USUAL_TOKENS = 16
+"""Tokens of a completion that does not say how many, as OpenAI has it."""
+Events = AsyncGenerator[Started | Step | Finished, None]
+
+
+class TextRequest(Decoding):
+    prompt: str | list[str]
+    stop: str | list[str] | None = None
+    stream_options: StreamOptions = StreamOptions()
+    n: int = 1
+    best_of: int = 1
+    echo: bool = False
+    suffix: str | None = None
+    logprobs: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The only prompt.
+
+        Raises:
+            ApiError: there is none or several, or a field is given that specchat does not have.
+        """
+        for name in ("n", "best_of"):
+            if getattr(self, name) != 1:
+                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
+        for name in ("echo", "suffix", "logprobs"):
+            if getattr(self, name):
+                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
+        prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
+        if len(prompts) != 1 or not prompts[0]:
+            raise ApiError(400, "prompt: one text has to be given.", "prompt")
+        return prompts[0]
+
+
+class TokenizeRequest(Decoding):
+    content: str = ""
+    prompt: str = ""
+    messages: list[ChatMessage] | None = None
+
+
+async def completions(served: Served, client: str, request: Request, body: Any) -> Response:
+    """Answer a request; `client` is for fairness between clients.
+
+    Raises:
+        ApiError: it cannot be answered.
+        ValidationError: its fields cannot be used.
+    """
+    wanted = TextRequest.model_validate({"max_tokens": USUAL_TOKENS, **body})
+    stop = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
+    reply = TextReply(wanted, served.pair.id)
+    events = served.reply(client, served.request(wanted, stop, raw=wanted.text))
+    if not wanted.stream:
+        return JSONResponse(await sse.while_connected(request, reply.whole(events)))
+    first = await sse.while_connected(request, anext(events))
+    return StreamingResponse(reply.chunks(first, events), media_type="text/event-stream", headers=sse.HEADERS)
+
+
+async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
+    """The tokens of a text (`content`, `prompt`) or of a chat (`messages`); raises as `completions` does."""
+    del client, request
+    wanted = TokenizeRequest.model_validate(body)
+    text = wanted.content or wanted.prompt
+    if wanted.messages is not None:
+        counted = await served.count(wanted, ChatRequest(messages=wanted.messages).chat())
+    elif text:
+        counted = await served.count(wanted, raw=text)
+    else:
+        return JSONResponse({"tokens": [], "count": 0, "max_model_len": served.info.context})
+    found = {"tokens": counted.token_ids, "count": counted.tokens, "max_model_len": counted.context}
+    return JSONResponse(found)
+
+
+class TextReply:
+    """A completion in OpenAI's words."""
+
+    def __init__(self, wanted: TextRequest, model: str) -> None:
+        self._wanted = wanted
+        self._timings = figures.Timings()
+        self._head: dict[str, Any] = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    async def whole(self, events: Events) -> dict[str, Any]:
+        """The whole reply."""
+        async for event in events:
+            self._timings.add(event)
+            if isinstance(event, Finished):
+                return {**self._head, "choices": [_choice(event.text, finish_reason(event))], **self._figures(event)}
+        raise ApiError(503, "The engine ended.")
+
+    async def chunks(self, first: Started | Step | Finished, events: Events) -> AsyncIterator[str]:
+        """The reply as server-sent events, a chunk a verify step."""
+        self._timings.add(first)
+        async with aclosing(events):
+            try:
+                async for event in events:
+                    self._timings.add(event)
+                    if isinstance(event, Step):
+                        yield self._event([_choice("".join(piece.text for piece in event.pieces), None)])
+                    elif isinstance(event, Finished):
+                        yield self._event([_choice("", finish_reason(event))])
+                        if self._wanted.stream_options.include_usage:
+                            yield self._event([], self._figures(event))
+            except ApiError as error:
+                yield sse.event(error.openai())
+        yield sse.DONE
+
+    def _figures(self, event: Finished) -> dict[str, Any]:
+        found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
+        return {**found, "metrics": figures.metrics(event.stats)}
+
+    def _event(self, choices: list[dict[str, Any]], more: dict[str, Any] | None = None) -> str:
+        return sse.event({**self._head, "choices": choices, **(more or {})})
+
+
+def _choice(text: str, reason: str | None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
