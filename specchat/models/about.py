@@ -49,7 +49,7 @@ def about_folder(folder: Path, name: str) -> About:
     """The checkpoint in `folder`, to be called `name`.
 
     Raises:
-        ModelError: files are missing or damaged.
+        ModelError: files are missing, damaged or cut short.
     """
     path = folder / "config.json"
     if not found(path):
@@ -63,6 +63,7 @@ def about_folder(folder: Path, name: str) -> About:
         raise ModelError(f"{folder} has {what}. Download the rest of it.")
     raw = read_json(path)
     files = weights(folder)
+    values = sum(_stored(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
     config, why_not, foreign = None, "", False
     try:
         config = parse_config(folder, raw)
@@ -78,7 +79,7 @@ def about_folder(folder: Path, name: str) -> About:
         format="safetensors",
         size=sum(path.stat().st_size for path in files),
         architecture=one_line(written.model_type or "", 40),
-        parameters=config.parameters() if config else sum(map(stored_values, files)),
+        parameters=config.parameters() if config else values,
         quant=_method(method) if method else one_line(written.dtype or written.torch_dtype or "", 20),
         context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
@@ -123,6 +124,13 @@ def about_gguf(file: Path, name: str = "") -> About:
         layers=first.integer("block_count") or 0,
         tokens=first.tokens,
     )
+
+
+@lru_cache(maxsize=2048)
+def _stored(path: Path, changed: int, size: int) -> int:
+    """Read once until the file changes."""
+    del changed, size
+    return stored_values(path)
 
 
 @lru_cache(maxsize=512)

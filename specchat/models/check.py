@@ -18,7 +18,7 @@ from specchat.engine.model.tokenizer import Tokenizer, same_tokens
 from specchat.engine.model.written import Written
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
-from specchat.models.drafts import OTHER_TOKENS, cost
+from specchat.models.drafts import OTHER_TOKENS, cost, too_large
 from specchat.models.fit import fit
 from specchat.models.machine import FreeMemory
 
@@ -40,15 +40,18 @@ def checked_pair(
     if draft is not None and draft.is_gguf:
         raise ModelError(f"{draft.label} is a GGUF file, which drafts only for a target that is one too.")
     folders = [_settings(hub, source) for source in (target, draft) if source is not None]
-    abouts = [_about(folder) for folder, _ in folders]
+    here = [source.repo is None for source in (target, draft) if source is not None]
+    abouts = [_about(folder, known) for (folder, _), known in zip(folders, here, strict=True)]
     tokenizers = [
         Tokenizer.read(folder, about.config.vocab) if about.config else Tokenizer.read(folder)
         for (folder, _), about in zip(folders, abouts, strict=True)
     ]
-    differs = draft is not None and not same_tokens(*tokenizers)
+    words = OTHER_TOKENS if draft is not None and not same_tokens(*tokenizers) else ""
+    if draft is not None and (large := too_large(*abouts)):
+        words = f"{large}; {words}" if words else large
     backend = HF_BACKEND if any(about.foreign for about in abouts) else DEFAULT_BACKEND
     pair = Pair(PairSpec("pair", name, target, draft, backend=backend), licence=folders[0][1])
-    return pair if backend == HF_BACKEND else _fitting(pair, abouts, machine), OTHER_TOKENS if differs else ""
+    return pair if backend == HF_BACKEND else _fitting(pair, abouts, machine), words
 
 
 def _fitting(pair: Pair, abouts: list[About], machine: FreeMemory) -> Pair:
@@ -62,20 +65,22 @@ def _fitting(pair: Pair, abouts: list[About], machine: FreeMemory) -> Pair:
     return pair
 
 
-def _about(folder: Path) -> About:
-    """Facts about a model whose weights may be missing.
+def _about(folder: Path, here: bool) -> About:
+    """Facts about a model, whose weights may be missing unless they have to be `here`.
 
     Raises:
-        ModelError: its settings are missing or damaged.
+        ModelError: its settings are missing or damaged, or the weights of one that has to be here.
     """
     raw = read_json(folder / "config.json")
     try:
         config = parse_config(folder, raw)
     except ForeignModel:
-        return About(folder.name, folder, "safetensors", 0, foreign=True)
+        return about_folder(folder, folder.name) if here else About(folder.name, folder, "safetensors", 0, foreign=True)
     try:
         return about_folder(folder, folder.name)
     except ModelError:
+        if here:
+            raise
         written = checked(Written, raw, str(folder / "config.json"))
         dtype = written.dtype or written.torch_dtype or ""
         return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
@@ -105,7 +110,7 @@ def _gguf_pair(hub: Hub, target: ModelSource, draft: ModelSource | None, name: s
     if draft is not None and draft.is_gguf:
         other, _ = _gguf_about(hub, draft)
         words = cost(about, other) if about is not None and other is not None else ""
-    elif draft is not None and _about(_settings(hub, draft)[0]).foreign:
+    elif draft is not None and _about(_settings(hub, draft)[0], here=False).foreign:
         raise ModelError(
             f"{draft.label} cannot draft for {target.label}: specchat's own decoder does not run it. Take a GGUF file."
         )

@@ -83,10 +83,18 @@ def source_of(found: FoundModel) -> ModelSource:
     return ModelSource(repo=found.repo) if found.repo else ModelSource(path=str(place))
 
 
+def too_large(target: About, draft: About) -> str:
+    """A reason, in words, where `draft` has too many weights to be worth its time; else empty."""
+    if not target.parameters or draft.parameters <= SHARE * target.parameters:
+        return ""
+    share = draft.parameters / target.parameters
+    return f"it has {share:.0%} of the target's weights, so that guessing takes about as long as it saves"
+
+
 def lack(target: About, draft: About) -> str:
     """Why `draft` is no draft for `target`, in words; empty where nothing speaks against it."""
-    if draft.parameters > SHARE * target.parameters:
-        return f"it has {draft.parameters / 1e9:.1f} of the target's {target.parameters / 1e9:.1f} billion weights"
+    if reason := too_large(target, draft):
+        return reason
     if draft.why_not:
         return draft.why_not
     try:

@@ -63,6 +63,9 @@ def _of_folder(source: ModelSource, folder: Path, file: str | None) -> ModelSour
     files = first_files(names)
     if not files or os.path.exists(folder / "config.json"):
         return source
+    if folders := sorted(path.name for path in folder.iterdir() if os.path.exists(path / "config.json")):
+        several = ", ".join([*files, *folders][:NAMED])
+        raise ModelError(f"{folder} has GGUF files and checkpoints: {several}. Give the path of one.")
     if len(files) > 1:
         some = ", ".join(files[:NAMED]) + (", ..." if len(files) > NAMED else "")
         raise ModelError(f"{folder} has {len(files)} GGUF files: {some}. Say which with --file, or give its path.")

@@ -105,6 +105,33 @@ def test_an_architecture_that_transformers_runs_is_added_for_that(run: Run, tmp_
     assert load_catalog(own(home)).find("gemma").spec.backend == "hf"
 
 
+def test_weights_that_are_cut_short_are_refused(run: Run, tmp_path: Path, home: Path) -> None:
+    folder = checkpoint(tmp_path / "cut", num_hidden_layers=1)
+    weights = folder / "model.safetensors"
+    os.truncate(weights, weights.stat().st_size - 1)
+    result = run("models", "add", str(folder))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert f"{weights} is cut short: not all of its weights are there. Download it again." in result.stderr
+    weights.unlink()
+    assert run("models", "add", str(folder)).exit_code == ExitCode.UNUSABLE
+    assert not own(home).exists()
+
+
+def test_a_draft_as_large_as_its_target_is_added_with_what_it_costs(run: Run, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", num_hidden_layers=1)
+    result = run("models", "add", str(folder), "--draft", str(folder))
+    assert result.exit_code == 0
+    assert "m drafts, but it has 100% of the target's weights" in result.stdout
+
+
+def test_a_folder_of_files_and_checkpoints_is_not_guessed_at(run: Run, tmp_path: Path) -> None:
+    gguf(tmp_path / "all" / "small.gguf")
+    checkpoint(tmp_path / "all" / "big", num_hidden_layers=1)
+    result = run("models", "add", str(tmp_path / "all"))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "has GGUF files and checkpoints: small.gguf, big. Give the path of one." in result.stderr
+
+
 def test_settings_that_are_damaged_are_refused(run: Run, tmp_path: Path, home: Path) -> None:
     folder = checkpoint(tmp_path / "llama")
     (folder / "config.json").write_text('{"model_type": "llama"}')

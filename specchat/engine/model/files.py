@@ -111,7 +111,7 @@ def stored_values(path: Path) -> int:
     """Number of values in the tensors of a safetensors file, by its header.
 
     Raises:
-        ModelError: the file is damaged.
+        ModelError: the file is missing, damaged or cut short.
     """
     if not found(path):
         raise ModelError(f"{path} is missing: the folder is not a complete checkpoint.")
@@ -120,12 +120,17 @@ def stored_values(path: Path) -> int:
         if not 0 < size <= min(LONGEST_HEADER, path.stat().st_size - 8):
             raise ModelError(f"{path} is damaged or cut short. Download it again.")
         header = parsed(file.read(size), str(path))
+    there = path.stat().st_size - 8 - size
     tensors = {key: value for key, value in header.items() if key != "__metadata__"} if isinstance(header, dict) else {}
-    return sum(prod(tensor.shape) for tensor in checked(_Header, {"tensors": tensors}, str(path)).tensors.values())
+    known = checked(_Header, {"tensors": tensors}, str(path)).tensors.values()
+    if max((tensor.data_offsets[1] for tensor in known), default=0) > there:
+        raise ModelError(f"{path} is cut short: not all of its weights are there. Download it again.")
+    return sum(prod(tensor.shape) for tensor in known)
 
 
 class _Tensor(Foreign):
     shape: list[Annotated[int, Field(ge=0, lt=1 << 40)]] = Field(max_length=16)
+    data_offsets: list[int] = Field([0, 0], min_length=2, max_length=2)
 
 
 class _Header(Foreign):
