@@ -40,7 +40,7 @@ def serve(host: str, port: int, **options: Any) -> None:
     try:
         from specchat.serve import listening
         from specchat.serve.generation import Served
-        from specchat.serve.guard import Guard, is_local
+        from specchat.serve.guard import AccessCheck, is_local
     except ImportError as error:
         raise Problem(
             f"specchat serve needs packages that are not here ({error.name}): pip install starlette uvicorn "
@@ -62,7 +62,7 @@ def serve(host: str, port: int, **options: Any) -> None:
     words = f"{pair.id} is served at {listening.url(here)}/v1"
     with here, closing(engine_for(prepared, "serve")) as engine:
         served = Served(ChatService(engine, Store(), prepared.preferences, restarts=True), pair)
-        guard = Guard(host, key)
+        guard = AccessCheck(host, key)
         stopped = asyncio.run(listening.serve(served, guard, here, lambda: Output().write(f"{words}\n")))
     if stopped:
         raise click.exceptions.Exit(128 + stopped)

@@ -13,7 +13,7 @@ from specchat.engine.events import Finished, Started, Stats, Step
 from specchat.engine.options import Message
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, Decoding, Fields, Part, text_of
+from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import Served
 from specchat.serve.runs import Runs
 
@@ -21,18 +21,18 @@ STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "context": "model_co
 Events = AsyncGenerator[Started | Step | Finished, None]
 
 
-class Block(Part):
+class ContentBlock(ContentPart):
     thinking: str = ""
 
 
 class AnthropicMessage(Fields):
     role: str
-    content: str | list[Block]
+    content: str | list[ContentBlock]
 
 
-class MessagesRequest(Decoding):
+class MessagesRequest(ReplyFields):
     messages: list[AnthropicMessage]
-    system: str | list[Part] | None = None
+    system: str | list[ContentPart] | None = None
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
@@ -55,9 +55,9 @@ def _message(message: AnthropicMessage, where: str) -> Message:
         return Message("user", text_of(message.content, f"{where}.content"))  # type: ignore[arg-type]
     if message.role != "assistant":
         raise ApiError(400, f"{where}.role: {message.role} is not supported; user and assistant are.", f"{where}.role")
-    blocks = message.content if isinstance(message.content, list) else [Block(type="text", text=message.content)]
+    blocks = message.content if isinstance(message.content, list) else [ContentBlock(type="text", text=message.content)]
     thoughts = "\n".join(block.thinking for block in blocks if block.type == "thinking")
-    texts: list[Part] = [block for block in blocks if block.type not in ("thinking", "redacted_thinking")]
+    texts: list[ContentPart] = [block for block in blocks if block.type not in ("thinking", "redacted_thinking")]
     return Message("assistant", text_of(texts, f"{where}.content"), thoughts)
 
 

@@ -20,7 +20,7 @@ from specchat.serve.generation import Served
 Answer = Callable[[Served, str, Request, Any], Awaitable[Response]]
 
 
-def make_app(served: Served, guarded: guard.Guard) -> Starlette:
+def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     """The app that answers with `served`, for requests that pass `guarded`."""
     begun = int(time.time())
 

@@ -24,14 +24,14 @@ class Fields(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class Part(Fields):
+class ContentPart(Fields):
     """A part of a message's content."""
 
     type: str
     text: str = ""
 
 
-Content = str | list[Part] | None
+Content = str | list[ContentPart] | None
 
 
 def text_of(content: Content, where: str) -> str:
@@ -48,7 +48,7 @@ def text_of(content: Content, where: str) -> str:
     return "\n".join(part.text for part in content)
 
 
-class Decoding(Fields):
+class ReplyFields(Fields):
     """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
 
     model: str = ""

@@ -12,7 +12,7 @@ from specchat.engine.options import Limits
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, Decoding
+from specchat.serve.fields import Chat, ReplyFields
 from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
 from specchat.service.chat_service import ChatService
@@ -74,7 +74,7 @@ class Served:
                     case Started():
                         yield event
 
-    def request(self, wanted: Decoding, stop: list[str], chat: Chat = NO_CHAT, raw: str = "") -> Make:
+    def request(self, wanted: ReplyFields, stop: list[str], chat: Chat = NO_CHAT, raw: str = "") -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
 
         Raises:
@@ -91,7 +91,7 @@ class Served:
             raw=raw,
         )
 
-    async def count(self, wanted: Decoding, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
+    async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
         """The prompt of a chat, or a `raw` one, as tokens.
 
         Raises:

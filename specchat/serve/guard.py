@@ -17,7 +17,7 @@ LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
-class Guard:
+class AccessCheck:
     """`host` is the address that is listened to; `key` is empty where none is needed."""
 
     host: str

@@ -10,7 +10,7 @@ import uvicorn
 
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served
-from specchat.serve.guard import Guard
+from specchat.serve.guard import AccessCheck
 
 GRACE_S = 2
 """Seconds that replies have to end in once the server is stopped."""
@@ -43,7 +43,7 @@ def url(listening: socket.socket) -> str:
     return f"http://{f'[{address}]' if ':' in address else address}:{port}"
 
 
-async def serve(served: Served, guard: Guard, listening: socket.socket, ready: Callable[[], None]) -> int:
+async def serve(served: Served, guard: AccessCheck, listening: socket.socket, ready: Callable[[], None]) -> int:
     """Answer requests until a signal comes, and return its number; `ready` is called once clients can connect."""
     config = uvicorn.Config(make_app(served, guard), lifespan="off", log_config=None, timeout_graceful_shutdown=GRACE_S)
     server, loop, stopped = _Server(config), asyncio.get_running_loop(), 0

@@ -14,7 +14,7 @@ from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Message, Role, Written
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, Content, Decoding, Fields, text_of
+from specchat.serve.fields import Chat, Content, Fields, ReplyFields, text_of
 from specchat.serve.generation import Served
 from specchat.serve.runs import Runs
 
@@ -38,7 +38,7 @@ class ResponseFormat(Fields):
     type: str = "text"
 
 
-class ChatRequest(Decoding):
+class ChatRequest(ReplyFields):
     messages: list[ChatMessage]
     max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
     n: int = 1

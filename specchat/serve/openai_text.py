@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from specchat.engine.events import Finished, Started, Step
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Decoding
+from specchat.serve.fields import ReplyFields
 from specchat.serve.generation import Served
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
 
@@ -21,7 +21,7 @@ USUAL_TOKENS = 16
 Events = AsyncGenerator[Started | Step | Finished, None]
 
 
-class TextRequest(Decoding):
+class TextRequest(ReplyFields):
     prompt: str | list[str]
     stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()
@@ -50,7 +50,7 @@ class TextRequest(Decoding):
         return prompts[0]
 
 
-class TokenizeRequest(Decoding):
+class TokenizeRequest(ReplyFields):
     content: str = ""
     prompt: str = ""
     messages: list[ChatMessage] | None = None

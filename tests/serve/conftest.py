@@ -12,7 +12,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.port import EnginePort
 from specchat.serve.app import make_app
 from specchat.serve.generation import Served
-from specchat.serve.guard import Guard
+from specchat.serve.guard import AccessCheck
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
 from tests.service.made import CATALOG
@@ -34,7 +34,7 @@ async def serving(engine: EnginePort, key: str = "", load: bool = True) -> Async
     service = ChatService(engine, Store(), Preferences(), restarts=True)
     served = Served(service, CATALOG.pairs[0])
     config = uvicorn.Config(
-        make_app(served, Guard("127.0.0.1", key)), "127.0.0.1", 0, lifespan="off", log_level="error"
+        make_app(served, AccessCheck("127.0.0.1", key)), "127.0.0.1", 0, lifespan="off", log_level="error"
     )
     server = uvicorn.Server(config)
     tasks = [asyncio.create_task(server.serve()), asyncio.create_task(served.run())]
