@@ -59,7 +59,7 @@ def test_a_row_is_what_it_is_alone_by_any_number_of_threads(
     alone = one_by_one(CpuDecoder(opened, quant=quant, threads=1), ids)
     expected = whole(ReferenceDecoder(opened, quant=quant), ids[:60])
     torch.testing.assert_close(alone[:60], expected, atol=2e-4, rtol=1e-4)
-    for threads in (1, 2, 3):
+    for threads in (2, 3):
         decoder = CpuDecoder(opened, quant=quant, threads=threads)
         decoder.use_threads(threads)
         assert torch.equal(whole(decoder, ids), alone)

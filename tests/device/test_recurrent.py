@@ -191,10 +191,10 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(small
     assert cached.begin([*ids(50, seed=2)[:2], *text]) == 2
 
 
-def test_trees_write_what_plain_writes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trees_write_what_plain_writes(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over the end of the log, with a draft model that has one too."""
     monkeypatch.setattr("tests.device.test_decoding.PROMPT", (PROMPT * 13)[: STATE_SLOTS - 6])
-    runner = device_runner(made(folder), made(perturbed(tmp_path / "draft", folder, 0.05)), VOCAB, DEVICE)
+    runner = device_runner(made(small), made(perturbed(tmp_path / "draft", small, 0.05)), VOCAB, DEVICE)
     sampling = Sampling(seed=7, temperature=0.9)
     plain = write(runner, "plain", 0, sampling, tokens=8)
     assert len(set(plain)) > 4

@@ -79,7 +79,7 @@ def test_every_category_is_identical_with_default_lengths(demo: Session, monkeyp
 
 
 def test_all_samplings_and_lengths_are_identical_on_one(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "MAX_TOKENS", 32)
+    monkeypatch.setattr(check, "MAX_TOKENS", 24)
     chosen = prompts(1, skip=1)[:1]
     results = list(run(demo, chosen, full=True))
     assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(DRAFTING) * len(LENGTHS) + 1)

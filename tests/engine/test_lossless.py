@@ -115,10 +115,10 @@ def check_all_lengths(session: Session, name: str, strategies: list[str]) -> Non
     for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
         sampling = SAMPLINGS[name]
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
-        plain = finished(reply(session, prompt, sampling, Limits(28), Speculation()))
+        plain = finished(reply(session, prompt, sampling, Limits(22), Speculation()))
         assert plain.stats.num_draft_tokens == 0
         for strategy, length in product(strategies, lengths):
-            last = finished(reply(session, prompt, sampling, Limits(28), Speculation(strategy, length)))
+            last = finished(reply(session, prompt, sampling, Limits(22), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
             drafted[strategy] += last.stats.num_draft_tokens
@@ -221,7 +221,7 @@ def test_the_token_limit_is_exact(
 def test_a_full_context_ends_the_reply(session: Session, ends: Ends, name: str) -> None:
     """With one of two lengths that are left: each strategy meets both."""
     ends(())
-    prompt = "ab" * (118 if list(SAMPLINGS).index(name) % 2 else 104)
+    prompt = "ab" * (118 if list(SAMPLINGS).index(name) % 2 else 112)
     plain = finished(reply(session, prompt, SAMPLINGS[name], Limits(), Speculation()))
     replies = (reply(session, prompt, SAMPLINGS[name], Limits(), Speculation.of(s)) for s in DRAFTING)
     for last in (plain, *map(finished, replies)):

@@ -145,7 +145,7 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where a draft ends goes by what steps took, too.
     monkeypatch.setattr(LengthPolicy, "observe", lambda *_: None)
-    request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(100), Speculation.of(strategy), cold=True)
+    request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(60), Speculation.of(strategy), cold=True)
     first = list(session.generate(request))
     swift = session.drafters["swift"]
     assert isinstance(swift, SwiftDrafter)
