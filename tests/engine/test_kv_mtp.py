@@ -116,6 +116,34 @@ def test_it_scores_as_transformers_does(ordered: bool, family: dict[str, Any], f
         own.hold(text, len(text) - 1)
 
 
+def test_a_captured_pass_sees_of_a_ring_what_the_host_does(
+    family: dict[str, Any], folder: Path, tmp_path: Path
+) -> None:
+    """Where a window's entries lie in a ring, and passes have written after the text."""
+    model = host_model(Checkpoint.open(folder))
+    assert isinstance(model, CachedDecoder)
+    target, made = CachedModel(model), torch.Generator().manual_seed(5)
+    head = KvMtpHead(HeadFiles.open(assistant(tmp_path / "head", False, of=family)), target)
+    assert head.capturable
+    for text in (TEXT[:33], TEXT[:4]):
+        target.begin(text)
+        known = len(target.tokens)
+
+        def entries(layer: int, known: int = known) -> tuple[Tensor, Tensor]:
+            held = 24 if model.config.recipe.layers[layer].attention.window else 64
+            found = model.kv_entries(layer, 0, known)
+            rings = [torch.randn(one.shape[0], held, one.shape[2], generator=made) for one in found]
+            for position in range(max(0, known - 12), known) if held == 24 else range(known):
+                for ring, one in zip(rings, found, strict=True):
+                    ring[:, position % held] = one[:, position]
+            return rings[0], rings[1]
+
+        state, fed = model.normed(model.states(model.config.layers, known - 1, known)), text[known:]
+        for at, token in enumerate([*fed, *tokens(2, seed=2)]):
+            row, state = head.chained(torch.tensor([token]), state, entries, torch.tensor([known]))
+            near(row, head.forward([token], known + at))
+
+
 @pytest.mark.parametrize("ordered", [False, True])
 def test_a_reply_is_that_of_plain_decoding(ordered: bool, family: dict[str, Any], folder: Path, tmp_path: Path) -> None:
     head = assistant(tmp_path / "head", ordered, of=family)

@@ -41,7 +41,7 @@ from tests.device.test_heads import shape, steps
 from tests.device.test_recurrent import changes as recurrent
 from tests.device.test_recurrent import made
 from tests.engine.published_blocks import dflash
-from tests.engine.published_heads import HIDDEN, eagle, eagle3, mtp
+from tests.engine.published_heads import HIDDEN, eagle, eagle3, kv_mtp, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import Cudart, FakeTorch, fake_torch
 from tests.gpu_net.runtime import Graph
@@ -341,7 +341,12 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
 
 # Trained heads
 
-CAPTURED: dict[Head, Callable[[Path], Path]] = {"eagle": eagle, "eagle3": partial(eagle3, few=None), "mtp": mtp}
+CAPTURED: dict[Head, Callable[[Path], Path]] = {
+    "eagle": eagle,
+    "eagle3": partial(eagle3, few=None),
+    "mtp": mtp,
+    "kv-mtp": partial(kv_mtp, num_attention_heads=2, num_key_value_heads=1, head_dim=32),
+}
 CHAINS = CAPTURED | {"dflash": dflash}
 """Heads that draft a chain; a block's the host asks for."""
 
@@ -357,19 +362,20 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_chain_of_a_head_is_drafted_on_the_gpu(
     head: Head, headed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is the one that is drafted at once, and no token's scores go to the host."""
+    """It is the one of passes that are not captured, and no token's scores go to the host."""
     monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
     found = FoundHeads({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
     drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
 
-    def runner(device: torch.device) -> Runner:
-        return device_runner(tiny_decoder(headed, device), None, VOCAB, device, found=found)
+    def runner(captured: bool = True) -> Runner:
+        return device_runner(tiny_decoder(headed, SECOND), None, VOCAB, SECOND, captured, found=found)
 
-    at_once = shape(steps(runner(HOST), drafting, sampling))
+    with fake_torch(2, computes=True):
+        launched = shape(steps(runner(captured=False), drafting, sampling))
     with fake_torch(2, computes=True) as fake:
-        lazily = runner(SECOND)
+        lazily = runner()
         fake.to_host.clear()
-        assert shape(steps(lazily, drafting, sampling)) == at_once
+        assert shape(steps(lazily, drafting, sampling)) == launched
         assert not fake.runtime.problems
         assert max(fake.to_host) < 4 * VOCAB
         assert isinstance(lazily.executor, DeviceExecutor)

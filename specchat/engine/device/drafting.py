@@ -9,7 +9,7 @@ from specchat.engine.decoding.draft import WIDTH, Chain, Role, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.head_chain import ChainHead, HeadChain
+from specchat.engine.device.head_chain import CapturedHead, ChainHead, HeadChain, KvChain, KvHead
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.gpu_shapes import VERIFY_ROWS
@@ -39,7 +39,7 @@ class CapturedDrafts:
         """Initialise; `drawn` receives the distributions of sampled tokens, `tail` int32 [>= 2] are the last tokens."""
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
         self._trees, self._graphs, device = trees, graphs, state.fed.device
-        self._heads: dict[Role, HeadChain] = {}
+        self._heads: dict[Role, CapturedHead] = {}
         self._flags = SkipFlags(models["target"].config.recipe, device)
         self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
         """Input token of a pass, and its position in the cache."""
@@ -51,6 +51,10 @@ class CapturedDrafts:
     def add_head(self, role: Role, head: ChainHead, target: DeviceModel) -> None:
         """Register a head of `target` to draft chains."""
         self._heads[role] = HeadChain(head, target, self._state, self._tail)
+
+    def add_kv_head(self, role: Role, head: KvHead, target: DeviceModel) -> None:
+        """Register a head that attends to the KV entries of `target` to draft chains."""
+        self._heads[role] = KvChain(head, target, self._state, self._tail)
 
     def runs(self, proposal: Chain | Tree) -> bool:
         """Return true if captured passes can make this proposal."""

@@ -75,6 +75,10 @@ class DeviceModel:
         places = torch.arange(first, last, device=self.device) % keys.shape[1]
         return keys.index_select(1, places).float(), values.index_select(1, places).float()
 
+    def whole_entries(self, layer: int) -> tuple[Tensor, Tensor]:
+        """All that a layer's cache holds of keys and values, text or not: compute dtype [kv_heads, held, head_dim]."""
+        return self.decoder.attention.entries[layer]
+
     def normed(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""
         return self._norm(hidden)

@@ -23,7 +23,7 @@ from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
-from specchat.engine.recipe import Layer, Matrix
+from specchat.engine.recipe import Attention, Gated, Layer, Matrix
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, norm
 
 TABLE, ORDER = "model.embed_tokens", "masked_embedding.token_ordering"
@@ -77,15 +77,38 @@ class KvMtpHead(StandIn):
         if not place:
             self._states = [model.normed(model.states(model.config.layers, known - 1, known))]
             self._contexts = [self._context(layer, known) for layer in self._layers]
-        joined = torch.cat([model.embedded(tokens[-1:]), self._states[place]], -1)
-        x = self._tensors.product(joined, self._before)
-        for layer, context in zip(self._layers, self._contexts, strict=True):
+        x = self._through(model.embedded(tokens[-1:]), self._states[place], self._contexts)
+        self._states[place + 1 :] = [self._tensors.product(x, self._after)]
+        return x
+
+    @property
+    def capturable(self) -> bool:
+        """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
+        return all(isinstance(layer.feed, Gated) for layer in self._layers)
+
+    @torch.inference_mode()
+    def chained(
+        self, token: Tensor, state: Tensor, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return the row after a token and the next state h, as a captured graph needs them.
+
+        Args:
+            token: int [1], `state` its h; both and the others on the device.
+            entries: maps a layer of the target to all that its cache holds (`DeviceModel.whole_entries`).
+            known: int64 [1], tokens of the text that it holds.
+        """
+        contexts = [self._masked(layer, entries, known) for layer in self._layers]
+        x = self._through(self.target.model.embedded(token), state, contexts)
+        return x, self._tensors.product(x, self._after)
+
+    def _through(self, embedded: Tensor, state: Tensor, contexts: Sequence[Context]) -> Tensor:
+        """Run the layers and the norm on a token's embedding and h."""
+        x = self._tensors.product(torch.cat([embedded, state], -1), self._before)
+        for layer, context in zip(self._layers, contexts, strict=True):
             x = at_end(
                 layer, after_feed(layer, after_mixer(layer, x, self._tensors, context), self._tensors), self._tensors
             )
-        x = norm(self._norm, x, self._tensors)
-        self._states[place + 1 :] = [self._tensors.product(x, self._after)]
-        return x
+        return norm(self._norm, x, self._tensors)
 
     def _context(self, layer: Layer, known: int) -> Context:
         """KV entries that a layer attends to, from the position after `known` tokens."""
@@ -100,6 +123,21 @@ class KvMtpHead(StandIn):
         cos, sin = (table[known : known + 1] for table in self._turns[of.rope])
         return Context((cos, sin), given)
 
+    def _masked(self, layer: Layer, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor) -> Context:
+        """The same of all that the target's cache holds, under a mask: a ring where its layer has a window."""
+        of = layer.attention
+        assert of.share is not None
+        keys, values = entries(of.share)
+        places = torch.arange(keys.shape[1], device=known.device)
+        # The text's last position in each place of the ring; what a pass wrote after the text stands further back.
+        positions = known - 1 - torch.remainder(known - 1 - places, keys.shape[1])
+        seen = positions >= (torch.clamp(known - 1 - of.window, min=0) if of.window else 0)
+        given: Callable[..., tuple[Tensor, Tensor]] = lambda: (keys, values)  # noqa: E731
+        if of.rope is None:
+            return Context(None, given, seen[None], _grouped)
+        cos, sin = (table.index_select(0, known) for table in self._turns[of.rope])
+        return Context((cos, sin), given, seen[None], _grouped)
+
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         if self._centroids is None:
@@ -107,9 +145,18 @@ class KvMtpHead(StandIn):
         whole = hidden.new_full((len(hidden), self.vocab), float("-inf"))
         best = self._tensors.product(hidden, self._centroids).topk(self._top).indices
         for row, chosen in enumerate(best):
-            tokens = self._order[chosen].flatten()
-            whole[row].index_copy_(0, tokens, self._rows[tokens].float() @ hidden[row])
+            tokens = self._order.index_select(0, chosen).flatten()
+            whole[row].index_copy_(0, tokens, self._rows.index_select(0, tokens).float() @ hidden[row])
         return whole
+
+
+def _grouped(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None) -> Tensor:
+    """Attention of one row as `reference.layer.attended`, with keys and values as they are stored."""
+    assert seen is not None
+    rows = query.view(of.kv_heads, -1, of.head_dim).to(keys.dtype)
+    scores = of.scale * (rows @ keys.transpose(-1, -2)).float()
+    weights = scores.where(seen, float("-inf")).softmax(-1)
+    return (weights.to(values.dtype) @ values).float().view_as(query)
 
 
 def _order(weights: Weights, vocab: int) -> Tensor:

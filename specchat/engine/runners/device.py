@@ -21,6 +21,7 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.feature import FeatureHead
+from specchat.engine.heads.kv_mtp import KvMtpHead
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
@@ -59,6 +60,8 @@ def device_runner(
         executor.beside[role] = loops
         if isinstance(head.model, FeatureHead) and head.model.capturable:
             executor.drafts.add_head(role, head.model, cached["target"].model)
+        elif isinstance(head.model, KvMtpHead) and head.model.capturable:
+            executor.drafts.add_kv_head(role, head.model, cached["target"].model)
     layers = target.config.layers
     parts = Parts(
         target=cached["target"],
