@@ -2,9 +2,9 @@
 
     python -m measure.clients [--minutes 10] [--seed 0]
 
-Two chats by lines stay open, three loops of `specchat ask` come and go, and now and then one of them is killed. Each
-reply has to be what an engine alone writes for its seed, each prompt that was sent has to be saved, and no process may
-be left.
+Two windows of the app and two chats by lines stay open, three loops of `specchat ask` come and go, and now and then one
+of them is killed. Each reply has to be what an engine alone writes for its seed, each prompt that was sent has to be
+saved, and no process may be left.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from specchat.engine.client import EngineClient
 from specchat.engine.events import Finished, Loaded
 from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.requests import Generate, Load
-from specchat.service.control import engines
+from specchat.resident.control import engines
 
 PROMPTS = ("Tell me a story about a fox.", "Count to nine.", "What is a lamp?", "Write a function that adds numbers.")
 SEEDS, TOKENS, ASKS, KILLED = 3, 48, 3, 0.15
@@ -104,10 +104,25 @@ def chatting(window: int, chance: Random, ends: float, found: Found) -> None:
         prompt = f"Window {window} says {number}: {chance.choice(PROMPTS)}"
         process.stdin.write(f"{prompt}\n")
         found.sent.add(prompt)
-        time.sleep(0.3 + chance.random())
-    _, err = process.communicate(timeout=PATIENCE_S)
+        time.sleep(1.5 + 2 * chance.random())
+    _, err = process.communicate(timeout=5 * PATIENCE_S)
     if process.returncode:
         found.wrong.append(f"window {window}: {process.returncode} {err[-300:]}")
+
+
+def looking(window: int, seed: int, ends: float, expected: Path, found: Found) -> None:
+    """Use a window of the app."""
+    seconds = max(ends - time.monotonic(), 0.0)
+    command = (sys.executable, "-m", "measure.clients_window", f"app {window}", f"{seconds}", f"{seed} {window}")
+    process = subprocess.Popen((*command, str(expected)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate(timeout=seconds + 2 * PATIENCE_S)
+    if process.returncode:
+        found.wrong.append(f"app {window}: {process.returncode} {err[-600:]}")
+        return
+    report = json.loads(out.splitlines()[-1])
+    found.replies += report["replies"]
+    found.sent |= set(report["sent"])
+    found.wrong += report["wrong"]
 
 
 def run(minutes: float, seed: int, home: Path) -> Found:
@@ -120,6 +135,9 @@ def run(minutes: float, seed: int, home: Path) -> Found:
     texts, found = alone(catalog.find(catalog.default)), Found()
     ends = time.monotonic() + 60 * minutes
     programs = [partial(asking, texts, Random(f"{seed} ask {number}"), ends, found) for number in range(ASKS)]
+    expected = home / "expected.json"
+    expected.write_text(json.dumps([[prompt, number, text] for (prompt, number), text in texts.items()]))
+    programs += [partial(looking, number, seed, ends, expected, found) for number in (1, 2)]
     programs += [partial(chatting, number, Random(f"{seed} window {number}"), ends, found) for number in (1, 2)]
     threads = [threading.Thread(target=program) for program in programs]
     for thread in threads:
@@ -150,7 +168,7 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory(prefix="sc") as home:
         found = run(options.minutes, options.seed, Path(home))
-    print(f"{found.replies} replies compared, {len(found.sent)} prompts in two windows, {found.killed} programs killed")
+    print(f"{found.replies} replies compared, {len(found.sent)} other prompts saved, {found.killed} programs killed")
     print("\n".join(found.wrong) or "nothing was wrong")
     sys.exit(bool(found.wrong))
 

@@ -23,6 +23,7 @@ from specchat.engine.events import Finished, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.fake_steps import count, stats, steps
 from specchat.engine.options import Limits, Speculation
+from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.widgets.sidebar import Sidebar
@@ -141,7 +142,12 @@ def main(arguments: str) -> None:
         store = Store(Path(folder) / "chats.db")
         key = fill(store, plan.messages) if plan.messages else ""
         themes, _ = load_themes([shipped("themes")])
-        launch = Launch(catalog.find(catalog.default), themes=themes, store=store, limits=Limits(context="drop-oldest"))
+        launch = Launch(
+            catalog.find(catalog.default),
+            themes=themes,
+            store=store,
+            preferences=Preferences(limits=Limits(context="drop-oldest")),
+        )
         app = SpecchatApp(engine, catalog, launch)
         watch = Watch(app, plan)
         app.call_later(lambda: app.run_worker(watch.run(key)))

@@ -1,33 +1,36 @@
-"""Estimates a step of Llama-3.1-8B from its bytes and the compiled code, by what a step took on an H200.
+"""Estimates steps on a GPU from their bytes and the compiled code, by what a step of Llama-3.1-8B took on an H200.
 
-`python -m measure.gpu_estimate` writes the table of docs/gpu-step.md, which explains the method and its limits.
+`python -m measure.gpu_estimate` writes the tables of docs/gpu-step.md, which explains the method and its limits.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from measure.families import IN_MXFP4, SIZES, config
+from specchat.bench.published import LLAMA31_8B
 from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, activates, tiling
+from specchat.engine.model.need import Model, gpu_bits
+from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Matrix, ShortConv
 
-LAYERS = 32
-GATES = (28672, 4096)
-LAYER = ((6144, 4096), (4096, 4096), GATES, (4096, 14336))
-"""Outputs and inputs of q/k/v, output, gate/up, down."""
-HEAD = (128_256, 4096)
-KV_BYTES = LAYERS * 2 * 8 * 128 * 2 * 500
-"""Bytes of the KV cache that a step reads at a context of 500 tokens."""
+CONTEXT = 500
+"""Tokens in the KV cache."""
 NF4_BYTES = 0.5 + 1 / 64 + 4 / 64 / 256
 """Bytes of a weight: four bits, its share of a scale, and its share of that scale's scale."""
+MXFP4_BYTES = 0.5 + 1 / 32 + 4 / 32 / 256
 SUM_BYTES = 2 * 4
 """A partial sum, written and read."""
-SMALL, SMALL_US = 197, 4.1
-"""Launches of a step bound by latency instead of memory, a layer's activation among them, and microseconds of each."""
+SMALL_US = 4.1
+"""Microseconds of a launch bound by latency instead of memory."""
+A_PASS, PER_LAYER, CAP = 5, 2, 3
+"""Such launches of each step, of inputs of layers if there are any, and torch's of a cap on logits."""
 HOST_MS = 0.15
 """Milliseconds between drafting steps: the report's copy to the host, and Python. Plain steps are scheduled ahead."""
 OF_BANDWIDTH = 0.95
-PASS_CYCLES = {4: 726, 16: 168}
-"""Cycles of the busiest pipe in one iteration of a product's loop, by bits per weight.
+PASS_CYCLES = {(4, 256): 726, (4, 128): 432, (4, 64): 260, (16, 64): 168}
+"""Cycles of the busiest pipe in one iteration of a product's loop, by bits per weight and inputs of the iteration.
 
-That pipe is the integers' for nested NF4 (16,384 weights), and shared memory for 16 bits (4,096). A ceiling of
-`tests/kernels/test_products.py` holds each.
+That pipe is the integers' for 4 bits (nested NF4; with 64 inputs MXFP4) and shared memory for 16 bits. The compile
+suite counts them (docs/kernels/products.md).
 """
 
 
@@ -47,55 +50,156 @@ CARDS = (
     Card("RTX 3090", 82, 1.695, 936),
     Card("H200", 132, 1.98, 4800),
 )
+FOR_FAMILIES = CARDS[1]
 BUSY = 0.6
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
+LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 
 
-def product_ms(card: Card, outputs: int, inputs: int, bits: int, rows: int, busy: float) -> float:
-    """The longer of moving the bytes and of computing on the busiest multiprocessor."""
-    cut, whole = tiling(outputs, inputs, bits, card.processors), _activates(card, outputs, inputs)
-    splits = 1 if whole else cut.splits
-    sums = outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
-    moved = outputs * inputs * (NF4_BYTES if bits == 4 else 2) + rows * sums
-    programs = -(-outputs // cut.outputs) * splits
-    waves, rest = divmod(-(-programs // card.processors), RESIDENT[bits])
-    together = waves * RESIDENT[bits] + (max(TOGETHER, rest) if rest else 0)
-    passes = together * (-(-inputs // cut.inputs // splits) + OVERHEAD[bits])
-    return max(moved / card.bandwidth / OF_BANDWIDTH, passes * PASS_CYCLES[bits] / busy / card.clock) / 1e6
+def family(name: str) -> Model:
+    """A model of `measure.families` as a pair has it: NF4, with experts in MXFP4 as stored beside 16 bits."""
+    packed = name in IN_MXFP4
+    return Model(config(name), "cuda", None if packed else "nf4", packed_experts=packed)
 
 
-def _activates(card: Card, outputs: int, inputs: int) -> bool:
-    """Return true for gates whose product applies the activation."""
-    return (outputs, inputs) == GATES and activates(outputs, inputs, 4, card.processors)
+@dataclass(frozen=True)
+class Product:
+    """A product of a pass: `top` of `count` such matrices for a row, bytes a weight, and whether it makes gates."""
+
+    outputs: int
+    inputs: int
+    bits: int
+    weight: float
+    gates: bool = False
+    count: int = 1
+    top: int = 1
+
+    def hit(self, rows: int) -> float:
+        """Matrices that rows read which choose at random."""
+        return self.count * (1 - (1 - self.top / self.count) ** rows)
+
+    def within(self, card: Card) -> bool:
+        """Return true if the product applies an activation."""
+        return self.gates and activates(self.outputs, self.inputs, self.bits, card.processors, self.top)
+
+    def ms(self, card: Card, rows: int, busy: float) -> float:
+        """The longest of moving the bytes, computing on the busiest multiprocessor, and a launch."""
+        cut, whole = tiling(self.outputs, self.inputs, self.bits, card.processors, self.top), self.within(card)
+        splits, hit = 1 if whole else cut.splits, self.hit(rows)
+        sums = self.outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
+        moved = hit * self.outputs * self.inputs * self.weight + rows * self.top * sums
+        programs = -(-self.outputs // cut.outputs) * splits * round(hit)
+        waves, rest = divmod(-(-programs // card.processors), RESIDENT[self.bits])
+        together = waves * RESIDENT[self.bits] + (max(TOGETHER, rest) if rest else 0)
+        passes = together * (-(-self.inputs // cut.inputs // splits) + OVERHEAD[self.bits])
+        computing = passes * PASS_CYCLES[self.bits, cut.inputs] / busy / card.clock
+        return max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, SMALL_US / 1e3)
 
 
-def step_ms(card: Card, rows: int, busy: float) -> float:
+def products(model: Model) -> Iterator[Product]:
+    """The products of a pass, the head among them."""
+
+    def made(matrix: Matrix, gates: bool = False, of: Experts | None = None) -> Product:
+        bits = gpu_bits(model, matrix)
+        weight = 2 if bits == 16 else MXFP4_BYTES if model.packed_experts else NF4_BYTES
+        among = (of.count, of.top) if of else (1, 1)
+        return Product(sum(matrix.outputs), matrix.inputs, bits, weight, gates, *among)
+
+    def gated(one: Gated, of: Experts | None = None) -> Iterator[Product]:
+        yield made(one.gate_up, gates=True, of=of)
+        yield made(one.down, of=of)
+
+    recipe = model.config.recipe
+    for layer in recipe.layers:
+        feed = layer.feed
+        yield from map(made, layer.mixer.products)
+        if isinstance(layer.mixer, Delta):
+            yield made(layer.mixer.gates)
+        if isinstance(feed, Gated):
+            yield from gated(feed)
+        else:
+            yield made(feed.router)
+            yield from gated(feed.each, feed)
+            yield from gated(feed.shared) if feed.shared else ()
+            yield from map(made, [feed.shared_gate] if feed.shared_gate else [])
+        yield from map(made, (layer.input.gate, layer.input.down) if layer.input else ())
+    yield from map(made, [recipe.per_layer.project] if recipe.per_layer else [])
+    head = recipe.head
+    yield Product(sum(head.outputs), head.inputs, 16, 2)
+
+
+def small(layer: Layer) -> int:
+    """Launches of a layer that are no products, but for activations: norms, what mixes, choices and sums of experts."""
+    mixing = 2 if isinstance(layer.mixer, ShortConv) else 4
+    of_feed = (2 + 2 * (layer.feed.apart is not None)) if isinstance(layer.feed, Experts) else 0
+    return mixing + 1 + of_feed + 2 * (layer.input is not None)
+
+
+def launches(model: Model, card: Card) -> int:
+    """Launches of a verify pass of a chain that are no products."""
+    recipe = model.config.recipe
+    activations = sum(one.gates and not one.within(card) for one in products(model))
+    of_pass = A_PASS + PER_LAYER * (recipe.per_layer is not None) + CAP * bool(recipe.cap)
+    return sum(map(small, recipe.layers)) + activations + of_pass
+
+
+def cache_bytes(model: Model) -> int:
+    """Bytes of KV entries that a step reads, and of recurrent states that it reads and writes."""
+
+    def of(mixer: Attention | ShortConv | Delta) -> int:
+        if isinstance(mixer, Attention):
+            seen = min(CONTEXT, mixer.window or CONTEXT)
+            return 2 * mixer.kv_heads * mixer.head_dim * 2 * seen
+        return 2 * 4 * mixer.state if isinstance(mixer, Delta) else 0
+
+    return sum(of(layer.mixer) for layer in model.config.recipe.layers)
+
+
+def step_ms(model: Model, card: Card, rows: int, busy: float) -> float:
     """A verify pass of `rows` tokens, with a pipe busy for at most the share `busy` of the time."""
-    layer = sum(product_ms(card, *shape, 4, rows, busy) for shape in LAYER)
-    read = KV_BYTES / card.bandwidth / OF_BANDWIDTH / 1e6
+    multiplying = sum(one.ms(card, rows, busy) for one in products(model))
+    read = cache_bytes(model) / card.bandwidth / OF_BANDWIDTH / 1e6
     host = HOST_MS if rows > 1 else 0.0
-    small = SMALL - LAYERS * _activates(card, *GATES)
-    return LAYERS * layer + product_ms(card, *HEAD, 16, rows, busy) + read + small * SMALL_US / 1e3 + host
+    return multiplying + read + launches(model, card) * SMALL_US / 1e3 + host
 
 
-def floor_ms(card: Card) -> float:
-    """Lower bound: all weights and the cache read once at the data sheet's bandwidth."""
-    weights = LAYERS * sum(o * i for o, i in LAYER) * NF4_BYTES + HEAD[0] * HEAD[1] * 2
-    return (weights + KV_BYTES) / card.bandwidth / 1e6
+def floor_bytes(model: Model) -> float:
+    """The weights that a row reads, and the cache, once."""
+    weights = sum(one.top * one.outputs * one.inputs * one.weight for one in products(model))
+    return weights + cache_bytes(model)
+
+
+def floor_ms(model: Model, card: Card) -> float:
+    """Lower bound: these bytes at the data sheet's bandwidth."""
+    return floor_bytes(model) / card.bandwidth / 1e6
 
 
 def table() -> str:
-    """Markdown table: a row per card, with the busiest pipe as busy as on the H200 and all the time."""
+    """Markdown table of Llama-3.1-8B: a row per card, with the busiest pipe as busy as on the H200 and all the time."""
     lines = ["| card | pipe busy | floor, ms | plain, ms | of the floor | 8 rows, of plain |", "|---" * 6 + "|"]
     for card in CARDS:
         for busy in (BUSY, 1.0):
-            plain, floor = step_ms(card, 1, busy), floor_ms(card)
-            several = step_ms(card, 8, busy) / plain
+            plain, floor = step_ms(LLAMA, card, 1, busy), floor_ms(LLAMA, card)
+            several = step_ms(LLAMA, card, 8, busy) / plain
             lines.append(
                 f"| {card.name} | {busy:.0%} | {floor:.2f} | {plain:.2f} | {plain / floor:.2f} | {several:.2f} |"
             )
     return "\n".join(lines)
 
 
+def of_families() -> str:
+    """Markdown table of other families on one card, with the busiest pipe as busy as on the H200."""
+    columns = "model", "GB a row", "launches", "floor, ms", "plain, ms", "of the floor", "8 rows, of plain"
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name in SIZES:
+        model, card = family(name), FOR_FAMILIES
+        plain, floor, count = step_ms(model, card, 1, BUSY), floor_ms(model, card), launches(model, card)
+        several, read = step_ms(model, card, 8, BUSY) / plain, floor_bytes(model) / 1e9
+        total = count + sum(1 for _ in products(model))
+        figures = f"{read:.2f} | {total} | {floor:.2f} | {plain:.2f} | {plain / floor:.2f} | {several:.2f}"
+        lines.append(f"| {name} | {figures} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(table())
+    print(table(), of_families(), sep="\n\n")

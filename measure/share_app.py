@@ -19,6 +19,7 @@ from specchat.engine.client import EngineClient
 from specchat.engine.events import Finished, Stats
 from specchat.engine.options import Message, Sampling
 from specchat.engine.requests import Generate
+from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 
@@ -78,7 +79,6 @@ class Turns:
         reply = session.reply
         assert reply is not None, refusal
         self._app.chat.redraw()
-        self._app.chat.feed.expect()
         while session.reply is not None:
             await asyncio.sleep(0.05)
         assert reply.stats is not None, reply.error
@@ -104,7 +104,11 @@ def main(arguments: str) -> None:
     engine = EngineClient()
     catalog = load_catalog(None)
     themes, _ = load_themes([shipped("themes")])
-    launch = Launch(catalog.find(catalog.default), strategy=plan["strategy"], sampling=GREEDY, themes=themes)
+    launch = Launch(
+        catalog.find(catalog.default),
+        themes=themes,
+        preferences=Preferences(strategy=plan["strategy"], sampling=GREEDY),
+    )
     app = SpecchatApp(engine, catalog, launch)
     turns = Turns(app, engine, plan)
     app.call_later(lambda: app.run_worker(turns.run()))

@@ -26,6 +26,7 @@ from specchat.engine.events import Event, Failed, Finished, Loaded
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.requests import Generate, Load
+from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.screens.race import RaceScreen
@@ -137,7 +138,13 @@ async def draw(shot: Shot, folder: Path) -> None:
     """Write one picture to `folder`."""
     catalog = load_catalog(None)
     themes, _ = load_themes([HERE.parent / "themes"])
-    launch = Launch(catalog.find(catalog.default), seed=SEED, theme=shot.theme, themes=themes, store=_store())
+    launch = Launch(
+        catalog.find(catalog.default),
+        theme=shot.theme,
+        themes=themes,
+        store=_store(),
+        preferences=Preferences(seed=SEED),
+    )
     app = SpecchatApp(replay(), catalog, launch)
     async with app.run_test(size=shot.size) as pilot:
         await _until_true(pilot, lambda: app.session.loaded.info is not None)

@@ -3,7 +3,7 @@
 import gc
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -42,6 +42,9 @@ LONG = (
     "tests/device/test_prepare.py",
     "tests/device/test_beside.py",
     "tests/engine/test_memory.py",
+    "tests/tune/test_trainees.py",
+    "tests/gpu_checks/test_checks.py",
+    "tests/golden/test_bits.py",
 )
 """Files whose few tests take long: who came to one of them last would end alone.
 
@@ -82,6 +85,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Let every other worker read files from the last one on: two at a file would both compile it."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and os.environ.get("PYTEST_XDIST_WORKER", "")[-1:] in tuple("13579"):
+        report.result.reverse()
+    return report
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A worker takes a whole file, whose fixtures it makes once; tests that measure time go one after another.
@@ -89,7 +103,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     So do tests on a GPU, which has the memory for one of them. Files of the most tests come first but for `LONG`.
     """
     groups = dict[str, list[pytest.Item]]()
-    for item in items:
+    # In whatever order files were read.
+    for item in sorted(items, key=lambda item: item.nodeid.partition("::")[0]):
         if item.get_closest_marker("gpu") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(GPU_TEST_S))
         alone = next((name for name in ("gpu", "timed") if item.get_closest_marker(name) is not None), None)

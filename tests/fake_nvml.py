@@ -13,7 +13,7 @@ class NVMLError(Exception):
 
 
 class FakeNvml:
-    """`busy` in percent, memory in bytes; `fails` names the call that raises `error`."""
+    """`busy` in percent, memory in bytes, `link` a generation and lanes; `fails` names what raises `error`."""
 
     NVMLError = NVMLError
 
@@ -21,6 +21,7 @@ class FakeNvml:
         """In the place of the module until `patch` is undone."""
         self.busy, self.free, self.total = 62, 3 << 30, 8 << 30
         self.capability = (8, 6)
+        self.link = (4, 8)
         self.fails, self.error = "", Exception()
         self.calls: list[str] = []
         patch.setitem(sys.modules, "pynvml", self)
@@ -48,6 +49,15 @@ class FakeNvml:
     def nvmlDeviceGetCudaComputeCapability(self, handle: str) -> tuple[int, int]:
         assert handle == "handle"
         return self.capability
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, handle: str) -> int:
+        assert handle == "handle"
+        self._called("nvmlDeviceGetMaxPcieLinkGeneration")
+        return self.link[0]
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, handle: str) -> int:
+        assert handle == "handle"
+        return self.link[1]
 
     def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
         self._called("nvmlDeviceGetHandleByUUID")

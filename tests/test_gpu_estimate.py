@@ -1,20 +1,88 @@
-"""The page about the step on a GPU shows what its estimate says, from ceilings that the compile suite holds."""
+"""The page about the step on a GPU shows what its estimate says, from launches and ceilings that tests hold."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from measure.gpu_estimate import CARDS, floor_ms, step_ms, table
+from measure.families import SIZES
+from measure.gpu_estimate import (
+    A_PASS,
+    CARDS,
+    FOR_FAMILIES,
+    LLAMA,
+    Product,
+    family,
+    floor_bytes,
+    floor_ms,
+    launches,
+    of_families,
+    products,
+    step_ms,
+    table,
+)
+from specchat.engine.device.decoder import DeviceDecoder
+from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
+from tests.gpu_net.shapes import weights
 
 PAGE = Path(__file__).parents[1] / "docs" / "gpu-step.md"
+GPU = torch.device("cuda", 0)
+AFTER = 3
+"""Launches after the head: scores, choose, commit."""
 
 
-def test_the_page_shows_the_table() -> None:
-    assert table() in PAGE.read_text(), "run python -m measure.gpu_estimate"
+@pytest.mark.parametrize("made", [table, of_families])
+def test_the_page_shows_the_tables(made: Callable[[], str]) -> None:
+    assert made() in PAGE.read_text(), "run python -m measure.gpu_estimate"
 
 
 def test_a_step_takes_no_less_than_its_bytes() -> None:
     """4.65 GB of weights, and 0.07 GB of context: 4.7 ms at 1,008 GB/s."""
     card = next(card for card in CARDS if card.name == "RTX 4090")
-    assert floor_ms(card) == pytest.approx(4.7, rel=0.01)
-    assert floor_ms(card) < step_ms(card, 1, 1.0) <= step_ms(card, 1, 0.5) < step_ms(card, 16, 0.5)
+    assert floor_ms(LLAMA, card) == pytest.approx(4.7, rel=0.01)
+    assert floor_ms(LLAMA, card) < step_ms(LLAMA, card, 1, 1.0) <= step_ms(LLAMA, card, 1, 0.5)
+    assert step_ms(LLAMA, card, 1, 0.5) < step_ms(LLAMA, card, 16, 0.5)
+
+
+def test_a_row_of_a_mixture_reads_its_experts_alone() -> None:
+    """0.9 GB of experts in NF4, as much of attention and routers, and a head of 0.6 GB."""
+    of_experts = 48 * 8 * 3 * 2048 * 768 * 0.516
+    beside = 48 * ((4096 + 2 * 512) * 2048 + 2048 * 4096) * 0.516 + 48 * 128 * 2048 * 2
+    assert floor_bytes(family("Qwen3-Coder-30B-A3B")) == pytest.approx(
+        of_experts + beside + 2 * 2048 * 151936 + 48 * 2 * 4 * 128 * 2 * 500, rel=0.002
+    )
+
+
+def test_rows_that_choose_at_random_hit_more_experts() -> None:
+    one = Product(1536, 2048, 4, 0.5, count=128, top=8)
+    assert [one.hit(rows) for rows in (1, 2, 8)] == pytest.approx([8, 15.5, 51.6], rel=0.01)
+    assert Product(64, 64, 16, 2).hit(8) == 1
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_launches_are_those_of_a_pass(name: str) -> None:
+    """Captured on a GPU that is not there, with as many multiprocessors; of the first layers, of every kind."""
+    assert FOR_FAMILIES.processors == PROCESSORS
+    whole = family(name)
+    model = replace(whole, config=whole.config.cut(6))
+    assert {type(one.mixer) for one in model.config.recipe.layers} == {
+        type(one.mixer) for one in whole.config.recipe.layers
+    }
+    with fake_torch() as fake:
+        kept = weights(model.config, model.quant, GPU, packed=model.packed_experts)
+        made = DeviceDecoder(model.config, kept, 64, GPU, torch.bfloat16)
+        tokens, start = (torch.zeros(many, dtype=torch.int32, device=GPU) for many in (64, 1))
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(torch.cuda.Stream(GPU)):
+            graph.capture_begin()
+            made.forward(tokens, start, 1)
+            made.logits(0, 1)
+            capture = fake.runtime.capture
+            assert capture is not None
+            of_torch = sum(capture.operations[one] for one in ("add_", "div_", "tanh_", "mul_"))
+            found = len(capture.launches) + of_torch
+            graph.capture_end()
+    assert A_PASS > AFTER
+    assert found + AFTER == launches(model, FOR_FAMILIES) + sum(1 for _ in products(model))

@@ -73,7 +73,7 @@ Launch = Callable[[Layer, Buffers, int], None]
 
 def _stages(feed: Experts, layer: Layer) -> Mapping[str, tuple[Launch, tuple[str, ...]]]:
     """Launches by name, and the weights that they read."""
-    within = expert_products.activates(layer.gate_up, feed.count, feed.top)
+    within = expert_products.activates(layer.gate_up, feed.count, feed.top, layer.scores.device)
 
     def choose(one: Layer, _: Buffers, rows: int) -> None:
         route(one.scores, SOFTMAX, one.pairs, rows, None)
@@ -130,8 +130,9 @@ def _scores(count: int, seed: int, device: torch.device) -> Tensor:
 
 def _buffers(feed: Experts, hidden: int, layer: Layer, dtype: torch.dtype) -> Buffers:
     many, device = PASS_ROWS * feed.top, layer.scores.device
-    gates, parts = (expert_products.splits(one, feed.count, feed.top) for one in (layer.gate_up, layer.down))
-    within = expert_products.activates(layer.gate_up, feed.count, feed.top)
+    of = feed.count, feed.top, device
+    gates, parts = (expert_products.splits(one, *of) for one in (layer.gate_up, layer.down))
+    within = expert_products.activates(layer.gate_up, *of)
     sums = torch.empty(0 if within else gates, many, 2 * feed.each.width, device=device)
     act = torch.empty(many, feed.each.width, device=device, dtype=dtype)
     made, out = torch.empty(parts, many, hidden, device=device), torch.empty(1, PASS_ROWS, hidden, device=device)

@@ -6,6 +6,7 @@ The page has no script and refers to nothing outside; its policy forbids both. A
 from collections.abc import Iterator
 from datetime import datetime
 from html import escape
+from itertools import groupby
 
 from specchat.chat.markdown import figures
 from specchat.chat.sources import LEGEND, REJECTED, rejected_text, source_of
@@ -69,11 +70,11 @@ def _tokens(reply: Reply) -> Iterator[str]:
         while marks and marks[0].step <= number:
             yield _span("mark", f" ⟨{marks.pop(0).text}⟩ ")
         rejected, _ = rejected_text(step)
-        for piece in step.pieces:
-            if piece.source == "target":
+        for source, pieces in groupby(step.pieces, lambda piece: piece.source):
+            if source == "target":
                 yield _span(REJECTED.name, rejected)
                 rejected = ""
-            yield _span(source_of(piece.source).name, piece.text)
+            yield _span(source_of(source).name, "".join(piece.text for piece in pieces))
         yield _span(REJECTED.name, rejected)
 
 

@@ -28,7 +28,12 @@ _SEVERAL = {"pieces": Piece, "drafts": Drafted}
 """Fields of a step that hold any number of these."""
 _COUNTS = "in_step"
 _PARENT = "parent"
-_DEFAULTS: tuple[tuple[str, object], ...] = (("reasoning", False), ("mark", False), (_PARENT, None))
+_DEFAULTS: tuple[tuple[str, object], ...] = (
+    ("position", None),
+    ("reasoning", False),
+    ("mark", False),
+    (_PARENT, None),
+)
 """Columns that are left out where nothing else stands in them nor in those before, from the last field on."""
 Columns = dict[str, Any]
 Row = TypeVar("Row")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import closing, find_chat, store_or_memory
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Problem, told
+from specchat.cli.output import Problem, reports_errors
+from specchat.cli.wishes import Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from specchat.tui.launch import Launch
 
 
-@told
-def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
+@reports_errors
+def run_app(wishes: Wishes, theme: str | None, chat: str | None = None) -> None:
     """Check the terminal and the configuration, then hand over to the app, with the chat called `chat` open."""
     if not _terminal():
         raise Problem(
@@ -37,12 +37,12 @@ def run_app(asked: Asked, theme: str | None, chat: str | None = None) -> None:
     gc.disable()  # until the app is warm: looking for garbage among what is imported is an eighth of the start
     from specchat.cli.prepare import engine_for, keeps_state, prepare
 
-    prepared = prepare(asked)
+    prepared = prepare(wishes)
     keeps = keeps_state(prepared.paths)
     engine = engine_for(prepared, "app")
     engine.start()  # it imports torch while the app is imported here
     try:
-        code = _run(engine, prepared, _launch(prepared, theme, keeps, asked.models), chat)
+        code = _run(engine, prepared, _launch(prepared, theme, keeps, wishes.models), chat)
     finally:
         engine.close()
     if code:
@@ -124,13 +124,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     return Launch(
         pair=prepared.pair,
         fallback=next((pair for pair in prepared.catalog.pairs if pair.id == BUILT_IN), None),
-        strategy=prepared.strategy,
-        draft_length=prepared.draft_length,
-        acceptance=prepared.acceptance,
-        sampling=prepared.sampling,
-        seed=prepared.seed,
-        limits=prepared.limits,
-        system=prepared.system,
+        preferences=prepared.preferences,
         theme=wanted,
         themes=themes,
         personas=personas,

@@ -3,34 +3,33 @@
 import json
 import os
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from specchat.attachments import Attachment, read_attachment, with_newlines
+from specchat.chat.store import Store
+from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store, store_or_memory
+from specchat.cli.client import answer, load
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
+from specchat.cli.going_on import GoingOn
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, told
-from specchat.cli.reply import Outlet, answer, load
-from specchat.cli.transcript import ChatInMemory
+from specchat.cli.outlet import Outlet
+from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, reports_errors
+from specchat.cli.prepare import Prepared, engine_for, prepare
+from specchat.cli.wishes import Wishes
+from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
-from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
-from specchat.engine.requests import Generate
 from specchat.reading import TOO_LONG, read_typed
-
-if TYPE_CHECKING:
-    from specchat.cli.prepare import Prepared
+from specchat.service.chat_service import ChatService
 
 
 @click.command()
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     help="Keep question and answer as a chat, or not at all.  [default: until the next question]",
 )
 @with_options(CHAT_OPTIONS)
-@told
+@reports_errors
 def ask(
     text: tuple[str, ...],
     files: tuple[Path, ...],
@@ -75,77 +74,55 @@ def ask(
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
     question, attached = _question(text, files)
-    asked = Asked.of(options)
+    wishes = Wishes.of(options)
     with ExitStack() as stack:
-        if not (save or goes_on):
-            begin = partial(_in_passing, stack) if save is None else _unkept
-            _answer(question, attached, as_json, asked, begin)
-            return
-        from specchat.cli.kept import Continued
+        going_on = GoingOn(None, wishes)
+        store = stack.enter_context(opened_store()) if save or goes_on else None
+        if store is not None:
+            going_on = GoingOn.of(store, wishes, continued, chat)
+        prepared = prepare(going_on.wishes)
+        pair = ready(prepared.pair, wishes.models)
+        if store is None:
+            store = _passing_store(stack, prepared) if save is None else Store()
+        engine = stack.enter_context(closing(engine_for(prepared, "ask")))
+        service = ChatService(engine, store, prepared.preferences)
+        going_on.open(service)
+        service.chat.scratch = not save and (service.chat.scratch or not goes_on)
+        if warning := going_on.about(pair):
+            click.echo(warning, err=True)
+        _answer(service, pair, question, attached, as_json)
 
-        kept = Continued(stack.enter_context(opened_store()), continued, chat)
-        begin = partial(kept.transcript, listed=bool(save))
-        _answer(question, attached, as_json, kept.with_pair(asked), begin)
 
-
-def _unkept(prepared: "Prepared") -> ChatInMemory:
-    del prepared
-    return ChatInMemory()
-
-
-def _in_passing(stack: ExitStack, prepared: "Prepared") -> ChatInMemory:
-    """A chat that is kept until the next question, where the user and the disk allow that."""
-    from specchat.cli.kept import KeptTranscript
-
+def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
+    """The store of a chat that is kept until the next question, in memory where the user or the disk wants that."""
     if prepared.settings.keep_last_question is False:
-        return ChatInMemory()
-    store, problems = store_or_memory(prepared.paths.chats)
+        return Store()
+    store, _ = store_or_memory(prepared.paths.chats)
     stack.callback(store.close)
-    return ChatInMemory() if problems else KeptTranscript(store, prepared.system, listed=False)
+    return store
 
 
-def _answer(
-    question: str,
-    attached: tuple[Attachment, ...],
-    as_json: bool,
-    asked: Asked,
-    begin: "Callable[[Prepared], ChatInMemory]",
-) -> None:
-    """Ask the engine; `begin` gives the chat that the question belongs to."""
-    from specchat.cli.prepare import engine_for, prepare
-
-    prepared = prepare(asked)
-    pair = ready(prepared.pair, asked.models)
-    transcript = begin(prepared)
-    engine = engine_for(prepared, "ask")
+def _answer(service: ChatService, pair: Pair, question: str, attached: tuple[Attachment, ...], as_json: bool) -> None:
+    """Load the pair, and put out the answer."""
     out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
-            engine.start()
-            info = load(engine, pair.spec, progress.show, interrupt)
+            info = load(service, pair, progress.show, interrupt)
             progress.clear()
-            warnings = [info.warning, transcript.sent(question, attached)]
-            messages = transcript.messages(prepared.system)
-            if messages[0].role == "system" and not info.system_role:
-                warnings.append(NO_SYSTEM_ROLE)
-            for warning in filter(None, warnings):
+            refusal = service.send(question, attached)
+            for warning in filter(None, (info.warning, service.warning, refusal)):
                 click.echo(clean(warning), err=True)
-            request = Generate(
-                id=1,
-                messages=messages,
-                sampling=prepared.seeded_sampling(),
-                limits=prepared.limits,
-                speculation=prepared.speculation(),
-            )
             outlet = Outlet(_drop) if as_json else _outlet(out)
-            finished = answer(engine, request, interrupt, outlet, transcript, pair.spec, info)
+            finished = answer(service, interrupt, outlet)
         finally:
             progress.clear()
-            engine.close()
+            service.close()
+        reply = service.last_reply
+        assert reply is not None
         if as_json:
-            out.write(_as_json(finished, pair.id, request, transcript.saved()) + "\n")
-        _report(finished, request, info)
-        if interrupt.asked:
+            out.write(_as_json(finished, pair.id, reply, service.chat.saved) + "\n")
+        _report(finished, reply)
+        if interrupt.pressed:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
@@ -177,31 +154,29 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
                 f"Standard input is not UTF-8 text (byte {error.start}). Convert it first, for example with iconv.",
                 ExitCode.USAGE,
             ) from None
-    asked = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
-    if not asked and not attached:
+    question = "\n\n".join(part for part in (" ".join(text), piped) if part.strip())
+    if not question and not attached:
         raise click.UsageError('Nothing was asked. Give a text, as in: specchat ask "Why is the sky blue?"')
-    return asked, attached
+    return question, attached
 
 
-def _as_json(finished: Finished, pair: str, request: Generate, chat: str | None) -> str:
+def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> str:
     found = {
         "text": finished.written.answer,
         "reasoning": finished.written.thoughts.strip("\n") or None,
         "token_ids": finished.token_ids,
         "finish_reason": finished.reason,
         "pair": pair,
-        "strategy": request.speculation.strategy,
-        "seed": request.sampling.seed,
+        "strategy": reply.speculation.strategy,
+        "seed": reply.seed,
         "chat": chat,
         "stats": asdict(finished.stats),
     }
     return json.dumps(found)
 
 
-def _report(finished: Finished, request: Generate, info: PairInfo) -> None:
+def _report(finished: Finished, reply: Reply) -> None:
     """Figures for people, and warnings that nobody should miss."""
     if finished.reason == "context":
         click.echo("The context is full: the reply ends here.", err=True)
-    if short := info.undrafted(request.speculation.strategy, finished.stats.length):
-        click.echo(f"{short[0].upper()}{short[1:]}.", err=True)
-    ProgressLine().line(" · ".join(figures(finished.stats, request.sampling.seed)))
+    ProgressLine().line(" · ".join(figures(finished.stats, reply.seed)))

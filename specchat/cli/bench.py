@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
@@ -24,8 +23,9 @@ from specchat.cli.options import (
     Passing,
     with_options,
 )
-from specchat.cli.output import Output, Problem, ProgressLine, told
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
+from specchat.cli.wishes import Wishes
 from specchat.cli.writable import WRITABLE
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import STRATEGIES
@@ -91,7 +91,7 @@ class CaseType(click.ParamType[Case]):
 @click.option("--plot", "plot_file", type=WRITABLE, metavar="FILE", help="Draw the speed-ups; .png or .svg.")
 @with_options(SHAPES_OPTIONS)
 @click.pass_context
-@told
+@reports_errors
 def bench(ctx: click.Context, /, **options: Any) -> None:
     """Measure every strategy against plain decoding, side by side.
 
@@ -109,8 +109,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         run_shapes(options["shapes"], options["layers"], options["quant"], options["assumed"], options["json_file"])
         return
     peers = {name: peer(name) for name in options["against"]}
-    asked = Asked.of(options)
-    pair = ready(prepare(asked).pair, asked.models)
+    wishes = Wishes.of(options)
+    pair = ready(prepare(wishes).pair, wishes.models)
     chosen = options["prompts"] or shipped_prompts(pair.id, options["general"])
     prompts = spread(read_prompts(chosen), options["limit"])
     sampling = _sampling(options)
@@ -142,20 +142,20 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
             write_plot(report, options["plot_file"])
     if report.different:
         raise Problem(f"The text differs from plain decoding's: {', '.join(report.different)}.", ExitCode.DIFFERENT)
-    if interrupt.asked:
+    if interrupt.pressed:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
 @bench.command("verify-cost")
 @with_options(PAIR_OPTIONS)
 @click.option("--json", "json_file", type=WRITABLE, metavar="FILE", help="Write the figures there.")
-@told
+@reports_errors
 def verify_cost_command(json_file: Path | None, **options: Any) -> None:
     """Measure what a step costs that checks 1 to 16 tokens."""
     from specchat.cli.prepare import prepare
 
-    asked = Asked.of(options)
-    pair = ready(prepare(asked).pair, asked.models)
+    wishes = Wishes.of(options)
+    pair = ready(prepare(wishes).pair, wishes.models)
     with Interrupt() as interrupt:
         progress = ProgressLine()
         progress.show("starting ...")
@@ -167,7 +167,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
 
         session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
         costs = verify_cost(
-            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.asked
+            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.pressed
         )
         progress.clear()
         machine = describe(PACKAGES)
@@ -175,7 +175,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
         if json_file:
             figures = {"schema": 1, "machine": machine, "pair": pair.id, "verify_cost": [asdict(c) for c in costs]}
             json_file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    if interrupt.asked:
+    if interrupt.pressed:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
@@ -195,7 +195,7 @@ def _measure(
 
     def tell(at: "Turn") -> None:
         # Between two replies, warm-ups too, the first ctrl+c is enough.
-        if interrupt.asked:
+        if interrupt.pressed:
             raise KeyboardInterrupt
         progress.show(f"{at.prompt}: {at.contender}", at.fraction)
 
@@ -207,16 +207,16 @@ def _measure(
             report.samples.append(sample)
     except KeyboardInterrupt:
         # From `tell`, or the second ctrl+c while a reply was still being written: only that reply is lost.
-        interrupt.asked = True
+        interrupt.pressed = True
     finally:
         for contender in contenders:
             contender.close()
-    if interrupt.asked:
+    if interrupt.pressed:
         report.notes.append("interrupted: the figures are of the replies up to there")
     report.notes += [f"{c.name}: {c.note}" for c in contenders if c.note]
-    if not interrupt.asked:
+    if not interrupt.pressed:
         report.verify_cost = verify_cost(
-            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.asked
+            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.pressed
         )
     return report
 
@@ -228,7 +228,7 @@ def _ours(
     from specchat.bench.summary import CONTROL
 
     available = [s.name for s in session.info.strategies if s.available]
-    asked, cases = cases, cases or tuple(Case(name, None, ACCEPTANCES[0]) for name in available)
+    given, cases = cases, cases or tuple(Case(name, None, ACCEPTANCES[0]) for name in available)
     for case in cases:
         if case.strategy not in available:
             status = session.info.strategy(case.strategy)
@@ -237,7 +237,7 @@ def _ours(
     ours: list[Contender] = [
         Ours(session, case, sampling) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))
     ]
-    if len(ours) > 1 and any(case.strategy == plain.strategy for case in asked):
+    if len(ours) > 1 and any(case.strategy == plain.strategy for case in given):
         ours.append(Ours(session, plain, sampling, name=CONTROL))
     return ours
 
@@ -264,8 +264,8 @@ def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress
 def _sampling(options: dict[str, Any]) -> Sampling:
     """Greedy, whatever the pair says, unless the command line asks for something else."""
     names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-    asked = {name: options[name] for name in names if options[name] is not None}
-    return Sampling(seed=options["seed"] or 0, **asked)
+    given = {name: options[name] for name in names if options[name] is not None}
+    return Sampling(seed=options["seed"] or 0, **given)
 
 
 def _check_plot(path: Path | None) -> None:

@@ -64,14 +64,14 @@ def run_shapes(name: str, layers: int | None, quant: str | None, assumed: float 
         how: Any = None if quant == "none" else quant or "nf4"
         progress.show(f"making random weights of {name}")
         runner = _runner(shapes, how)
-        costs = step_costs(runner, lambda part: progress.show("measuring steps", part), lambda: not interrupt.asked)
+        costs = step_costs(runner, lambda part: progress.show("measuring steps", part), lambda: not interrupt.pressed)
         progress.clear()
         acceptance = ACCEPTANCE if assumed is None else assumed
         report = synthetic(shapes, published, how, runner, costs, acceptance, describe(PACKAGES))
         Output().write(text(report))
         if json_file:
             json_file.write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
-    if interrupt.asked:
+    if interrupt.pressed:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 

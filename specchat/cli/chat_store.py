@@ -100,7 +100,7 @@ def saved(store: "Store", done: Event) -> None:
 def find_chat(store: "Store", wanted: str, scratch: bool = False) -> "ChatEntry":
     """The chat called `wanted`: a key, "last", a number of `specchat chats list`, or how its title begins.
 
-    With `scratch` the last may be what was asked for in passing.
+    With `scratch` the last may be a scratch chat.
 
     Raises:
         Problem: there is none, or there are several.

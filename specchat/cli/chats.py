@@ -13,7 +13,7 @@ from specchat.cli.chat_store import find_chat, opened_store
 from specchat.cli.chats_changes import delete, rename, restore
 from specchat.cli.chats_files import export, import_
 from specchat.cli.completion import complete_chats
-from specchat.cli.output import Output, told
+from specchat.cli.output import Output, reports_errors
 
 if TYPE_CHECKING:
     from specchat.chat.rows import ChatEntry
@@ -32,7 +32,7 @@ def chats() -> None:
 @chats.command("list")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="No more than N chats.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-@told
+@reports_errors
 def list_(limit: int | None, as_json: bool) -> None:
     """List chats: pinned ones (marked *) first, then the latest."""
     with opened_store() as store:
@@ -45,7 +45,7 @@ def list_(limit: int | None, as_json: bool) -> None:
 @chats.command()
 @click.argument("chat", shell_complete=complete_chats)
 @click.option("--json", "as_json", is_flag=True, help="Print the chat with all branches, as export --format json.")
-@told
+@reports_errors
 def show(chat: str, as_json: bool) -> None:
     """Print the shown path of CHAT."""
     from specchat.chat.exporting import export
@@ -60,7 +60,7 @@ def show(chat: str, as_json: bool) -> None:
 @chats.command()
 @click.argument("words", nargs=-1, required=True)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
-@told
+@reports_errors
 def search(words: tuple[str, ...], as_json: bool) -> None:
     """Find chats whose title or messages hold all WORDS; the last may be unfinished."""
     with opened_store() as store:

@@ -9,13 +9,13 @@ from specchat.clean import one_line
 from specchat.cli.chat_store import by_title, find_chat, opened_store, saved
 from specchat.cli.completion import complete_chats, complete_deleted
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Output, Problem, told
+from specchat.cli.output import Output, Problem, reports_errors
 
 
 @click.command()
 @click.argument("chat", shell_complete=complete_chats)
 @click.option("--yes", is_flag=True, help="Do not ask; in a pipe nothing is asked.")
-@told
+@reports_errors
 def delete(chat: str, yes: bool) -> None:
     """Delete CHAT. For a day, restore brings it back."""
     with opened_store() as store:
@@ -30,7 +30,7 @@ def delete(chat: str, yes: bool) -> None:
 
 @click.command()
 @click.argument("chat", required=False, shell_complete=complete_deleted)
-@told
+@reports_errors
 def restore(chat: str | None) -> None:
     """Restore the deleted CHAT, by its key or how its title begins; without CHAT the one deleted last."""
     with opened_store() as store:
@@ -47,7 +47,7 @@ def restore(chat: str | None) -> None:
 @click.command()
 @click.argument("chat", shell_complete=complete_chats)
 @click.argument("title", nargs=-1, required=True)
-@told
+@reports_errors
 def rename(chat: str, title: Sequence[str]) -> None:
     """Give CHAT another TITLE."""
     name = one_line(" ".join(title), 80)

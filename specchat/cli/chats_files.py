@@ -7,7 +7,7 @@ import click
 
 from specchat.cli.chat_store import find_chat, opened_store
 from specchat.cli.completion import complete_chats
-from specchat.cli.output import Output, told
+from specchat.cli.output import Output, reports_errors
 
 if TYPE_CHECKING:
     from specchat.chat.exporting import Format as ExportFormat
@@ -29,7 +29,7 @@ STDOUT = Path("-")
     default=STDOUT,
     help="Write a new file; one that exists is kept and refused.  [default: -, standard output]",
 )
-@told
+@reports_errors
 def export(chats: tuple[str, ...], everything: bool, format: str | None, output: Path) -> None:
     """Write chats to a file or standard output.
 
@@ -67,7 +67,7 @@ def export(chats: tuple[str, ...], everything: bool, format: str | None, output:
     show_default=True,
     help="What the files are.",
 )
-@told
+@reports_errors
 def import_(files: tuple[Path, ...], format: str) -> None:
     """Add the chats of files: exports of specchat, Markdown, and ChatGPT's conversations.json or its zip.
 

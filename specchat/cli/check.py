@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, told
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.prompts import ChatPrompt, read_prompts, spread
+from specchat.cli.wishes import Wishes
 from specchat.engine.options import Acceptance
 from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Count
@@ -29,7 +29,7 @@ LIMIT = 12
 @click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take hours.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option("--limit", type=click.IntRange(1), help=f"How many prompts to take; {LIMIT} unless --full.")
-@told
+@reports_errors
 def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -> None:
     """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled, in two turns.
 
@@ -40,15 +40,15 @@ def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -
     from specchat.cli.prepare import prepare
     from specchat.config.paths import demo_model
 
-    asked = Asked.of(options)
-    pair = ready(prepare(asked).pair, asked.models)
+    wishes = Wishes.of(options)
+    pair = ready(prepare(wishes).pair, wishes.models)
     known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
     chosen = spread(known, limit or (len(known) if full else LIMIT))
     with Interrupt() as interrupt:
         holds = _run(pair.spec, chosen, full, Output(), interrupt)
     if not holds:
         raise click.exceptions.Exit(ExitCode.DIFFERENT)
-    if interrupt.asked:
+    if interrupt.pressed:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
@@ -70,7 +70,7 @@ def _run(
     progress.clear()
     if session.info.warning:
         progress.note(session.info.warning)
-    if interrupt.asked:
+    if interrupt.pressed:
         raise click.Abort
     chats = [
         CheckPrompt(p.id, p.messages)
@@ -89,23 +89,23 @@ def _run(
         for result in results:
             of_prompt.append(result)
             progress.show(f"{name}: {len(of_prompt)} replies compared")
-            if interrupt.asked:
+            if interrupt.pressed:
                 break
         progress.clear()
         seen += of_prompt
         out.write(_line(name, of_prompt))
-        if interrupt.asked:
+        if interrupt.pressed:
             break
     same = sum(result.identical for result in seen)
     out.write(f"{same} of {len(seen)} replies are identical to plain decoding's.\n")
     begun = len({result.prompt for result in seen})
-    if interrupt.asked:
+    if interrupt.pressed:
         out.write(f"Interrupted: {begun} of {len(chats)} prompts were begun, and ratio and block were not checked.\n")
         return same == len(seen)
 
     def goes_on(acceptance: Acceptance, strategy: str, replies: int) -> bool:
         progress.show(f"{acceptance}, {strategy}: {replies} replies drawn")
-        return not interrupt.asked
+        return not interrupt.pressed
 
     matching: list[bool] = []
     for distribution in check_ratio.run(session, goes_on, full):

@@ -10,7 +10,7 @@ from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, told
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 
 if TYPE_CHECKING:
     from specchat.engine.gguf.export import Kind
@@ -30,7 +30,7 @@ TYPES = ("f32", "f16", "q8_0", "q4_0")
 )
 @click.option("--type", "kind", type=click.Choice(TYPES), default="f16", show_default=True, help="What a weight is.")
 @with_options(PAIR_OPTIONS[:1])
-@told
+@reports_errors
 def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | None) -> None:
     """Write models in another format.
 

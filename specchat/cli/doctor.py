@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, told
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
+from specchat.cli.wishes import Wishes
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -34,7 +34,7 @@ REPORT = "specchat-gpu.zip"
     help=f"With --gpu, the zip to write instead of {REPORT} here.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@told
+@reports_errors
 def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, **options: Any) -> None:
     """Look at versions, terminal, folders, configuration and GPU, and say what is wrong.
 
@@ -56,7 +56,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
     from specchat.doctor.versions import versions
 
     paths = user_paths()
-    configured, pair = _configuration(paths, Asked.of(options))
+    configured, pair = _configuration(paths, Wishes.of(options))
     findings = [
         *versions(),
         *terminal(os.environ, window()),
@@ -79,7 +79,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
         raise click.exceptions.Exit(ExitCode.UNUSABLE)
 
 
-def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair | None]":
+def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair | None]":
     """Findings on the user's files, and the pair that would be loaded if they can be used."""
     from specchat.cli.prepare import prepare, read_catalog, runnable
     from specchat.config.errors import ConfigError
@@ -87,15 +87,15 @@ def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair |
     from specchat.doctor.finding import ok, problem
 
     findings = [configuration.settings(paths.settings_file)]
-    own = asked.models or (paths.models_file if os.path.lexists(paths.models_file) else None)
+    own = wishes.models or (paths.models_file if os.path.lexists(paths.models_file) else None)
     pair = None
     try:
-        findings.append(configuration.pairs(read_catalog(paths, asked.models), own))
+        findings.append(configuration.pairs(read_catalog(paths, wishes.models), own))
     except ConfigError as error:
         findings.append(problem("models", error.message))
     if all(finding.status == "ok" for finding in findings):
         try:
-            pair = runnable(prepare(asked).pair)
+            pair = runnable(prepare(wishes).pair)
             findings.append(ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
@@ -104,15 +104,16 @@ def _configuration(paths: "Paths", asked: Asked) -> "tuple[list[Finding], Pair |
 
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":
     from specchat.cli.prepare import keeps_state
-    from specchat.doctor.engine import Stopped, engine
+    from specchat.doctor.engine import engine
     from specchat.engine.client import EngineClient
+    from specchat.service.loading import Stopped
 
     os.environ["HF_HUB_OFFLINE"] = "1"  # the engine process takes it over: looking must not download
     progress = ProgressLine()
     client = EngineClient(paths.engine_log if keeps_state(paths) else None)
     with Interrupt() as interrupt:
         try:
-            return engine(client, pair.spec, progress.show, lambda: interrupt.asked)
+            return engine(client, pair, progress.show, lambda: interrupt.pressed)
         except Stopped:
             raise click.Abort from None
         finally:

@@ -1,4 +1,4 @@
-"""Downloads on the command line, asked about first: what a pair lacks before it is loaded, and what is pulled."""
+"""Downloads on the command line, after a question: the models that a pair lacks, and those that are pulled."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ready(pair: "Pair", models: Path | None) -> "Pair":
-    """`pair`, when this version can run it and its models are here; where some are not, a terminal is asked.
+    """`pair`, once this version can run it and its models are here; on a terminal missing ones are offered.
 
     `models` is the file named on the command line.
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from specchat.clean import one_line
-from specchat.cli.output import Output, told
+from specchat.cli.output import Output, reports_errors
 
 
 @click.group()
@@ -20,7 +20,7 @@ def engine() -> None:
 
 @engine.command()
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list with an object for each engine.")
-@told
+@reports_errors
 def status(as_json: bool) -> None:
     """Say what is loaded, and who uses it."""
     found = _answers("status")
@@ -33,7 +33,7 @@ def status(as_json: bool) -> None:
 
 
 @engine.command()
-@told
+@reports_errors
 def stop() -> None:
     """End it, with what it is writing. Open windows start it again when they need it."""
     stopped = len(_answers("stop"))
@@ -42,14 +42,14 @@ def stop() -> None:
 
 def _answers(want: str) -> list[dict[str, Any]]:
     from specchat.config.paths import user_paths
-    from specchat.service.control import engines
+    from specchat.resident.control import engines
 
     return list(engines(user_paths().runtime, want))
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:
     """An engine's answer in lines; it may be of another version."""
-    from specchat.service.handshake import number, text
+    from specchat.resident.handshake import number, text
 
     lines = [f"specchat {one_line(text(answer, 'version'), 20)}, process {number(answer, 'pid'):.0f}"]
     for worker in _dicts(answer, "workers"):

@@ -10,7 +10,7 @@ class Interrupt:
     """Notes SIGINT inside its `with` block."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.pressed = False
         self._then: Callable[[], None] = lambda: None
         self._before: Any = None
 
@@ -29,7 +29,7 @@ class Interrupt:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        if self.asked:
+        if self.pressed:
             raise KeyboardInterrupt
-        self.asked = True
+        self.pressed = True
         self._then()

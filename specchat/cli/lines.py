@@ -28,7 +28,7 @@ class TypedLine:
 class Lines:
     """Standard input as entries: a line each, a line that ends in a backslash goes on, triple quotes hold many lines.
 
-    On a terminal each line is asked for with a prompt.
+    On a terminal each line has a prompt before it.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from specchat.clean import one_line
 from specchat.cli.models_about import find, list_, show, table
 from specchat.cli.models_changes import add, pull, rm
 from specchat.cli.options import PAIR_OPTIONS, Passing, with_options
-from specchat.cli.output import Output, told
+from specchat.cli.output import Output, reports_errors
 from specchat.engine.backends import DEFAULT_BACKEND
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @with_options(PAIR_OPTIONS[:1])
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-@told
+@reports_errors
 def models(ctx: click.Context, /, models: Path | None, as_json: bool) -> None:
     """List the pairs, what they need, and which of them this version can run.
 

@@ -14,7 +14,7 @@ from specchat.cli.completion import complete_pairs
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.models_here import here
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, told
+from specchat.cli.output import Output, Problem, reports_errors
 from specchat.engine.errors import ModelError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 @click.command("list")
 @with_options(PAIR_OPTIONS[:1])
 @JSON
-@told
+@reports_errors
 def list_(models: Path | None, as_json: bool) -> None:
     """List pairs and the models on this machine: size, where they fit, strategies, licence. Fitting ones first."""
     from specchat.models import words
@@ -59,7 +59,7 @@ def list_(models: Path | None, as_json: bool) -> None:
 @with_options(PAIR_OPTIONS[:1])
 @click.argument("model", metavar="PAIR|NAME|PATH|REPO", shell_complete=complete_pairs)
 @JSON
-@told
+@reports_errors
 def show(models: Path | None, model: str, as_json: bool) -> None:
     """Say what is known of a pair, of a model on this machine, or of a repository on the hub."""
     from specchat.config.errors import nearest
@@ -96,7 +96,7 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
 @click.command()
 @click.argument("words", nargs=-1, required=True)
 @JSON
-@told
+@reports_errors
 def find(words: Sequence[str], as_json: bool) -> None:
     """Search the hub for models whose name holds WORDS, the most downloaded first."""
     from specchat.engine.fetch.source import usual_hub

@@ -10,7 +10,7 @@ from specchat.cli.download import ask_for, fetch
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.models_here import Here, agreed, here, source_named
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, told
+from specchat.cli.output import Output, Problem, reports_errors
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -26,7 +26,7 @@ YES = click.option("--yes", is_flag=True, help="Do not ask; needed where there i
 @click.option("--file", metavar="NAME", help="Which of several GGUF files.")
 @click.option("--draft", metavar="PATH|REPO", help="The model that drafts; OWNER/NAME/FILE.gguf names one of several.")
 @click.option("--id", "id_", metavar="ID", help="What to call the pair.  [default: by its model's name]")
-@told
+@reports_errors
 def add(models: Path | None, model: str, file: str | None, draft: str | None, id_: str | None) -> None:
     """Write a pair into models.toml, after a look at its models.
 
@@ -81,7 +81,7 @@ def _holds(found: "FoundModel", source: "ModelSource") -> bool:
 @click.argument("model", metavar="PAIR|REPO", shell_complete=complete_pairs)
 @click.option("--file", metavar="NAME", help="Which of several GGUF files.")
 @YES
-@told
+@reports_errors
 def pull(models: Path | None, model: str, file: str | None, yes: bool) -> None:
     """Download the models of PAIR, or REPO; what was begun before goes on where it was.
 
@@ -127,7 +127,7 @@ def _pair(name: str, known: Here) -> "Pair | None":
 @with_options(PAIR_OPTIONS[:1])
 @click.argument("model", metavar="PAIR|REPO", shell_complete=complete_pairs)
 @YES
-@told
+@reports_errors
 def rm(models: Path | None, model: str, yes: bool) -> None:
     """Delete the downloaded models of PAIR, or REPO, and say how much that frees.
 

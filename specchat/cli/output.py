@@ -29,8 +29,8 @@ class Problem(click.ClickException):
         return cls(message, BY_KIND[kind])
 
 
-def told(command: Callable[P, R]) -> Callable[P, R]:
-    """Make a command tell an EngineError in its sentence, with its exit code."""
+def reports_errors(command: Callable[P, R]) -> Callable[P, R]:
+    """Have a command report an EngineError by its sentence, with its exit code."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -4,12 +4,12 @@ import json
 
 import click
 
-from specchat.cli.output import Output, told
+from specchat.cli.output import Output, reports_errors
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-@told
+@reports_errors
 def paths(as_json: bool) -> None:
     """Show where configuration, themes, logs and shipped files are."""
     from specchat.config.paths import demo_model, shipped, user_paths

@@ -4,14 +4,16 @@ from contextlib import ExitStack
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import closing, opened_store, store_or_memory
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.going_on import GoingOn
 from specchat.cli.lines import LONGEST, QUOTES
-from specchat.cli.output import Problem, told
+from specchat.cli.output import Problem, reports_errors
 from specchat.cli.plain_chat import PlainChat
-from specchat.cli.plain_commands import obey
+from specchat.cli.plain_commands import run
+from specchat.cli.wishes import Wishes
 from specchat.engine.errors import EngineError
+from specchat.service.chat_service import ChatService
 
 TOO_LONG = (
     f"The message was not sent: the terminal passes on {LONGEST:,} bytes of a line and drops the rest. "
@@ -19,10 +21,9 @@ TOO_LONG = (
 )
 
 
-@told
-def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) -> None:
+@reports_errors
+def run_plain(wishes: Wishes, continued: bool = False, chat: str | None = None) -> None:
     """Chat by lines until the input ends: a new chat, the latest (`continued`) or the one called `chat`."""
-    from specchat.cli.kept import Continued
     from specchat.cli.prepare import engine_for, prepare
     from specchat.config.paths import user_paths
 
@@ -33,13 +34,15 @@ def run_plain(asked: Asked, continued: bool = False, chat: str | None = None) ->
         else:
             store, warnings = store_or_memory(user_paths().chats)
             stack.enter_context(closing(store))
-        kept = Continued(store, continued, chat)
-        asked = kept.with_pair(asked)
-        prepared = prepare(asked)
+        going_on = GoingOn.of(store, wishes, continued, chat)
+        prepared = prepare(going_on.wishes)
         engine = engine_for(prepared, "plain")
         stack.callback(engine.close)
-        plain = PlainChat(engine, asked, prepared, kept.transcript(prepared))
-        for warning in warnings:
+        service = ChatService(engine, store, prepared.preferences)
+        stack.callback(service.close)
+        going_on.open(service)
+        plain = PlainChat(service, going_on.wishes, prepared)
+        for warning in filter(None, (*warnings, going_on.about(prepared.pair))):
             plain.say(warning)
         converse(plain)
 
@@ -51,17 +54,15 @@ def converse(chat: PlainChat) -> None:
         Problem: the pair cannot be loaded; in a pipe also whatever else goes wrong.
         click.Abort: interrupted while loading, twice, or in a pipe.
     """
-    chat.start()
+    chat.load()
     for entry in chat.lines.entries():
         try:
             if entry.is_cut:
                 chat.say(TOO_LONG)
             elif entry.is_command:
-                obey(chat, entry.text)
+                run(chat, entry.text)
             else:
-                if warning := chat.transcript.sent(entry.text):
-                    chat.say(warning)
-                chat.answer()
+                chat.ask(entry.text)
         except (EngineError, click.ClickException) as error:
             if not chat.lines.is_terminal:
                 if isinstance(error, click.UsageError):  # it would show how the command line is written

@@ -3,25 +3,24 @@
 import sys
 import time
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.cli.asked import Asked
+from specchat.cli.client import answer, load
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.lines import Lines
+from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, on_terminal
-from specchat.cli.reply import Outlet, answer, load
-from specchat.cli.transcript import ChatInMemory
+from specchat.cli.wishes import Wishes
 from specchat.engine.events import Finished
-from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo
-from specchat.engine.port import EnginePort
-from specchat.engine.requests import Generate
+from specchat.engine.pair import PairInfo
+from specchat.service.chat_service import ChatService
 
 if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared
@@ -31,30 +30,21 @@ PATIENCE_S = 10.0
 
 
 class PlainChat:
-    """A chat over an engine. `asked` are the wishes of the command line, which commands change."""
+    """A chat over `service`. `wishes` are the wishes of the command line, which commands change."""
 
-    def __init__(self, engine: EnginePort, asked: Asked, prepared: "Prepared", transcript: ChatInMemory) -> None:
-        self.asked = asked
+    def __init__(self, service: ChatService, wishes: Wishes, prepared: "Prepared") -> None:
+        self.service = service
+        self.wishes = wishes
         self.prepared = prepared
-        self.transcript = transcript
-        self.info: PairInfo | None = None
-        self.last: tuple[Generate, Finished] | None = None
+        self.last: tuple[Reply, Finished] | None = None
         """The last reply that ended well."""
-        self._short: PairInfo | None = None
-        """The pair of which it was said that its draft is too short."""
-        self._engine = engine
         self.lines = Lines()
         self._out = Output()
-        self._ids = count(1)
 
-    def start(self) -> None:
-        """Start the engine and load the pair.
-
-        Raises:
-            ConfigError, Problem, click.Abort: as `load`.
-        """
-        self._engine.start()
-        self.load()
+    @property
+    def info(self) -> PairInfo | None:
+        """The loaded pair."""
+        return self.service.loaded.info
 
     def load(self) -> None:
         """Load the pair that is wanted.
@@ -64,60 +54,58 @@ class PlainChat:
             Problem: its models are not here and are not wanted, or the engine cannot load it.
             click.Abort: interrupted.
         """
-        pair = ready(self.prepared.pair, self.asked.models)
+        pair = ready(self.prepared.pair, self.wishes.models)
         self.hint(f"Loading {pair.name}.")
-        told_at = time.monotonic()
+        said_at = time.monotonic()
 
         def show(what: str, fraction: float | None) -> None:
-            nonlocal told_at
-            if time.monotonic() - told_at > PATIENCE_S:
-                told_at = time.monotonic()
+            nonlocal said_at
+            if time.monotonic() - said_at > PATIENCE_S:
+                said_at = time.monotonic()
                 self.hint(one_line(what) + ("" if fraction is None else f", {fraction:.0%}"))
 
+        self.service.preferences = self.prepared.preferences
         with Interrupt() as interrupt:
-            self.info = load(self._engine, pair.spec, show, interrupt)
-        if self.info.warning:
-            self.say(self.info.warning)
-        if self.prepared.system and not self.info.system_role:
-            self.say(NO_SYSTEM_ROLE)
-        self.hint(f"{pair.name} is loaded, on {self.info.device}. /help lists the commands.")
+            info = load(self.service, pair, show, interrupt)
+        if info.warning:
+            self.say(info.warning)
+        self.hint(f"{pair.name} is loaded, on {info.device}. /help lists the commands.")
 
-    def answer(self, *, new_seed: bool = False) -> None:
-        """Answer the last prompt. ctrl+c stops the reply, whose text is kept.
+    def ask(self, prompt: str) -> None:
+        """Answer `prompt`. ctrl+c stops the reply, whose text is kept.
 
         Raises:
             Problem: the engine could not; text that was written is kept.
             click.Abort: interrupted a second time, or in a pipe.
         """
-        prepared = replace(self.prepared, seed=None) if new_seed else self.prepared
-        request = Generate(
-            id=next(self._ids),
-            messages=self.transcript.messages(prepared.system),
-            sampling=prepared.seeded_sampling(),
-            limits=prepared.limits,
-            speculation=prepared.speculation(),
-        )
+        self._put_out(self.service.send(prompt))
+
+    def regenerate(self) -> None:
+        """Answer the last prompt again, with a new seed; raises as `ask` does, or click.UsageError without a prompt."""
+        self._put_out(self.service.regenerate())
+
+    def _put_out(self, refusal: str) -> None:
+        if refusal:
+            raise click.UsageError(f"{refusal[0].upper()}{refusal[1:]}.")
+        if self.service.warning:
+            self.say(self.service.warning)
 
         def write(text: str) -> None:
             self._out.write(clean(text))
 
-        assert self.info is not None
+        reply = self.service.last_reply
+        assert reply is not None
         with Interrupt() as interrupt:
-            outlet = Outlet(write, on_terminal)
-            finished = answer(self._engine, request, interrupt, outlet, self.transcript, prepared.pair.spec, self.info)
-        self.last = (request, finished)
+            finished = answer(self.service, interrupt, Outlet(write, on_terminal))
+        self.last = (reply, finished)
         if finished.reason == "context":
             self.say("The context is full: the reply ends here. /new starts an empty chat.")
-        short = self.info.undrafted(request.speculation.strategy, finished.stats.length)
-        if short and self._short is not self.info:
-            self._short = self.info
-            self.say(f"{short[0].upper()}{short[1:]}.")
-        self.hint(", ".join(figures(finished.stats, request.sampling.seed)) + ".")
-        if interrupt.asked and not self.lines.is_terminal:
+        self.hint(", ".join(figures(finished.stats, reply.seed)) + ".")
+        if interrupt.pressed and not self.lines.is_terminal:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
-    def change(self, **wishes: Any) -> None:
-        """Ask for something else from the next reply on; without effect where that cannot be.
+    def change(self, **changes: Any) -> None:
+        """Change wishes from the next reply on; without effect where they cannot be fulfilled.
 
         Raises:
             ConfigError: there is no such pair, or a file went wrong.
@@ -125,12 +113,15 @@ class PlainChat:
         """
         from specchat.cli.prepare import prepare
 
-        asked = replace(self.asked, **wishes)
-        self.prepared = prepare(asked)
-        self.asked = asked
+        wishes = replace(self.wishes, **changes)
+        prepared = prepare(wishes)
+        same = self.prepared.pair == prepared.pair
+        self.wishes, self.prepared = wishes, prepared
+        if same:
+            self.service.change(prepared.preferences.settings(prepared.pair))
 
     def say(self, text: str) -> None:
-        """Lines that were asked for or must not be missed, on standard error."""
+        """Lines that must not be missed, on standard error."""
         click.echo(clean(text), err=True)
 
     def hint(self, text: str) -> None:
@@ -139,6 +130,6 @@ class PlainChat:
             self.say(text)
 
     def revive(self) -> None:
-        """Start the engine again where it died."""
-        if not self._engine.alive:
-            self.start()
+        """Load the pair again where the engine died."""
+        if self.info is None:
+            self.load()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import click
 
-from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import DRAFT_LENGTH, SAMPLING_TYPES, SEED, Named
 from specchat.cli.plain_chat import PlainChat
@@ -21,8 +20,8 @@ class PlainCommand:
     run: Callable[[PlainChat, str], None]
 
 
-def obey(chat: PlainChat, line: str) -> None:
-    """Do what a line like "/seed 7" says.
+def run(chat: PlainChat, line: str) -> None:
+    """Run a command, a line like "/seed 7".
 
     Raises:
         click.UsageError: there is no such command, or its value cannot be used.
@@ -51,7 +50,7 @@ def _help(chat: PlainChat, value: str) -> None:
 
 def _new(chat: PlainChat, value: str) -> None:
     del value
-    chat.transcript.new()
+    chat.service.chats.new()
     chat.last = None
     chat.hint("A new chat.")
 
@@ -88,18 +87,13 @@ def _model(chat: PlainChat, value: str) -> None:
         known = ", ".join(pair.id for pair in chat.prepared.catalog.pairs)
         chat.say(f"{chat.prepared.pair.id} is loaded; there are {known}.")
         return
-    before = chat.asked, chat.prepared
+    before = chat.wishes, chat.prepared
     chat.change(pair=value, target=None, draft=None, strategy=None, draft_length=None)
     try:
-        ready(chat.prepared.pair, chat.asked.models)
-    except (EngineError, click.ClickException):  # what is loaded stays so
-        chat.asked, chat.prepared = before
-        raise
-    try:
         chat.load()
-    except (EngineError, click.ClickException):
-        chat.asked, chat.prepared = before
-        chat.load()
+    except (EngineError, click.ClickException):  # the pair before is in use
+        chat.wishes, chat.prepared = before
+        chat.service.preferences = chat.prepared.preferences
         raise
 
 
@@ -109,7 +103,7 @@ def _stats(chat: PlainChat, value: str) -> None:
     if chat.last is None:
         chat.say("\n".join([*lines, "There is no reply yet."]))
         return
-    request, finished = chat.last
+    reply, finished = chat.last
     stats = finished.stats
     context = f" of {chat.info.context}" if chat.info else ""
     times = "" if stats.speedup_vs_plain is None else f", {stats.speedup_vs_plain:.1f} times plain"
@@ -118,7 +112,7 @@ def _stats(chat: PlainChat, value: str) -> None:
         f"First token after {stats.ttft_ms / 1e3:.2f} seconds; {stats.reused_tokens} of {stats.prompt_tokens} prompt "
         "tokens were in the cache.",
         f"Context used: {stats.prompt_tokens + stats.completion_tokens}{context} tokens.",
-        f"Its seed: {request.sampling.seed}.",
+        f"Its seed: {reply.seed}.",
     ]
     if stats.num_spec_steps:
         lines.append(
@@ -131,9 +125,7 @@ def _stats(chat: PlainChat, value: str) -> None:
 
 def _regenerate(chat: PlainChat, value: str) -> None:
     del value
-    if not chat.transcript.messages(""):
-        raise click.UsageError("There is no reply to make again yet.")
-    chat.answer(new_seed=True)
+    chat.regenerate()
 
 
 def _quit(chat: PlainChat, value: str) -> None:
@@ -142,18 +134,17 @@ def _quit(chat: PlainChat, value: str) -> None:
 
 
 def _drafting(chat: PlainChat) -> str:
-    speculation = chat.prepared.speculation()
+    speculation = chat.service.settings.speculation
     length = f", up to {speculation.draft_length} tokens a step" if speculation.draft_length else ""
     return f"Strategy {speculation.strategy}{length}."
 
 
 def _sampling(chat: PlainChat) -> str:
-    sampling = chat.prepared.sampling or chat.prepared.pair.sampling
-    return f"Temperature {sampling.temperature:g}."
+    return f"Temperature {chat.service.settings.sampling.temperature:g}."
 
 
 def _seeding(chat: PlainChat) -> str:
-    seed = chat.prepared.seed
+    seed = chat.service.settings.seed
     return "A new seed for each reply." if seed is None else f"Seed {seed} for all replies."
 
 

@@ -1,7 +1,6 @@
-"""From what was asked for to what runs: command line over environment over config.toml over the pair."""
+"""Wishes become a pair and preferences: command line over environment over config.toml over the pair."""
 
 import os
-import random
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,47 +9,32 @@ from pathlib import Path
 import click
 
 from specchat.clean import one_line
-from specchat.cli.asked import Asked
+from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import UserSettings, load_settings
 from specchat.engine.backends import declared
-from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
+from specchat.engine.options import Limits
 from specchat.engine.port import EnginePort
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import Preferences
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The pair to load and how to decode. What was not asked for anywhere is None and the pair's to say."""
+    """The pair to load, and how to decode."""
 
     paths: Paths
     settings: UserSettings
     catalog: Catalog
     pair: Pair
-    strategy: str | None
-    draft_length: int | None
-    acceptance: Acceptance | None
-    sampling: Sampling | None
-    seed: int | None
-    limits: Limits
-    system: str
-
-    def speculation(self) -> Speculation:
-        strategy = self.strategy or self.pair.strategy
-        length = self.draft_length or self.pair.lengths.get(strategy)
-        return Speculation.of(strategy, length, self.acceptance or self.pair.acceptance)
-
-    def seeded_sampling(self) -> Sampling:
-        """The sampling of one reply; a seed is drawn where none was asked for."""
-        seed = random.getrandbits(32) if self.seed is None else self.seed
-        return replace(self.sampling or self.pair.sampling, seed=seed)
+    preferences: Preferences
 
 
-def prepare(asked: Asked) -> Prepared:
-    """Read the configuration and settle what was asked for.
+def prepare(wishes: Wishes) -> Prepared:
+    """Read the configuration and apply `wishes`.
 
     Raises:
         ConfigError: a file is missing or wrong, or there is no such pair.
@@ -58,25 +42,22 @@ def prepare(asked: Asked) -> Prepared:
     """
     paths = user_paths()
     settings = load_settings(paths.settings_file)
-    catalog = read_catalog(paths, asked.models)
-    pair = _pair(asked, settings, catalog)
-    if asked.strategy and (reason := _unsupported(asked.strategy, pair)):
-        raise click.UsageError(f'--strategy {asked.strategy} cannot be used with pair "{pair.id}": {reason}.')
-    context = asked.context or settings.context or Limits().context
-    given = {name: value for name in SAMPLING if (value := getattr(asked, name)) is not None}
-    return Prepared(
-        paths=paths,
-        settings=settings,
-        catalog=catalog,
-        pair=pair,
-        strategy=asked.strategy or _preferred(settings, pair),
-        draft_length=asked.draft_length or settings.draft_length,
-        acceptance=asked.acceptance or settings.acceptance,
+    catalog = read_catalog(paths, wishes.models)
+    pair = _pair(wishes, settings, catalog)
+    if wishes.strategy and (reason := _unsupported(wishes.strategy, pair)):
+        raise click.UsageError(f'--strategy {wishes.strategy} cannot be used with pair "{pair.id}": {reason}.')
+    context = wishes.context or settings.context or Limits().context
+    given = {name: value for name in SAMPLING if (value := getattr(wishes, name)) is not None}
+    preferences = Preferences(
+        strategy=wishes.strategy or _preferred(settings, pair),
+        draft_length=wishes.draft_length or settings.draft_length,
+        acceptance=wishes.acceptance or settings.acceptance,
         sampling=replace(pair.sampling, **given) if given else None,
-        seed=settings.seed if asked.seed is None else asked.seed,
-        limits=Limits(asked.max_tokens or settings.max_tokens, asked.stop, context),
-        system=settings.system or "" if asked.system is None else asked.system,
+        seed=settings.seed if wishes.seed is None else wishes.seed,
+        limits=Limits(wishes.max_tokens or settings.max_tokens, wishes.stop, context),
+        system=settings.system or "" if wishes.system is None else wishes.system,
     )
+    return Prepared(paths, settings, catalog, pair, preferences)
 
 
 def read_catalog(paths: Paths, models: Path | None) -> Catalog:
@@ -106,7 +87,7 @@ ENGINE_MINUTES = 5
 
 def engine_for(prepared: Prepared, client: str) -> EnginePort:
     """The engine that this user's programs share, not yet started, for a program called `client`."""
-    from specchat.service.shared import open_engine
+    from specchat.resident.shared import open_engine
 
     minutes = _engine_minutes(prepared.settings)
     log = prepared.paths.engine_log if keeps_state(prepared.paths) else None
@@ -116,10 +97,10 @@ def engine_for(prepared: Prepared, client: str) -> EnginePort:
 
 
 def _engine_minutes(settings: UserSettings) -> int:
-    if asked := os.environ.get(MINUTES_VARIABLE):
-        if not re.fullmatch(r"\d{1,4}", asked):
-            raise click.UsageError(f"{MINUTES_VARIABLE} is {one_line(asked, 40)}: it has to be a number of minutes.")
-        return int(asked)
+    if minutes := os.environ.get(MINUTES_VARIABLE):
+        if not re.fullmatch(r"\d{1,4}", minutes):
+            raise click.UsageError(f"{MINUTES_VARIABLE} is {one_line(minutes, 40)}: it has to be a number of minutes.")
+        return int(minutes)
     return ENGINE_MINUTES if settings.engine_minutes is None else settings.engine_minutes
 
 
@@ -132,14 +113,14 @@ def keeps_state(paths: Paths) -> bool:
     return True
 
 
-def _pair(asked: Asked, settings: UserSettings, catalog: Catalog) -> Pair:
-    if asked.target is None:
-        if asked.draft is not None:
+def _pair(wishes: Wishes, settings: UserSettings, catalog: Catalog) -> Pair:
+    if wishes.target is None:
+        if wishes.draft is not None:
             raise click.UsageError("--draft goes with --target; a pair names its own draft.")
-        return catalog.find(asked.pair or settings.pair or catalog.default)
-    if asked.pair is not None:
+        return catalog.find(wishes.pair or settings.pair or catalog.default)
+    if wishes.pair is not None:
         raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
-    return local_pair(asked.target, asked.draft)
+    return local_pair(wishes.target, wishes.draft)
 
 
 def _preferred(settings: UserSettings, pair: Pair) -> str | None:

@@ -13,7 +13,6 @@ import click
 from specchat import __version__
 from specchat.clean import clean, one_line
 from specchat.cli.app import run_app
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import LAST
 from specchat.cli.completion import complete_themes
 from specchat.cli.exit_codes import MEANINGS, ExitCode
@@ -25,6 +24,7 @@ from specchat.cli.options import (
     with_options,
 )
 from specchat.cli.output import Problem
+from specchat.cli.wishes import Wishes
 from specchat.config.errors import ConfigError
 from specchat.config.paths import private_folder, user_paths
 from specchat.private import opener
@@ -45,10 +45,11 @@ COMMANDS = (
     "engine",
     "models",
     "paths",
+    "serve",
     "tune",
     "vocabulary",
 )
-"""Each is in the module of its name, which is imported when the command is asked for."""
+"""Each is in the module of its name, which is imported when the command runs."""
 
 
 class _Commands(Passing):
@@ -122,9 +123,9 @@ def specchat(
     if plain:
         from specchat.cli.plain import run_plain
 
-        run_plain(Asked.of(options), continued, chat)
+        run_plain(Wishes.of(options), continued, chat)
     else:
-        run_app(Asked.of(options), theme, LAST if continued and chat is None else chat)
+        run_app(Wishes.of(options), theme, LAST if continued and chat is None else chat)
 
 
 def main() -> None:

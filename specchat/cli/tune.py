@@ -11,7 +11,7 @@ from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, told
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.prompts import read_prompts, shipped_prompts
 from specchat.cli.tune_heads import NEEDS, TrainingOrder, alone, failing, measured, trained
 from specchat.engine.backends import DEFAULT_BACKEND
@@ -40,7 +40,7 @@ def tune(models: Path | None) -> None:
 )
 @click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="How long to train.")
 @with_options(PAIR_OPTIONS[:1])
-@told
+@reports_errors
 def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: int, models: Path | None) -> None:
     """Train heads for the target of PAIR, on its own replies to prompts.
 

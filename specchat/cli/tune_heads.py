@@ -65,7 +65,7 @@ class TrainingOrder:
 
     def check_stop(self, done: str) -> None:
         """Raises Problem after ctrl+c, with how to go on."""
-        if self.interrupt.asked:
+        if self.interrupt.pressed:
             raise Problem(f"Stopped {done}. The same command goes on from there.", ExitCode.INTERRUPTED)
 
 
@@ -111,7 +111,7 @@ def trained(order: TrainingOrder) -> list[str]:
     training = Training(trainee, shop.state)
     held_out = [TrainingText.read(path) for path in judged[:JUDGED]]
     length = accepted_length(trainee, held_out)
-    for at in training.run(learnt, order.steps, lambda: order.interrupt.asked):
+    for at in training.run(learnt, order.steps, lambda: order.interrupt.pressed):
         if at.step % JUDGED_EVERY == 0 or at.step == at.steps:
             length = accepted_length(trainee, held_out)
         words = f"step {at.step:,} of {at.steps:,}, loss {at.loss:.3f}, held out {length:.2f} tokens a step"
@@ -203,7 +203,7 @@ def _collected(
     session: "Session",
     model: "CachedDecoder",
     family: "TrainedFamily",
-    asked: "list[Question]",
+    questions: "list[Question]",
     folder: Path,
 ) -> list[Path]:
     """The files of the target's replies.
@@ -214,13 +214,13 @@ def _collected(
     from specchat.tune.replies import collect
 
     files: list[Path] = []
-    for done, path in enumerate(collect(session, model, asked, family.layers(model.config.layers), folder), 1):
+    for done, path in enumerate(collect(session, model, questions, family.layers(model.config.layers), folder), 1):
         files += [path] if path else []
-        order.progress.show(f"the target answers prompt {done:,} of {len(asked):,}", done / len(asked))
-        order.check_stop(f"after {done:,} of {len(asked):,} replies")
+        order.progress.show(f"the target answers prompt {done:,} of {len(questions):,}", done / len(questions))
+        order.check_stop(f"after {done:,} of {len(questions):,} replies")
     if not files:
         raise Problem(
-            f"There is nothing to learn from: of {len(asked):,} prompts, {order.pair.name} answers none with two "
+            f"There is nothing to learn from: of {len(questions):,} prompts, {order.pair.name} answers none with two "
             f"tokens or more, or they do not fit its context of {session.info.context:,} tokens. Give other --prompts.",
             ExitCode.USAGE,
         )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.cli.asked import Asked
 from specchat.cli.chat_store import opened_store
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, told
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.prompts import read_prompts, shipped_prompts
+from specchat.cli.wishes import Wishes
 from specchat.cli.writable import WRITABLE
 from specchat.engine.errors import ContextError
 from specchat.engine.events import Finished
@@ -40,7 +40,7 @@ LONGEST = 256
 @click.option(
     "--out", type=WRITABLE, metavar="FILE", help="The file to write.  [default: beside models.toml, named as the pair]"
 )
-@told
+@reports_errors
 def vocabulary(size: int | None, out: Path | None, **options: Any) -> None:
     """Count the tokens that the draft model of a pair may propose: fewer make it faster.
 
@@ -50,14 +50,14 @@ def vocabulary(size: int | None, out: Path | None, **options: Any) -> None:
     from specchat.cli.prepare import prepare
     from specchat.config.paths import private_folder
 
-    asked = Asked.of(options)
-    prepared = prepare(asked)
-    pair, models = ready(prepared.pair, asked.models), asked.models or prepared.paths.models_file
+    wishes = Wishes.of(options)
+    prepared = prepare(wishes)
+    pair, models = ready(prepared.pair, wishes.models), wishes.models or prepared.paths.models_file
     if pair.spec.draft is None:
         raise Problem(f'Pair "{pair.id}" has no draft model. Choose another with --pair.', ExitCode.USAGE)
     if out is None:
         folder = models.absolute().parent
-        out = (folder if asked.models else private_folder(folder)) / f"{pair.id}.vocabulary.json"
+        out = (folder if wishes.models else private_folder(folder)) / f"{pair.id}.vocabulary.json"
     with Interrupt() as interrupt:
         lines = _count(pair, size, out, interrupt)
     named = out.name if out.absolute().parent == models.absolute().parent else str(out.absolute())
@@ -120,7 +120,7 @@ def _saved(tokenizer: "Tokenizer", progress: ProgressLine, interrupt: Interrupt)
         texts = [text for _, of_chat in store.replies(CHARACTERS) for text in of_chat]
     replies = []
     for text in texts:
-        if interrupt.asked:
+        if interrupt.pressed:
             raise click.Abort
         replies.append(tokenizer.encode(text))
     return replies
@@ -139,7 +139,7 @@ def _written(pair: "Pair", progress: ProgressLine, interrupt: Interrupt) -> Iter
         progress.show(f"the target answers prompt {index + 1} of {len(prompts)}", index / len(prompts))
         try:
             for event in session.generate(request):
-                if interrupt.asked:
+                if interrupt.pressed:
                     raise click.Abort
                 if isinstance(event, Finished):
                     yield list(event.token_ids)

@@ -19,9 +19,13 @@ _LOCAL = "local"
 
 @dataclass(frozen=True)
 class Requires:
-    """The needs of a pair in GiB: GPU memory at its quantisation, main memory on the CPU, room on the disk."""
+    """The needs of a pair in GiB: GPU memory at its quantisation, main memory on the CPU, room on the disk.
+
+    `experts_gib` are the part of the GPU memory that may lie in main memory.
+    """
 
     vram_gib: float | None = None
+    experts_gib: float | None = None
     ram_gib: float | None = None
     disk_gib: float | None = None
 

@@ -118,6 +118,7 @@ class StrategyTable(Table):
 
 class RequiresTable(Table):
     vram_gib: Gib | None = None
+    experts_gib: Gib | None = None
     ram_gib: Gib | None = None
     disk_gib: Gib | None = None
 

@@ -1,6 +1,6 @@
 """personas.toml: system prompts under a name."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,3 +38,8 @@ def load_personas(files: Sequence[Path], pairs: Container[str]) -> tuple[list[Pe
                 pair = None
             personas[name] = Persona(name, table["system"].strip(), table.get("prefill", ""), pair)
     return list(personas.values()), problems
+
+
+def persona_of(system: str, personas: Iterable[Persona]) -> Persona | None:
+    """The persona with this system prompt."""
+    return next((persona for persona in personas if persona.system == system), None)

@@ -2,44 +2,31 @@
 
 from collections.abc import Callable
 
+from specchat.chat.store import Store
+from specchat.config.catalog import Pair
 from specchat.doctor.finding import Finding, note, ok, problem
-from specchat.engine.events import Failed, Loaded, Loading
-from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.errors import EngineError
+from specchat.engine.pair import PairInfo
 from specchat.engine.port import EnginePort
-from specchat.engine.requests import Load
-
-TICK_S = 0.2
-
-
-class Stopped(Exception):
-    """The user does not want to wait any longer."""
+from specchat.service.chat_service import ChatService
+from specchat.service.loading import load
+from specchat.service.settings import Preferences
 
 
 def engine(
-    port: EnginePort, pair: PairSpec, show: Callable[[str, float | None], None], stop: Callable[[], bool]
+    port: EnginePort, pair: Pair, show: Callable[[str, float | None], None], stop: Callable[[], bool]
 ) -> list[Finding]:
-    """Load `pair`, tell `show` how far that is, and say what was measured.
+    """Load `pair` and report the measurements; `show` gets the progress.
 
     Raises:
         Stopped: `stop` became true.
     """
-    port.start()
-    port.send(Load(pair))
-    while True:
-        for event in port.events(TICK_S):
-            match event:
-                case Loading():
-                    show(event.what, event.fraction)
-                case Loaded():
-                    return _loaded(event.info)
-                case Failed(kind="download"):
-                    return [note("engine", f'The models of pair "{pair.id}" are not on this machine: {event.message}')]
-                case Failed():
-                    return [problem("engine", event.message)]
-            if stop():
-                raise Stopped
-        if stop():
-            raise Stopped
+    try:
+        return _loaded(load(ChatService(port, Store(), Preferences()), pair, show, stop))
+    except EngineError as error:
+        if error.kind == "download":
+            return [note("engine", f'The models of pair "{pair.id}" are not on this machine: {error.message}')]
+        return [problem("engine", error.message)]
 
 
 def _loaded(info: PairInfo) -> list[Finding]:
@@ -53,5 +40,5 @@ def _loaded(info: PairInfo) -> list[Finding]:
         strategies,
         ok("exactness", info.exactness),
         *([note("device", info.note)] if info.note else []),
-        *([note("draft", info.warning)] if info.warning else []),
+        *([note("pair", info.warning)] if info.warning else []),
     ]

@@ -78,6 +78,10 @@ class Receiver(ABC):
     def __init__(self) -> None:
         self._own: SimpleQueue[Failed] = SimpleQueue()
         """Events of this process."""
+        self._listener: Callable[[Any], object] = lambda _: None
+
+    def listen(self, arrived: Callable[[Any], object]) -> None:
+        self._listener = arrived
 
     @abstractmethod
     def _next(self, timeout: float | None) -> Event:
@@ -102,4 +106,12 @@ class Receiver(ABC):
         """Answer a request that needs an engine where none runs."""
         if isinstance(request, Load | Generate | Count):
             reply = None if isinstance(request, Load) else request.id
-            self._own.put(Failed(reply, "died", "The engine is not running."))
+            self._fail(Failed(reply, "died", "The engine is not running."))
+
+    def _fail(self, failed: Failed) -> None:
+        """Add an event of this process."""
+        self._own.put(failed)
+        self._arrived(failed)
+
+    def _arrived(self, message: Any) -> None:
+        self._listener(message)

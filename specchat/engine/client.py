@@ -65,14 +65,12 @@ class EngineClient(Receiver):
         log: Path | None = None,
         loader: str = LOADER,
         sealed: bool = False,
-        arrived: Callable[[Any], object] = lambda _: None,
     ) -> None:
-        """`sealed` leaves steps as they came; a thread calls `arrived` with each event."""
+        """`sealed` leaves steps as they came."""
         super().__init__()
         self._log = log
         self._loader = loader
         self._sealed = sealed
-        self._arrived = arrived
         self._process: _Process | None = None
         self._pair: Load | None = None
         self._replies: list[int] = []
@@ -100,7 +98,7 @@ class EngineClient(Receiver):
             output = log if log is not None else subprocess.DEVNULL
             self._process = _Process(self._command(log is not None), output, self._sealed, self._arrived)
         except OSError as error:
-            self._own.put(Failed(None, "died", f"The engine process could not be started: {error}."))
+            self._fail(Failed(None, "died", f"The engine process could not be started: {error}."))
         finally:
             if log is not None:
                 log.close()

@@ -33,6 +33,17 @@ class ForeignModel(ModelError):
         self.reason = reason
 
 
+class PageLockRefused(ModelError):
+    """Main memory that a GPU was to read in place, which the system does not lock."""
+
+    def __init__(self, size: int, code: int) -> None:
+        """`size` in bytes; `code` is CUDA's."""
+        self.reason = f"the GPU cannot read {size / 2**30:.1f} GiB of the model in main memory (CUDA error {code})"
+        super().__init__(
+            f'{self.reason[0].upper()}{self.reason[1:]}: free main memory, or run the model with device = "cpu".'
+        )
+
+
 class ContextError(EngineError):
     """A prompt that does not fit the context."""
 

@@ -26,14 +26,19 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of whole graphemes, and the source of its last token (one of `strategies.SOURCES`).
+    """Text of a step, of whole graphemes.
 
-    `reasoning` marks text that is no part of the answer.
+    Attributes:
+        source: source of the token that completes it, one of `strategies.SOURCES`.
+        reasoning: True for text that is no part of the answer.
+        position: index of that token among the step's emitted ones: below `Step.accepted` it is an accepted draft. None
+            for text that was held back since an earlier step, or if unknown, as in older records.
     """
 
     text: str
     source: str
     reasoning: bool = False
+    position: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, cycle
+from threading import Thread
+from typing import Any
 
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
@@ -44,6 +46,7 @@ INFO = PairInfo(
     note="",
 )
 ReplyEvent = Started | Step | Changed | Finished | Failed
+LOOK_S = 0.005
 
 
 class FakeEngine:
@@ -82,6 +85,8 @@ class FakeEngine:
         self._beginning = Written()
         self._speculation = Speculation()
         self._steps: list[Step] = []
+        self._arrived: Callable[[Any], object] | None = None
+        self._ticking = False
 
     @property
     def alive(self) -> bool:
@@ -104,11 +109,33 @@ class FakeEngine:
             self._waiting.clear()
             self._reply = None
             self._ready.append(Failed(reply, "died", "The engine process was killed by SIGKILL."))
+            self._notify()
 
     def start(self) -> None:
         self._alive = True
 
+    def listen(self, arrived: Callable[[Any], object]) -> None:
+        """Like `EnginePort.listen`; during replies at a pace it is called every `LOOK_S`, due or not."""
+        self._arrived = arrived
+
+    def _notify(self) -> None:
+        if self._arrived is not None:
+            self._arrived(None)
+            if self._timed and self.tokens_per_second and not self._ticking:
+                self._ticking = True
+                Thread(target=self._tick, daemon=True).start()
+
+    def _tick(self) -> None:
+        while self._timed and self._arrived is not None:
+            self._arrived(None)
+            time.sleep(LOOK_S)
+        self._ticking = False
+
     def send(self, request: Request) -> None:
+        self._send(request)
+        self._notify()
+
+    def _send(self, request: Request) -> None:
         self.requests.append(request)
         if isinstance(request, Load):
             self._pair = request
@@ -154,6 +181,7 @@ class FakeEngine:
         self.start()
         if self._pair is not None:
             self._load(self._pair)
+        self._notify()
 
     def close(self) -> None:
         self._alive = False

@@ -3,8 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import cycle, groupby, islice
-from operator import itemgetter
+from itertools import cycle, islice
 
 from specchat.engine.events import Drafted, Piece, Stats, Step
 from specchat.engine.options import Written
@@ -37,7 +36,7 @@ def steps(
 ) -> list[Step]:
     """Split `text` into verify steps that accept `accepted[0]`, `accepted[1]`, ... draft tokens, in a cycle.
 
-    A token is a word with the space before it; a step's accepted ones are one piece, as in the engine. `used` tokens
+    A token is a word with the space before it. `used` tokens
     were in the context before. `plain` accepts nothing. A draft has at most `length` tokens, with up to 3 `candidates`
     per position, one of which continues: one candidate makes a chain, several make a tree.
     """
@@ -53,14 +52,17 @@ def steps(
         kept = min(next(counts), len(tokens) - done - 1)
         taken = tokens[done : done + kept + 1]
         last = "plain" if strategy == "plain" else "bonus" if kept == places else "target"
-        runs = groupby(taken[:-1], key=itemgetter(1))
-        pieces = [Piece("".join(token for token, _ in run), strategy, reasoning) for reasoning, run in runs]
+        sources = [strategy] * kept + [last]
+        pieces = tuple(
+            Piece(token, source, reasoning, position)
+            for position, ((token, reasoning), source) in enumerate(zip(taken, sources, strict=True))
+        )
         done += len(taken)
         drafts = () if strategy == "plain" else _drafts([token for token, _ in taken], places, strategy, candidates)
         made.append(
             Step(
                 id=0,
-                pieces=(*pieces, Piece(taken[-1][0], last, taken[-1][1])),
+                pieces=pieces,
                 drafted=len(drafts),
                 tested=min(kept + 1, places) if drafts else 0,
                 accepted=kept,

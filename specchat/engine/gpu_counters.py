@@ -1,11 +1,19 @@
-"""Utilisation and free memory of a GPU, from NVIDIA's management library (NVML).
+"""Utilisation, free memory and bus of a GPU, from NVIDIA's management library (NVML).
 
 NVML needs neither a CUDA context nor torch, so any process may use it.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from specchat.clean import one_line
+
+LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+"""Bytes a second of a lane of PCI Express, by generation."""
+OF_LINK = 0.8
+"""Part of it that large reads get. Assumed, not measured."""
+ASSUMED_BUS = 16 * LANE[4] * OF_LINK
+"""Bytes a second of main memory to a GPU whose link is unknown."""
 
 
 class CountersError(Exception):
@@ -26,12 +34,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Installed:
-    """A GPU of this machine: name, compute capability, free and total bytes."""
+    """A GPU of this machine: name, compute capability, free and total bytes, bytes a second from main memory."""
 
     name: str
     capability: tuple[int, int]
     free: int
     total: int
+    bus: float = ASSUMED_BUS
 
 
 def installed() -> tuple[Installed, ...]:
@@ -45,10 +54,32 @@ def installed() -> tuple[Installed, ...]:
             gpu = library.nvmlDeviceGetHandleByIndex(index)
             memory, name = library.nvmlDeviceGetMemoryInfo(gpu), library.nvmlDeviceGetName(gpu)
             capability = tuple(library.nvmlDeviceGetCudaComputeCapability(gpu))
-            found.append(Installed(one_line(str(name), 60), capability, memory.free, memory.total))
+            bus = _bus(library, gpu)
+            found.append(Installed(one_line(str(name), 60), capability, memory.free, memory.total, bus))
         return tuple(found)
     except Exception:  # no library, no driver, no permission
         return ()
+
+
+def bus_rate(uuid: str) -> float:
+    """Bytes a second that the GPU with this `uuid` reads of main memory, by its link; assumed where that is unknown."""
+    try:
+        import pynvml as library
+
+        library.nvmlInit()
+        return _bus(library, library.nvmlDeviceGetHandleByUUID(uuid))
+    except Exception:  # no library, no driver, no such GPU
+        return ASSUMED_BUS
+
+
+def _bus(library: Any, gpu: Any) -> float:
+    # The current link is slower while the GPU is idle.
+    try:
+        lane = LANE[library.nvmlDeviceGetMaxPcieLinkGeneration(gpu)]
+        rate = lane * library.nvmlDeviceGetMaxPcieLinkWidth(gpu) * OF_LINK
+    except Exception:  # no PCI Express, no permission, a generation to come
+        return ASSUMED_BUS
+    return rate or ASSUMED_BUS
 
 
 class Counters:

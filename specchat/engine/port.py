@@ -1,7 +1,7 @@
 """The interface of an engine: a worker process, a scripted fake or a replayed trace."""
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from specchat.engine.events import Event
 from specchat.engine.requests import Request
@@ -28,6 +28,10 @@ class EnginePort(Protocol):
 
         A dead worker gives one `Failed(id, "died", ...)`, with the interrupted reply or None.
         """
+        ...
+
+    def listen(self, arrived: Callable[[Any], object]) -> None:
+        """Have `arrived` called, from any thread, with each message that brings events for `poll`."""
         ...
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
 MAX_SEED = 2**63 - 1
 
 
@@ -15,6 +17,13 @@ class Range:
     whole: bool = False
     above: bool = False
 
+    def __contains__(self, value: float) -> bool:
+        return (value > self.low if self.above else value >= self.low) and (self.high is None or value <= self.high)
+
+
+SEEDS = Range(0, MAX_SEED, whole=True)
+DRAFT_LENGTHS = Range(1, MAX_DRAFT_LENGTH, whole=True)
+MAX_TOKENS = Range(1, 10_000_000, whole=True)
 
 SAMPLING: Mapping[str, Range] = {
     "temperature": Range(0, 10),

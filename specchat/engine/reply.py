@@ -119,7 +119,7 @@ class Reply:
     def _take(self, tokens: Sequence[int], stepped: Stepped) -> tuple[int, FinishReason | None]:
         """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
         for i, token in enumerate(tokens):
-            if token in self._ends or self._text.push(token, source(stepped, i)):
+            if token in self._ends or self._text.push(token, source(stepped, i), i):
                 return i + 1, "stop"
         return len(tokens), None
 

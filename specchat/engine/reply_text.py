@@ -12,10 +12,6 @@ from specchat.engine.reply_spans import ReplySpans
 _GRAPHEMES = regex.compile(r"\X")
 
 
-Segment = tuple[str, str, bool]
-"""Text, the source of its last token, and True for reasoning."""
-
-
 class ReplyText:
     """Collects text, and releases it once later tokens cannot change it.
 
@@ -28,7 +24,7 @@ class ReplyText:
         self._stop = tuple(s for s in stop if s)
         self._ready: list[Piece] = []
         """Pieces to release."""
-        self._held: list[Segment] = []
+        self._held: list[Piece] = []
         self._text = ""
         """Text of all held segments."""
         self._known = 0
@@ -39,6 +35,7 @@ class ReplyText:
         """True once released answer text turned out to be reasoning."""
         self._stopped = False
         self._last_source = "plain"
+        self._last_position: int | None = None
         self._released: list[Span] = []
 
     @property
@@ -64,16 +61,16 @@ class ReplyText:
         for text, reasoning in begun.spans[-1:]:
             self._known = self._may_become_stop(text)
             self._text = text[len(text) - self._known :]
-            self._held = [(self._text, self._last_source, reasoning)] if self._text else []
+            self._held = [Piece(self._text, self._last_source, reasoning)] if self._text else []
 
-    def push(self, token: int, source: str) -> bool:
-        """Add a token; True if it completes a stop string, which ends the text before it."""
-        self._last_source = source
+    def push(self, token: int, source: str, position: int | None = None) -> bool:
+        """Add the token at `position` of a step; True if it completes a stop string, which ends the text before it."""
+        self._last_source, self._last_position = source, position
         spans = self._spans.push(token)
         if self._spans.turned and not self.turned:
             spans = [(text, True) for text, _ in spans]
             self._turn()
-        return self._add(spans, source)
+        return self._add(spans)
 
     def take(self) -> tuple[Piece, ...]:
         """Release the pieces that are final."""
@@ -81,7 +78,9 @@ class ReplyText:
         safe = len(held) - self._may_become_stop(held)
         if safe and not held[safe - 1].isascii():
             safe = [match.start() for match in _GRAPHEMES.finditer(held[:safe])][-1]
-        return self._release(safe)
+        released = self._release(safe)
+        self._held = [replace(piece, position=None) for piece in self._held]  # the next step's tokens are others
+        return released
 
     def finish(self, *, complete: bool = True) -> tuple[Piece, ...]:
         """Release the rest at the end of the reply, without incomplete characters.
@@ -89,14 +88,14 @@ class ReplyText:
         `complete` is False if a limit or the user cut the reply.
         """
         if not self._stopped:
-            self._add(self._spans.flush(complete=complete), self._last_source)
+            self._add(self._spans.flush(complete=complete))
         return self._release(len(self._text))
 
-    def _add(self, spans: list[Span], source: str) -> bool:
+    def _add(self, spans: list[Span]) -> bool:
         for text, reasoning in spans:
-            if self._held and self._held[-1][2] != reasoning:
+            if self._held and self._held[-1].reasoning != reasoning:
                 self._ready += self._pieces(len(self._text))
-            self._held.append((text, source, reasoning))
+            self._held.append(Piece(text, self._last_source, reasoning, self._last_position))
             self._text += text
             new = (self._text.find(s, max(0, self._known - len(s) + 1)) for s in self._stop)
             if found := [at for at in new if at >= 0]:
@@ -111,7 +110,7 @@ class ReplyText:
         """Turn all text so far into reasoning."""
         self.turned = True
         self._ready = [replace(piece, reasoning=True) for piece in self._ready]
-        self._held = [(text, source, True) for text, source, _ in self._held]
+        self._held = [replace(piece, reasoning=True) for piece in self._held]
         self._released = [(text, True) for text, _ in self._released]
 
     def _may_become_stop(self, held: str) -> int:
@@ -135,40 +134,42 @@ class ReplyText:
             self._held = []
         known, self._known = min(length, self._known), max(0, self._known - length)
         head, text = _tail(head, known), text[known:]
-        reasoning = bool(head) and head[0][2]
         if text:
-            self._released.append((text, reasoning))
+            self._released.append((text, head[0].reasoning))
         if not held.isascii():
-            sources = [source for part, source, _ in head for _ in part]
-            # A grapheme of several tokens has the source of the last one.
-            head = [(m.group(), sources[m.end() - 1], reasoning) for m in _GRAPHEMES.finditer(text)]
+            of = [piece for piece in head for _ in piece.text]
+            # A grapheme of several tokens belongs to the last one.
+            head = [replace(of[match.end() - 1], text=match.group()) for match in _GRAPHEMES.finditer(text)]
         return _merge(head)
 
 
-def _head(segments: list[Segment], length: int) -> list[Segment]:
+def _head(pieces: list[Piece], length: int) -> list[Piece]:
+    """The first `length` characters."""
     head = []
-    for text, source, reasoning in segments:
+    for piece in pieces:
         if length <= 0:
             break
-        head.append((text[:length], source, reasoning))
-        length -= len(text)
+        head.append(piece if len(piece.text) <= length else replace(piece, text=piece.text[:length]))
+        length -= len(piece.text)
     return head
 
 
-def _tail(segments: list[Segment], length: int) -> list[Segment]:
+def _tail(pieces: list[Piece], length: int) -> list[Piece]:
+    """The characters from `length` on."""
     tail = []
-    for text, source, reasoning in segments:
-        if length < len(text):
-            tail.append((text[length:], source, reasoning))
-        length = max(0, length - len(text))
+    for piece in pieces:
+        if length < len(piece.text):
+            tail.append(piece if length == 0 else replace(piece, text=piece.text[length:]))
+        length = max(0, length - len(piece.text))
     return tail
 
 
-def _merge(segments: list[Segment]) -> tuple[Piece, ...]:
-    pieces: list[Piece] = []
-    for text, source, reasoning in segments:
-        if pieces and (pieces[-1].source, pieces[-1].reasoning) == (source, reasoning):
-            pieces[-1] = Piece(pieces[-1].text + text, source, reasoning)
-        elif text:
-            pieces.append(Piece(text, source, reasoning))
-    return tuple(pieces)
+def _merge(pieces: list[Piece]) -> tuple[Piece, ...]:
+    """The pieces with text, neighbours of one token in one."""
+    merged: list[Piece] = []
+    for piece in pieces:
+        if merged and replace(merged[-1], text=piece.text) == piece:
+            merged[-1] = replace(piece, text=merged[-1].text + piece.text)
+        elif piece.text:
+            merged.append(piece)
+    return tuple(merged)

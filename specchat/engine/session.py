@@ -68,7 +68,7 @@ class Session:
         self.info = replace(self.info, load_seconds=perf_counter() - started)
 
     def warn(self, *sentences: str) -> None:
-        """Add settings that do not take effect to the pair's info."""
+        """Add to the pair's info which settings do not take effect, and what runs slower than it could."""
         self.info = replace(self.info, warning=" ".join(filter(None, (self.info.warning, *sentences))))
 
     def _measure(self) -> None:

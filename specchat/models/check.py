@@ -26,7 +26,7 @@ from specchat.models.machine import FreeMemory
 def checked_pair(
     hub: Hub, target: ModelSource, draft: ModelSource | None, name: str, machine: FreeMemory
 ) -> tuple[Pair, str]:
-    """The pair of these models, quantised where it fits no other way, and what its draft costs, in words.
+    """The pair of these models, quantised where it fits well no other way, and what its draft costs, in words.
 
     See `which.chosen` for GGUF files. Of a repository of safetensors that is not here the settings and the tokenizer
     are fetched, some MB.
@@ -52,9 +52,10 @@ def checked_pair(
 
 
 def _fitting(pair: Pair, abouts: list[About], machine: FreeMemory) -> Pair:
-    """`pair` with 4 bits a weight of the target where it fits no other way."""
+    """`pair` with 4 bits a weight of the target where it fits no other way, or the GPU lacks room for its experts."""
     draft = abouts[1] if len(abouts) > 1 else None
-    if abouts[0].quant in ("float16", "bfloat16", "float32") and fit(pair, abouts[0], draft, machine).verdict == "no":
+    found = fit(pair, abouts[0], draft, machine)
+    if abouts[0].quant in ("float16", "bfloat16", "float32") and (found.verdict == "no" or found.spills):
         smaller = replace(pair, spec=replace(pair.spec, target=replace(pair.spec.target, quant="nf4")))
         if fit(smaller, abouts[0], draft, machine).verdict != "no":
             return smaller

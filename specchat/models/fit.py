@@ -6,10 +6,12 @@ from typing import Literal
 
 from specchat.config.catalog import Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
+from specchat.engine.model import expert_price
+from specchat.engine.model.blocks import MXFP4
 from specchat.engine.model.draft_quant import drafting
 from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.need import Model, Place
-from specchat.engine.model.plan import GIB, SPARE, Plan, context_of, nearest, plan
+from specchat.engine.model.plan import GIB, SPARE, Plan, context_of, making_room, nearest, plan
 from specchat.engine.model.plan import fits as plan_fits
 from specchat.engine.pair import QUANT_BITS, QUANTS, ModelSource, Quant
 from specchat.engine.strategy import Head
@@ -25,11 +27,15 @@ _SIXTEEN = ("float16", "bfloat16")
 
 @dataclass(frozen=True)
 class Fit:
-    """`words` say why, or with which setting it would fit; `without` are the pair's heads that it does without."""
+    """`words` say why, or with which setting it would fit; `without` are the pair's heads that it does without.
+
+    `spills` means that the GPU has no room for all experts.
+    """
 
     verdict: Verdict
     words: str = ""
     without: frozenset[Head] = frozenset()
+    spills: bool = False
 
 
 NO_HEADS = PairHeads()
@@ -56,11 +62,15 @@ def _planned(pair: Pair, target: About, draft: About | None, machine: FreeMemory
     big = _model(pair.spec.target, target, machine)
     small = _model(pair.spec.draft, draft, machine) if pair.spec.draft and draft else None
     made = plan(big, small, context_of(big.config, pair.spec.context))
-    on_gpu = drafting(made.on("cuda"), available)
+    on_gpu = making_room(drafting(made.on("cuda"), available), available)
     wanted = pair.spec.target.device
     reason = next((words for m in made.models if (words := unsupported(m.config))), "")
     if wanted != "cpu" and machine.gpu is not None and not reason and plan_fits(on_gpu, available):
-        return _with_heads(on_gpu, heads, available)
+        found = _with_heads(on_gpu, heads, available)
+        if not on_gpu.target.experts_in_main:
+            return found
+        price = expert_price.described(on_gpu.target, machine.bus)
+        return replace(found, words=f"{found.words}. {price}", spills=True)
     if wanted != "cuda" and plan_fits(made, available):
         return _with_heads(made, heads, available, f"; no GPU: {reason}" if reason and machine.gpu else "")
     return Fit("no", nearest(made, available))
@@ -84,8 +94,9 @@ def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     assert about.config is not None
     stored: Quant | None = next((quant for quant in QUANTS if quant == about.quant), None)
     wanted = None if source.quant == "none" else source.quant
-    half = about.quant in _SIXTEEN
-    return Model(about.config, "cpu", stored or wanted, fixed=stored is not None, half=half, threads=machine.threads)
+    packed = about.quant == MXFP4
+    model = Model(about.config, "cpu", stored or wanted, fixed=stored is not None, threads=machine.threads)
+    return replace(model, half=packed or about.quant in _SIXTEEN, packed_experts=packed)
 
 
 def _takes(made: Plan, place: Place) -> str:
@@ -96,11 +107,23 @@ def _stated(pair: Pair, machine: FreeMemory) -> Fit:
     needs, gpu = pair.requires, machine.llama_gpu if pair.spec.backend == GGUF_BACKEND else machine.gpu
     if needs.vram_gib is not None and gpu is not None and _holds(gpu, needs.vram_gib * GIB):
         return Fit("GPU", f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape")
+    if spilt := _spilt(pair, machine):
+        words = f"needs {needs.vram_gib:g} GiB of GPU memory, by its shape; {spilt:.1f} of experts lie in main memory"
+        return Fit("GPU", words, spills=True)
     if needs.ram_gib is not None and _holds(machine.memory, needs.ram_gib * GIB):
         return Fit("CPU", f"needs {needs.ram_gib:g} GiB of memory, by its shape")
     if needs.ram_gib is None and needs.vram_gib is None:
         return Fit("?", "its needs are known once it is here")
     return Fit("no", f"needs {needs.ram_gib or needs.vram_gib:g} GiB, and {(machine.memory or 0) / GIB:.1f} are free")
+
+
+def _spilt(pair: Pair, machine: FreeMemory) -> float:
+    """GiB of experts in main memory with which the rest fits the GPU; 0 where that is in vain."""
+    needs = pair.requires
+    if needs.vram_gib is None or machine.gpu is None:
+        return 0.0
+    spilt = needs.vram_gib - (1 - SPARE) * machine.gpu / GIB
+    return spilt if 0 < spilt <= (needs.experts_gib or 0) and _holds(machine.memory, spilt * GIB) else 0.0
 
 
 def _by_size(target: About, draft: About | None, machine: FreeMemory) -> Fit:

@@ -10,7 +10,7 @@ from pathlib import Path
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.cpu import compiled
 from specchat.engine.gguf.library import INSTALL
-from specchat.engine.gpu_counters import installed
+from specchat.engine.gpu_counters import ASSUMED_BUS, installed
 from specchat.engine.gpu_shapes import OLDEST
 from specchat.engine.model.memory import free_memory
 from specchat.engine.pair import QUANTS, PairSpec
@@ -24,7 +24,8 @@ class FreeMemory:
     """Free bytes of the GPU, None where there is none for us, and of the main memory, None where it is unknown.
 
     `llama_gpu` is the same for llama.cpp, which may be built without; `missing` are those of PACKAGES that are not
-    installed. `threads` are those that a compiled pass may have; 0 where there is none.
+    installed. `threads` are those that a compiled pass may have; 0 where there is none. `bus` are the bytes a second
+    that the GPU reads of the main memory.
     """
 
     gpu: int | None
@@ -32,6 +33,7 @@ class FreeMemory:
     llama_gpu: int | None = None
     missing: frozenset[str] = frozenset()
     threads: int = 0
+    bus: float = ASSUMED_BUS
 
 
 def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
@@ -39,12 +41,14 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
     hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     ours, llamas = not hidden and _torch_uses_gpus(), not hidden and _llama_uses_gpus()
     gpus = installed() if ours or llamas else ()
+    roomiest = max((gpu for gpu in gpus if ours and gpu.capability >= OLDEST), key=lambda gpu: gpu.free, default=None)
     return FreeMemory(
-        gpu=max((gpu.free for gpu in gpus if ours and gpu.capability >= OLDEST), default=None),
+        gpu=roomiest.free if roomiest else None,
         memory=free_memory(),
         llama_gpu=max((gpu.free for gpu in gpus if llamas), default=None),
         missing=missing_packages(),
         threads=max(1, (os.cpu_count() or 1) // 2) if compiled.expected() else 0,
+        bus=roomiest.bus if roomiest else ASSUMED_BUS,
     )
 
 

@@ -1,1 +1,1 @@
-"""One engine under every client: the resident process, its address, and the clients' side of it."""
+"""One chat service under every client: an engine, the chats, the replies that run, and a stream of updates."""

@@ -111,7 +111,6 @@ class SpecchatApp(App[None]):
         if self.launch.chat:
             self.chat.chats.open(self.launch.chat)
         self.chat.redraw()
-        self.chat.feed.expect()
         if self.launch.draft is not None and not self.chat.prompt.text:
             self.chat.prompt.put_back(take(self.launch.draft))
         self.run_worker(_warm_up, thread=True, exit_on_error=False)

@@ -1,18 +1,6 @@
 """Timing of garbage collections: a full one stops the screen while it goes through all chats and widgets."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-
-@contextmanager
-def paused() -> Iterator[None]:
-    """No collections inside: where many objects are made at once, they would take half of the time."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 class Collector:

@@ -10,7 +10,7 @@ from specchat.config.catalog import Catalog, Pair
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.config.themes import Theme
-from specchat.engine.options import Acceptance, Limits, Sampling
+from specchat.service.settings import Preferences
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.declare import DeclaredPair, Named
@@ -35,20 +35,13 @@ class WatchedFiles(Protocol):
 
 @dataclass(frozen=True)
 class Launch:
-    """How the app starts. None leaves a choice to the pair."""
+    """The start of the app."""
 
     pair: Pair
     """The pair to load first."""
     fallback: Pair | None = None
     """The pair to load where that one cannot be."""
-    strategy: str | None = None
-    draft_length: int | None = None
-    acceptance: Acceptance | None = None
-    sampling: Sampling | None = None
-    seed: int | None = None
-    """None draws a new one for each reply."""
-    limits: Limits = field(default_factory=Limits)
-    system: str = ""
+    preferences: Preferences = field(default_factory=Preferences)
     theme: str | None = None
     themes: Sequence[Theme] = ()
     personas: Sequence[Persona] = ()

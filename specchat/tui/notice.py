@@ -6,7 +6,7 @@ from textual.message_pump import MessagePump
 from textual.timer import Timer
 
 from specchat.clean import one_line
-from specchat.tui.engine_events import UpdateKind
+from specchat.service.dispatch import UpdateKind
 
 _SHOWN_FOR, _READ = 6.0, 12
 """Seconds at least, and characters that are read in one."""

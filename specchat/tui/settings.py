@@ -1,65 +1,13 @@
-"""The settings that the panel edits, and how its fields read numbers."""
+"""The settings panel's fields, and how they read numbers."""
 
-import random
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from specchat.engine.options import CONTEXT_POLICIES, Acceptance, Arguments, Limits, Sampling, Speculation
-from specchat.engine.ranges import MAX_SEED, SAMPLING, Range
+from specchat.engine.options import CONTEXT_POLICIES
+from specchat.engine.ranges import DRAFT_LENGTHS, MAX_SEED, MAX_TOKENS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES
-from specchat.engine.strategy import MAX_DRAFT_LENGTH
-
-
-@dataclass(frozen=True)
-class ChatSettings:
-    """Settings of the next reply.
-
-    `seed` None means a new one for each reply; `draft_length` None is the strategy's own.
-    """
-
-    strategy: str = "plain"
-    draft_length: int | None = None
-    acceptance: Acceptance = "coupled"
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int | None = None
-    limits: Limits = field(default_factory=Limits)
-    template: Arguments = ()
-    """Arguments of the chat template, before those of the pair."""
-
-    @property
-    def speculation(self) -> Speculation:
-        return Speculation.of(self.strategy, self.draft_length, self.acceptance)
-
-    def sampling_with(self, seed: int | None) -> Sampling:
-        """The sampling for one reply; a seed is drawn where neither the settings nor `seed` names one."""
-        chosen = seed if seed is not None else self.seed
-        return replace(self.sampling, seed=new_seed() if chosen is None else chosen)
-
-
-def as_data(settings: ChatSettings) -> dict[str, Any]:
-    """The settings as JSON data."""
-    return asdict(settings)
-
-
-def from_data(data: object) -> ChatSettings | None:
-    """The settings that `as_data` gave; None for other data, out of range or of a strategy that is gone."""
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        settings = TypeAdapter(ChatSettings).validate_python(data)
-        if settings.strategy not in STRATEGIES:
-            return None
-        for each in FIELDS:
-            settings = each.store(settings, each.show(settings))
-    except (ValidationError, InvalidValue):
-        return None
-    return settings
-
-
-def new_seed() -> int:
-    """A random seed short enough to be typed again."""
-    return random.randrange(1, 1_000_000)
+from specchat.service.settings import ChatSettings
 
 
 class InvalidValue(ValueError):
@@ -92,8 +40,7 @@ def _number(text: str, span: Range) -> float:
         value: float = int(text) if span.whole else float(text.replace(",", "."))
     except ValueError:
         raise InvalidValue(f"needs {wanted}") from None
-    above = value > span.low if span.above else value >= span.low
-    if not above or (span.high is not None and not value <= span.high):
+    if value not in span:
         raise InvalidValue(f"needs {wanted}")
     return value
 
@@ -109,14 +56,10 @@ def _sampling_field(key: str, label: str, help: str, nudge: float) -> Field:
     return Field(key, label, help, show, store, nudge)
 
 
-_DRAFT_LENGTHS = Range(1, MAX_DRAFT_LENGTH, whole=True)
-_MAX_TOKENS = Range(1, 10_000_000, whole=True)
-
-
 def _store_draft_length(settings: ChatSettings, text: str) -> ChatSettings:
     if not text:
         return replace(settings, draft_length=None)
-    return replace(settings, draft_length=int(_number(text, _DRAFT_LENGTHS)))
+    return replace(settings, draft_length=int(_number(text, DRAFT_LENGTHS)))
 
 
 def _show_draft_length(settings: ChatSettings) -> str:
@@ -131,13 +74,13 @@ def _store_seed(settings: ChatSettings, text: str) -> ChatSettings:
         seed = int(text)
     except ValueError:
         raise InvalidValue("needs a whole number, or nothing for a new one each reply") from None
-    if not 0 <= seed <= MAX_SEED:
+    if seed not in SEEDS:
         raise InvalidValue(f"needs a whole number from 0 to {MAX_SEED}")
     return replace(settings, seed=seed)
 
 
 def _store_max_tokens(settings: ChatSettings, text: str) -> ChatSettings:
-    tokens = int(_number(text, _MAX_TOKENS)) if text else None
+    tokens = int(_number(text, MAX_TOKENS)) if text else None
     return replace(settings, limits=replace(settings.limits, max_tokens=tokens))
 
 

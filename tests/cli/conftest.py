@@ -49,7 +49,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[FakeEngine]:
         made.append(FakeEngine(REPLIES))
         return made[-1]
 
-    monkeypatch.setattr("specchat.service.shared.open_engine", make)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", make)
     monkeypatch.setattr("specchat.engine.client.EngineClient", lambda log: make(Path(), log))
     return made
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from specchat.chat import schema, writer
 from specchat.cli import main
-from specchat.service import shared
+from specchat.resident import shared
 from tests.process.conftest import SCRIPTED
 
 shared.open_engine = partial(shared.open_engine, loader=SCRIPTED)

@@ -27,9 +27,20 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
 def test_nothing_asked_for_leaves_all_to_the_pair(run: Run, home: Path, launches: list[Launch]) -> None:
     assert run().exit_code == 0
     (launch,) = launches
+    chosen = launch.preferences
     assert launch.pair.spec.id == "demo"
-    assert (launch.strategy, launch.draft_length, launch.acceptance, launch.sampling) == (None,) * 4
-    assert (launch.seed, launch.limits.max_tokens, launch.system, launch.theme) == (None, None, "", None)
+    assert (
+        chosen.strategy,
+        chosen.draft_length,
+        chosen.acceptance,
+        chosen.sampling,
+    ) == (None,) * 4
+    assert (chosen.seed, chosen.limits.max_tokens, chosen.system, launch.theme) == (
+        None,
+        None,
+        "",
+        None,
+    )
     assert {"ink", "paper"} <= {theme.name for theme in launch.themes}
     assert launch.history == home / "state" / "prompts.jsonl"
     assert launch.warnings == ()
@@ -39,10 +50,16 @@ def test_options_and_settings_arrive(run: Run, home: Path, launches: list[Launch
     configure(home, config='theme = "paper"\nacceptance = "ratio"\nseed = 3\npair = "qwen3-1.7b"\n')
     assert run("--strategy", "swift", "--draft-length", "2", "--temperature", "0", "--max-tokens", "9").exit_code == 0
     (launch,) = launches
+    chosen = launch.preferences
     assert launch.pair.spec.id == "qwen3-1.7b"
-    assert (launch.strategy, launch.draft_length, launch.acceptance, launch.seed) == ("swift", 2, "ratio", 3)
-    assert launch.sampling == Sampling(temperature=0, top_p=0.95, top_k=20)
-    assert (launch.limits.max_tokens, launch.theme) == (9, "paper")
+    assert (
+        chosen.strategy,
+        chosen.draft_length,
+        chosen.acceptance,
+        chosen.seed,
+    ) == ("swift", 2, "ratio", 3)
+    assert chosen.sampling == Sampling(temperature=0, top_p=0.95, top_k=20)
+    assert (chosen.limits.max_tokens, launch.theme) == (9, "paper")
 
 
 def test_a_pair_names_its_heads(run: Run, home: Path, launches: list[Launch]) -> None:

@@ -32,7 +32,7 @@ def test_only_the_text_goes_to_standard_output(run: Run, engines: list[FakeEngin
 
 def test_what_a_pair_does_not_get_is_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     info = replace(fake.INFO, warning="It drafts otherwise.")
-    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: FakeEngine(REPLIES, info=info))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine(REPLIES, info=info))
     assert run("ask", "hello").stderr == "It drafts otherwise.\n"
     assert run("--plain", input="hello").stderr == "It drafts otherwise.\n"
 
@@ -310,7 +310,7 @@ def test_a_state_folder_that_cannot_be_made_is_no_obstacle(
         logs.append(log)
         return FakeEngine()
 
-    monkeypatch.setattr("specchat.service.shared.open_engine", make)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", make)
     home.mkdir()
     (home / "state").write_text("in the way")
     assert run("ask", "hello").exit_code == 0
@@ -335,7 +335,7 @@ def test_each_kind_of_failure_has_its_code(
         (engine.fail_load if when == "loading" else engine.fail_reply)(kind, "It \x1b[31mfailed.")
         return engine
 
-    monkeypatch.setattr("specchat.service.shared.open_engine", make)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", make)
     result = run("ask", "hello")
     assert result.exit_code == BY_KIND[kind]
     pair = 'Pair "demo" could not be downloaded: ' if (when, kind) == ("loading", "download") else ""
@@ -351,7 +351,7 @@ def test_a_death_keeps_what_was_written(run: Run, monkeypatch: pytest.MonkeyPatc
                 self.die()
             return event
 
-    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: Mortal(["Once there was a fox who kept."]))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: Mortal(["Once there was a fox who kept."]))
     result = run("ask", "hello")
     assert result.exit_code == ExitCode.DIED
     assert result.stdout == "Once there was a\n"
@@ -361,7 +361,7 @@ def test_a_death_keeps_what_was_written(run: Run, monkeypatch: pytest.MonkeyPatc
 def test_a_reply_cut_by_the_context_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     finished = Finished(1, "context", "One.", (1, 2), fake.stats(fake.steps("One."), 1, 0.0))
     script: list[Event] = [Started(1, 1, 0, 0, Speculation()), *fake.steps("One."), finished]
-    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: FakeEngine([script]))
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine([script]))
     result = run("ask", "hello")
     assert (result.exit_code, result.stdout) == (0, "One.\n")
     assert "The context is full" in result.stderr

@@ -15,7 +15,7 @@ import sys
 from functools import partial
 from specchat.cli import main
 from specchat.engine import client
-from specchat.service import shared
+from specchat.resident import shared
 client.EngineClient = partial(client.EngineClient, loader="tests.process.scripted:load")
 shared.open_engine = partial(shared.open_engine, loader="tests.process.scripted:load")
 sys.argv = ["specchat", *sys.argv[1:]]
@@ -68,7 +68,7 @@ STARTING = """
 import gc
 import sys
 from specchat.cli import app, main
-from specchat.service import shared
+from specchat.resident import shared
 
 def open_engine(*_):
     assert not gc.isenabled()

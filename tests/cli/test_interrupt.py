@@ -7,19 +7,23 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from specchat.chat.store import Store
+from specchat.cli.client import load
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.reply import load
+from specchat.config.catalog import Pair
 from specchat.engine.events import Event
 from specchat.engine.fake import FakeEngine
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.service.chat_service import ChatService
+from specchat.service.settings import Preferences
 
 
 def test_the_first_is_noted_and_the_second_ends_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Interrupt() as interrupt:
-        assert not interrupt.asked
+        assert not interrupt.pressed
         os.kill(os.getpid(), signal.SIGINT)
-        assert interrupt.asked
+        assert interrupt.pressed
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -34,7 +38,7 @@ class Loading(FakeEngine):
 
 
 def test_while_loading_nothing_is_waited_for() -> None:
-    engine, interrupt = Loading(), Interrupt()
-    interrupt.asked = True
+    service, interrupt = ChatService(Loading(), Store(), Preferences()), Interrupt()
+    interrupt.pressed = True
     with pytest.raises(click.Abort):
-        load(engine, PairSpec("p", "P", ModelSource(path="x")), lambda *_: None, interrupt)
+        load(service, Pair(PairSpec("p", "P", ModelSource(path="x"))), lambda *_: None, interrupt)

@@ -31,7 +31,7 @@ REPLIES = ("One.", "Two.", "Three.")
 def use(monkeypatch: pytest.MonkeyPatch, replies: Sequence[str] = REPLIES) -> FakeEngine:
     """One engine for all commands of a test, which answers in turn."""
     made = FakeEngine(replies)
-    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: made)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: made)
     return made
 
 
@@ -159,7 +159,7 @@ def test_a_named_chat_goes_on_at_the_end_of_its_shown_path(run: Run, home: Path,
     assert said(loaded)[-1] == ("more", "One.")
     assert len(list(loaded.every_turn())) == 4
     assert row.view["settings"] == {"kept": True}
-    assert "scroll" not in row.view
+    assert not row.view["scroll"]
     store.close()
     run("ask", "--chat", chat.key, "--pair", "demo", "again")
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["mine", "demo"]

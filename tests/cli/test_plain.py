@@ -33,7 +33,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
 
 def use(monkeypatch: pytest.MonkeyPatch, replies: Sequence[str | Sequence[Event]]) -> FakeEngine:
     made = FakeEngine(replies)
-    monkeypatch.setattr("specchat.service.shared.open_engine", lambda *_: made)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: made)
     return made
 
 

@@ -36,8 +36,8 @@ PARTS = START.format(
     import numpy as np
     assert not compiled.unavailable(compiled.CHOICE)
     from specchat.engine.cpu import choice, products, tiles
-    rows, _, *addresses = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
-    assert rows == sum(address > 0 for address in addresses)
+    found = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
+    assert (found > 0).all()
 """,
     result='"Parts", choice.drawn(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',
 )

@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
+from specchat.config.catalog import Pair
 from specchat.doctor import gpu, versions
-from specchat.doctor.engine import Stopped, engine
+from specchat.doctor.engine import engine
 from specchat.doctor.finding import Finding
 from specchat.doctor.folders import folder
 from specchat.doctor.terminal import clipboard, terminal
 from specchat.engine import fake
 from specchat.engine.fake import FakeEngine
 from specchat.engine.pair import ModelSource, PairSpec, StrategyStatus
+from specchat.service.loading import Stopped
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "de_DE.UTF-8"}
 SIZE = os.terminal_size((100, 30))
-PAIR = PairSpec("mine", "Mine", ModelSource(path="/t"))
+PAIR = Pair(PairSpec("mine", "Mine", ModelSource(path="/t")))
 
 
 def looked_at(environ: dict[str, str], size: os.terminal_size | None = SIZE) -> dict[str, Finding]:
@@ -194,7 +196,7 @@ def test_the_engine_tells_what_was_measured() -> None:
     assert found["strategies"].text == "plain; not draft (no draft)"
     assert found["exactness"].text == "nothing is computed"
     assert (found["device"].status, found["device"].text) == ("note", "no GPU")
-    assert (found["draft"].status, found["draft"].text) == ("note", "It drafts otherwise.")
+    assert (found["pair"].status, found["pair"].text) == ("note", "It drafts otherwise.")
 
 
 def test_an_engine_that_cannot_load_is_a_problem_and_a_missing_download_is_not() -> None:

@@ -5,14 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bitsandbytes import functional
-from bitsandbytes.nn import Int8Params, Params4bit
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specchat.engine.formats import FourBit, Nested
 from specchat.engine.pair import Quant
 from tests.engine.tiny import checkpoint
+
+# Else bitsandbytes imports a compiler for four seconds, for functions that tests run uncompiled.
+torch.compile = lambda function, **_: function  # type: ignore[assignment]
+from bitsandbytes import functional  # noqa: E402
+from bitsandbytes.nn import Int8Params, Params4bit  # noqa: E402
 
 
 def stored_tensors(

@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.errors import EngineError
+from specchat.engine.errors import EngineError, PageLockRefused
 from specchat.engine.events import Loading
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
 from specchat.engine.model import devices
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
 from specchat.engine.model.gpu import Gpu
-from specchat.engine.model.plan import GIB
+from specchat.engine.model.need import Model
+from specchat.engine.model.plan import GIB, SPARE, plan
 from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.runners.load import load_runner
-from tests.engine.tiny import checkpoint
+from tests.engine.tiny import FAMILIES, checkpoint
 
 ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
 ROOMY = Machine(Gpu("RTX 4090", 20 * GIB), 64 * GIB)
@@ -80,6 +82,33 @@ def test_a_pair_that_asks_for_the_gpu_does_not_go_to_the_cpu(broken: BrokenGpu, 
         load(on("cuda", pair), lambda _: None)
     assert caught.value.bound
     assert broken.places == ["cuda", "cuda"]
+
+
+def test_main_memory_that_is_not_locked_sends_a_pair_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
+    broken.error = PageLockRefused(3 * GIB, 2)
+    loaded = load(pair, lambda _: None)
+    assert broken.places == ["cuda", "cpu"]
+    reason = "the GPU cannot read 3.0 GiB of the model in main memory (CUDA error 2)"
+    assert loaded.info.note == f"the GPU failed: {reason}"
+    with pytest.raises(EngineError, match=r'^The GPU cannot read 3\.0 GiB .* free main memory, or .*device = "cpu"\.$'):
+        load(on("cuda", pair), lambda _: None)
+
+
+def test_the_price_of_experts_in_main_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processor stands for the GPU here."""
+    folder = checkpoint(tmp_path / "sparse", **FAMILIES["qwen3_moe"])
+    config = Checkpoint.open(folder).config
+    planned = plan(Model(config, "cuda", half=True, experts_in_main=1), None, config.context)
+    free = int(planned.need("cuda").total / (1 - SPARE)) + 1
+
+    def stand_in(pair: PairSpec, target: Any, draft: Any, planned: Any, *others: Any) -> Any:
+        assert planned.target.experts_in_main == 1
+        return load_runner(pair, target, draft, planned.on("cpu"), *others)
+
+    monkeypatch.setattr(native, "load_runner", stand_in)
+    monkeypatch.setattr(devices, "this_machine", lambda _: Machine(Gpu("RTX 4060", free), 64 * GIB))
+    info = load(PairSpec("p", "P", ModelSource(path=str(folder))), lambda _: None).info
+    assert info.warning.startswith("Experts of 1 of 3 layers lie in main memory: about 0.0 ms a token")
 
 
 def test_memory_that_runs_out_is_said_and_not_gone_around(broken: BrokenGpu, pair: PairSpec) -> None:

@@ -1,13 +1,14 @@
 """The memory planner: against loaded models, real tensors and the shapes of published ones."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from measure.families import config
 from specchat.bench.published import shaped
 from specchat.config.catalog import Pair
 from specchat.config.paths import demo_model
@@ -18,7 +19,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.devices import half_on_cpu
 from specchat.engine.model.draft_quant import MIN_PARAMETERS, drafting
-from specchat.engine.model.need import Model, Need, Place, need, quantised
+from specchat.engine.model.need import Model, Need, Place, main_expert_bytes, need, quantised
 from specchat.engine.model.plan import GIB, GPU_RUNTIME, SPARE, Plan, check_fits, nearest, plan
 from specchat.engine.model.quantise import fused, quantise
 from specchat.engine.pair import QUANTS, Quant
@@ -79,41 +80,11 @@ def qwen(hidden: int, layers: int, heads: int, intermediate: int, value_heads: i
     return parse_config(Path(), settings)
 
 
-QWEN = {"Qwen/Qwen3.5-9B": qwen(4096, 32, 16, 12288, 32), "Qwen/Qwen3.8-27B": qwen(5120, 64, 24, 17408, 48)}
-EXPERTS: dict[str, dict[str, Any]] = {
-    "openai/gpt-oss-20b": {
-        "model_type": "gpt_oss",
-        "hidden_size": 2880,
-        "intermediate_size": 2880,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 64,
-        "num_key_value_heads": 8,
-        "head_dim": 64,
-        "vocab_size": 201088,
-        "num_local_experts": 32,
-        "num_experts_per_tok": 4,
-        "sliding_window": 128,
-        "attention_bias": True,
-    },
-    "Qwen/Qwen3-Coder-30B-A3B-Instruct": {
-        "model_type": "qwen3_moe",
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 48,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "vocab_size": 151936,
-        "num_experts": 128,
-        "num_experts_per_tok": 8,
-        "moe_intermediate_size": 768,
-        "norm_topk_prob": True,
-    },
-}
-"""Sizes of published models with experts."""
-UNLIKE = QWEN | {
-    repo: parse_config(Path(), sizes | {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5})
-    for repo, sizes in EXPERTS.items()
+UNLIKE = {
+    "Qwen/Qwen3.8-27B": qwen(5120, 64, 24, 17408, 48),
+    "Qwen/Qwen3.5-9B": config("Qwen3.5-9B"),
+    "Qwen/Qwen3-Coder-30B-A3B-Instruct": config("Qwen3-Coder-30B-A3B"),
+    "openai/gpt-oss-20b": config("gpt-oss-20b"),
 }
 """Models that the page does not list by the shape of their layers."""
 
@@ -226,6 +197,8 @@ def test_shipped_needs_agree_with_the_plan(pair: Pair) -> None:
         assert (planned.weights + planned.cache) / GIB + OVERHEAD_GIB == pytest.approx(stated, rel=0.02)
         if place == "cuda":
             assert planned.workspace / GIB < OVERHEAD_GIB
+            of_experts = main_expert_bytes(replace(target, experts_in_main=target.config.layers)) / GIB
+            assert (pair.requires.experts_gib or 0) == math.floor(10 * of_experts) / 10
 
 
 def pair_of(shape: Callable[..., ModelConfig], place: Place, quant: Quant | None = None, context: int = 8192) -> Plan:

@@ -81,6 +81,41 @@ def test_a_grapheme_of_several_tokens_takes_the_last_source(tokenizer: Tokenizer
     assert pieces == [Piece("é", "target")]
 
 
+def test_each_token_of_a_step_has_its_position(tokenizer: Tokenizer) -> None:
+    out = reply_text(tokenizer)
+    for position, (token, source) in enumerate(
+        zip(ids(tokenizer, "abé"), ("draft", "draft", "draft", "bonus"), strict=True)
+    ):
+        out.push(token, source, position)
+    step = out.take()
+    assert step == (Piece("a", "draft", position=0), Piece("b", "draft", position=1))
+    out.push(ids(tokenizer, "c")[0], "draft", 0)
+    out.push(ids(tokenizer, "d")[0], "target", 1)
+    held, *rest = out.take()  # a combining mark might have followed
+    assert held == Piece("é", "bonus")
+    assert rest == [Piece("c", "draft", position=0), Piece("d", "target", position=1)]
+
+
+def ids(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.backend.encode(text, add_special_tokens=False).ids
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps=st.lists(st.text("aé\u0301#\n", min_size=1, max_size=6), max_size=6))
+def test_positions_are_of_the_step_and_in_order(tokenizer: Tokenizer, steps: list[str]) -> None:
+    out = reply_text(tokenizer, ("#\n#",))
+    for text in steps:
+        tokens = ids(tokenizer, text)
+        ended = any(out.push(token, "draft", position) for position, token in enumerate(tokens))
+        positions = [piece.position for piece in (out.finish() if ended else out.take())]
+        known = [position for position in positions if position is not None]
+        assert known == sorted(set(known))
+        assert all(position < len(tokens) for position in known)
+        assert positions[len(positions) - len(known) :] == known  # held back text comes first
+        if ended:
+            break
+
+
 @settings(max_examples=200, deadline=None)
 @given(text=st.text("ab#\n", max_size=40), stops=st.lists(st.text("ab#\n", min_size=1, max_size=4), max_size=3))
 def test_stop_strings_never_show(tokenizer: Tokenizer, text: str, stops: list[str]) -> None:

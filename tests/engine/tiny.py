@@ -16,8 +16,9 @@ from specchat.engine.pair import ModelSource
 from specchat.engine.recipe import Experts, Matrix, Norm
 from tests.engine.layouts import stored
 
-# Each loaded pair writes replies to measure itself: in tests fewer and shorter ones, that count all the same.
+# Each loaded pair measures itself: in tests by fewer and shorter replies and fewer steps, that count all the same.
 measure.REPLIES, measure.REPLY = 1, replace(measure.REPLY, limits=Limits(measure.REPLY_TOKENS + 4))
+measure.STEPS, measure.WARM_UP, measure.DRAFTS, measure.ROUNDS = 6, 1, measure.MIN_DRAFTS, 3
 
 TEMPLATE = (
     "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"

@@ -14,7 +14,7 @@ from tests.engine.conftest import HEADS, heads
 from tests.engine.tiny import FAMILIES, MORE, checkpoint, on_cpu, perturbed
 
 PROMPT = "abcabcabcabc"
-TOKENS = 24
+TOKENS = 16
 
 
 SHAPES = MORE | {

@@ -1,6 +1,7 @@
 """The checks of the GPU path find what is planted, and nothing where nothing is."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,10 @@ def run(check: Callable[..., None], *arguments: Any) -> Notes:
     return notes
 
 
-def test_all_is_right_under_the_interpreter() -> None:
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16], ids=str)
+def test_all_is_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its own precision, and in that of a GPU."""
+    monkeypatch.setattr(kernels.place, "dtype", lambda: dtype)
     notes = run(kernels.all_kernels)
     assert notes.wrong == []
     assert {row["what"] for row in notes.rows} >= {"embed", "norm", "product nf4", "tree attention", "verdict filters"}
@@ -33,19 +37,20 @@ def test_all_is_right_under_the_interpreter() -> None:
     assert {row["what"] for row in notes.rows} >= {"product dense", "attention", "tree", "captured product"}
 
 
-def test_all_is_right_in_the_precision_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels.place, "dtype", lambda: torch.bfloat16)
-    assert run(kernels.all_kernels).wrong == []
-    assert run(quick.quick).wrong == []
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [pytest.param(torch.float32, marks=pytest.mark.slow), torch.bfloat16], ids=str)
 def test_experts_are_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experts.place, "dtype", lambda: dtype)
     notes = run(experts.values, "nf4")
     experts.alone(notes, None, (2, 17))
+    experts.in_main(notes, "int8")
     assert notes.wrong == []
-    assert [row["what"] for row in notes.rows] == ["experts nf4", "experts dense", "experts dense"]
+    told = [row["what"] for row in notes.rows]
+    assert told == ["experts nf4", "experts dense", "experts dense", "experts int8 in main memory"]
+
+
+def test_other_bits_of_experts_in_main_memory_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experts, "values_in_main", lambda weight, _: replace(weight, values=weight.values + 1))
+    assert run(experts.in_main, "int8").wrong == ["experts int8 in main memory: other bits than on the GPU"]
 
 
 def test_a_row_with_anothers_expert_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,13 +42,16 @@ def quantised(outputs: int, inputs: int, quant: Quant | None, device: torch.devi
     return FourBit(packed, made(outputs, inputs // BLOCK, dtype=torch.uint8), made(16), BLOCK, nested)
 
 
-def weights(c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None) -> ModelWeights:
-    """Those of a whole model."""
+def weights(
+    c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None, packed: bool = False
+) -> ModelWeights:
+    """Those of a whole model; with `packed` experts have 4 bits whatever `quant` says."""
 
     def product(matrix: Matrix, count: int) -> Product:
         outputs = count * sum(matrix.outputs)
+        of_experts: Quant | None = "nf4" if packed and count > 1 else quant
         return Product(
-            quantised(outputs, matrix.inputs, None if matrix.dense else quant, device),
+            quantised(outputs, matrix.inputs, None if matrix.dense else of_experts, device),
             torch.empty(outputs, device=device) if matrix.bias else None,
         )
 

@@ -20,7 +20,8 @@ from tests.hf.networks import ARCHITECTURES, ONLY_PLAIN, missing, network, pertu
 PROMPT = [(7 * i * i + 3) % VOCAB for i in range(14)] + [65, 66, 67] * 3
 TOKENS = 57
 """With the prompt they go five times through a window."""
-DRAFTING = ("auto", "draft", "lookup", "suffix", "ngram", "cascade")
+COPYING = ("lookup", "suffix", "ngram")
+DRAFTING = ("auto", "draft", "cascade", *COPYING)
 REPEATING = dict.fromkeys((65, 66, 67), 4.0)
 SAMPLED = Sampling(seed=5, temperature=0.8, top_k=30, top_p=0.95, repetition_penalty=1.1, logit_bias=REPEATING)
 KINDS = [
@@ -94,7 +95,9 @@ def test_greedy_text_is_that_of_generate_with_every_strategy(kind: str) -> None:
         assert there == {"plain", *DRAFTING}
     assert len(set(expected)) > 2, "a text that only repeats itself shows little"
     seen = Counter[str]()
-    for strategy in ("plain", *DRAFTING):
+    # The target verifies copies alike whoever finds them: one architecture in three meets each finder.
+    copying = COPYING[list(ARCHITECTURES).index(kind) % len(COPYING)]
+    for strategy in ("plain", "auto", "draft", "cascade", copying):
         if strategy in there:
             assert written(pair, strategy, Sampling(), TOKENS, seen=seen) == expected, strategy
     assert kind in ONLY_PLAIN or seen["draft"] > TOKENS // 10

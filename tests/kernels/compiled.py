@@ -11,12 +11,15 @@ import io
 import json
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,9 @@ INTEGERS = re.compile(
 
 SCHEDULERS = 4
 """Of a multiprocessor; each has a quarter of the warps."""
+
+Listing = list[tuple[int, str]]
+"""Addresses and instructions in SASS."""
 
 SHARED_LIMIT = {80: 166_912, 86: 101_376, 89: 101_376, 90: 232_448, 120: 101_376}
 """Bytes of shared memory that one block may use."""
@@ -101,7 +107,19 @@ class Report:
     chains: list[str]
 
 
-def compile_case(case: Case, architecture: int) -> Report:
+@dataclass(frozen=True)
+class Compiled:
+    """A case compiled for an architecture; `log` is the assembler's, `code` are the bytes of its instructions."""
+
+    case: Case
+    architecture: int
+    made: Any
+    log: str
+    usage: str
+    code: bytes
+
+
+def compile_case(case: Case, architecture: int) -> Compiled:
     """Compile one case for compute capability `architecture` (86 is 8.6); no GPU or driver is asked."""
     import triton
     from triton import knobs
@@ -120,26 +138,50 @@ def compile_case(case: Case, architecture: int) -> Report:
     knobs.compilation.always_compile = knobs.nvidia.dump_ptxas_log = True
     with contextlib.redirect_stdout(io.StringIO()) as log:
         made = triton.compile(source, target=GPUTarget("cuda", architecture, 32), options=options)
-    with tempfile.TemporaryDirectory() as folder:
-        cubin = Path(folder, "k.cubin")
-        cubin.write_bytes(made.asm["cubin"])
-        usage = _tool("cuobjdump", "-res-usage", str(cubin))
-        sass = longest_loop(_tool("cuobjdump", "-sass", str(cubin)))
-    threads, loop = 32 * case.num_warps, len(sass)
-    inner = ptx.loop(made.asm["ptx"], threads)
+    cubin = made.asm["cubin"]
+    usage = _tool("cuobjdump", "-res-usage", given=cubin)
+    return Compiled(case, architecture, made, log.getvalue(), usage, instructions(cubin))
+
+
+def instructions(cubin: bytes) -> bytes:
+    """The bytes of the instructions of the one kernel in an ELF file of 64 bits."""
+    (headers,), (size, count, names) = struct.unpack_from("<Q", cubin, 0x28), struct.unpack_from("<3H", cubin, 0x3A)
+    sections = [struct.unpack_from("<2I4Q", cubin, headers + at * size) for at in range(count)]
+    strings = sections[names][4]
+    ((start, length),) = (
+        (start, length) for name, _, _, _, start, length in sections if cubin[strings + name :].startswith(b".text.")
+    )
+    return cubin[start : start + length]
+
+
+def disassembled(codes: Sequence[bytes], architecture: int) -> list[Listing]:
+    """The SASS of several kernels, read at once: the disassembler takes a third of a second to start."""
+    sass = _tool("nvdisasm", "--binary", f"SM{architecture}" + "a" * (architecture >= 90), given=b"".join(codes))
+    ends, made = list(accumulate(map(len, codes))), [Listing() for _ in codes]
+    for address, text in re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", sass, re.MULTILINE):
+        made[bisect_right(ends, int(address, 16))].append((int(address, 16), text))
+    assert all(made)
+    return made
+
+
+def report(compiled: Compiled, listing: Listing) -> Report:
+    """The figures that tests assert of a kernel."""
+    case, asm, threads = compiled.case, compiled.made.asm, 32 * compiled.case.num_warps
+    sass, inner = longest_loop(listing), ptx.loop(asm["ptx"], threads)
+    loop = len(sass)
     return Report(
         name=case.name,
-        architecture=architecture,
-        registers=_number(r"REG:(\d+)", usage),
-        stack=_number(r"STACK:(\d+)", usage),
-        spill_stores=_number(r"(\d+) bytes spill stores", log.getvalue()),
-        spill_loads=_number(r"(\d+) bytes spill loads", log.getvalue()),
-        shared=made.metadata.shared,
+        architecture=compiled.architecture,
+        registers=_number(r"REG:(\d+)", compiled.usage),
+        stack=_number(r"STACK:(\d+)", compiled.usage),
+        spill_stores=_number(r"(\d+) bytes spill stores", compiled.log),
+        spill_loads=_number(r"(\d+) bytes spill loads", compiled.log),
+        shared=compiled.made.metadata.shared,
         threads=threads,
         loop=loop,
         instructions_a_weight=round(loop * threads / case.weights, 2) if case.weights else 0.0,
-        tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", made.asm["ptx"])))),
-        operands=operands(made.asm["ttgir"]),
+        tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", asm["ptx"])))),
+        operands=operands(asm["ttgir"]),
         operations=dict(sorted(Counter(kind for line in sass if (kind := _kind(line)) in FLOAT).items())),
         integers=sum(INTEGERS.fullmatch(_kind(line)) is not None for line in sass) * 2 * case.num_warps // SCHEDULERS,
         wavefronts=inner.wavefronts(),
@@ -149,13 +191,12 @@ def compile_case(case: Case, architecture: int) -> Report:
     )
 
 
-def longest_loop(sass: str) -> list[str]:
+def longest_loop(listing: Listing) -> list[str]:
     """The instructions between the farthest-reaching backward branch and its target; none without a loop."""
-    code = re.findall(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.*?);", sass, re.MULTILINE)
     longest = list[str]()
-    for here, text in code:
+    for here, text in listing:
         if "BRA" in text and (found := re.search(r"0x([0-9a-f]+)", text)):
-            inside = [line for address, line in code if int(found[1], 16) <= int(address, 16) <= int(here, 16)]
+            inside = [line for address, line in listing if int(found[1], 16) <= address <= here]
             longest = max(longest, inside, key=len)
     return longest
 
@@ -172,11 +213,15 @@ def _kind(instruction: str) -> str:
     return re.sub(r"^@!?U?P\w+\s+", "", instruction).split()[0].partition(".")[0]
 
 
-def _tool(name: str, *arguments: str) -> str:
+def _tool(name: str, *arguments: str, given: bytes) -> str:
+    """The output of one of the CUDA tools for a file of the given bytes."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / name
-    done = subprocess.run([tool, *arguments], capture_output=True, text=True, check=True)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(given)
+        file.flush()
+        done = subprocess.run([tool, *arguments, file.name], capture_output=True, text=True, check=True)
     return done.stdout + done.stderr
 
 
@@ -220,9 +265,11 @@ def check_loop(report: Report, instructions: float, wavefronts: int, barriers: i
 
 def main() -> None:
     module, _, cases = sys.argv[1].partition(":")
-    for case in getattr(importlib.import_module(module), cases or "CASES"):
-        for architecture in map(int, sys.argv[2:]):
-            print(json.dumps(asdict(compile_case(case, architecture))), flush=True)
+    listed = getattr(importlib.import_module(module), cases or "CASES")
+    for architecture in map(int, sys.argv[2:]):
+        made = [compile_case(case, architecture) for case in listed]
+        for one, listing in zip(made, disassembled([one.code for one in made], architecture), strict=True):
+            print(json.dumps(asdict(report(one, listing))))
 
 
 if __name__ == "__main__":

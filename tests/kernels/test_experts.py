@@ -187,7 +187,7 @@ def product(
 ) -> Tensor:
     """The results of each pair, in the order of rows and their choice: [splits, rows, top, outputs]."""
     outputs, many = weight.shape[0] // pairs.count, PASS_ROWS * pairs.top
-    parts = expert_products.splits(weight, pairs.count, pairs.top)
+    parts = expert_products.splits(weight, pairs.count, pairs.top, x.device)
     shape = (parts, many, outputs) if activation is None else (1, many, outputs // 2)
     out = torch.full(shape, 7.0, device=DEVICE, dtype=torch.float32 if activation is None else x.dtype)
     to = out if activation is None else out[0]

@@ -1,5 +1,6 @@
 """What fits, what could draft, and the order in which it is offered."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,14 @@ from specchat.bench.published import narrowed
 from specchat.config.catalog import Catalog, Pair, Requires
 from specchat.engine.cpu import compiled as compiled_module
 from specchat.engine.fetch.source import Hub
+from specchat.engine.gpu_counters import ASSUMED_BUS
 from specchat.engine.model.need import Model
 from specchat.engine.model.plan import plan
 from specchat.engine.pair import ModelSource, PairSpec, Quant
 from specchat.models import machine as machine_module
 from specchat.models import words
 from specchat.models.about import About, about_folder, about_gguf
+from specchat.models.check import checked_pair
 from specchat.models.drafts import OTHER_TOKENS, cost, drafts_for, lack
 from specchat.models.fit import fit
 from specchat.models.heads import look as look_for_heads
@@ -22,7 +25,7 @@ from specchat.models.library import FoundModel, Library, ModelPlaces, look
 from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import Offer, offers
 from tests.engine.published_heads import eagle3, medusa, mtp
-from tests.engine.tiny import SPECIAL, checkpoint
+from tests.engine.tiny import FAMILIES, SPECIAL, checkpoint
 from tests.fake_nvml import FakeNvml
 from tests.models.made import gguf
 
@@ -151,6 +154,61 @@ def test_a_pair_that_is_not_here_goes_by_what_it_states() -> None:
     assert fit(Pair(spec), None, None, ROOMY).verdict == "?"
 
 
+def test_experts_that_the_gpu_has_no_room_for_lie_in_main_memory() -> None:
+    """A pair that is not here goes by what it states of them."""
+    spec = PairSpec("p", "P", ModelSource(repo="a/b"))
+    stated = Pair(spec, requires=Requires(vram_gib=17.2, experts_gib=13.5, ram_gib=19.2))
+    small = fit(stated, None, None, FreeMemory(8 * GIB, 16 * GIB))
+    assert (small.verdict, small.spills) == ("GPU", True)
+    assert small.words == "needs 17.2 GiB of GPU memory, by its shape; 9.6 of experts lie in main memory"
+    whole = fit(stated, None, None, FreeMemory(20 * GIB, 16 * GIB))
+    assert (whole.verdict, whole.spills) == ("GPU", False)
+    assert fit(stated, None, None, FreeMemory(3 * GIB, 64 * GIB)).verdict == "CPU", "the rest does not fit"
+    assert fit(stated, None, None, FreeMemory(8 * GIB, 8 * GIB)).verdict == "no"
+    assert fit(stated, None, None, FreeMemory(None, 16 * GIB)).verdict == "no"
+
+
+def test_the_price_of_experts_in_main_memory_is_told(tmp_path: Path) -> None:
+    about = about_folder(checkpoint(tmp_path / "sparse", **FAMILIES["qwen3_moe"]), "sparse")
+    assert about.config is not None
+
+    def needed(layers: int) -> int:
+        target = Model(about.config, "cuda", experts_in_main=layers)  # type: ignore[arg-type]
+        return int(plan(target, None, about.context).need("cuda").total / 0.95) + 1
+
+    found = [fit(pair(about.place), about, None, FreeMemory(needed(layers), GIB, bus=12e9)) for layers in (0, 2)]
+    assert [one.verdict for one in found] == ["GPU", "GPU"]
+    assert [one.spills for one in found] == [False, True]
+    assert "Experts of 2 of 3 layers lie in main memory: about 0.0 ms a token" in found[1].words
+    assert "at 12 GB/s" in found[1].words
+
+
+def test_a_pair_is_quantised_before_experts_leave_the_gpu(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "sparse", **FAMILIES["qwen3_moe"])
+    config, source = about_folder(folder, "sparse").config, ModelSource(path=str(folder))
+    assert config is not None
+    enough = int(plan(Model(config, "cuda"), None, config.context).need("cuda").total / 0.95) + 1
+
+    def quant(gpu: int) -> str | None:
+        made, _ = checked_pair(Hub("http://127.0.0.1:1", tmp_path), source, None, "p", FreeMemory(gpu, GIB))
+        return made.spec.target.quant
+
+    assert (quant(enough), quant(enough - 2000)) == (None, "nf4")
+
+
+def test_experts_in_mxfp4_count_as_they_are_stored(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "oss", **FAMILIES["gpt_oss"])
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | {"quantization_config": {"quant_method": "mxfp4"}}))
+    about = about_folder(folder, "oss")
+    assert about.config is not None
+    packed = Model(about.config, "cuda", half=True, packed_experts=True)
+    enough = int(plan(packed, None, about.context).need("cuda").total / 0.95) + 1
+    found = fit(pair(folder), about, None, FreeMemory(enough, GIB))
+    assert (found.verdict, found.spills) == ("GPU", False)
+    assert fit(pair(folder), about, None, FreeMemory(enough - 2000, GIB)).spills
+
+
 def test_what_cannot_be_run_does_not_fit(tiny: About) -> None:
     refused = fit(pair(tiny.place), replace(tiny, config=None, why_not="it is another kind"), None, ROOMY)
     assert (refused.verdict, refused.words) == ("no", "it is another kind")
@@ -225,6 +283,7 @@ def test_the_gpu_counts_where_it_can_be_used(
     monkeypatch.setattr(machine_module, "find_spec", lambda _: object())
     machine = this_machine(environ)
     assert (machine.gpu, machine.llama_gpu, machine.missing) == (gpu, None, frozenset())
+    assert machine.bus == (pytest.approx(12.6e9, rel=0.01) if gpu else ASSUMED_BUS)
 
 
 def test_a_llama_cpp_that_is_built_for_gpus_is_known_by_its_library(

@@ -12,8 +12,8 @@ from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Generate, Load
-from specchat.service.control import engines
-from specchat.service.shared import SharedEngine, open_engine
+from specchat.resident.control import engines
+from specchat.resident.shared import SharedEngine, open_engine
 
 SCRIPTED = "tests.process.scripted:load"
 PAIR = PairSpec("pair", "Pair", ModelSource(path="/nowhere"))

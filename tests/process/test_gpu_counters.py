@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from specchat.engine.gpu_counters import Counters, CountersError, Installed, Reading, installed
+from specchat.engine.gpu_counters import ASSUMED_BUS, Counters, CountersError, Installed, Reading, bus_rate, installed
 from tests.fake_nvml import GPU, FakeNvml, NVMLError
 
 
@@ -59,6 +59,28 @@ def test_what_cannot_be_is_not_believed(nvml: FakeNvml, busy: int, free: int, to
 
 
 def test_the_gpus_of_a_machine_are_told(nvml: FakeNvml) -> None:
-    assert installed() == (Installed("Card␛", (8, 6), 3 << 30, 8 << 30),)
+    assert installed() == (Installed("Card␛", (8, 6), 3 << 30, 8 << 30, bus_rate(GPU)),)
     nvml.fails, nvml.error = "nvmlInit", NVMLError("no driver")
     assert installed() == ()
+
+
+@pytest.mark.parametrize(("link", "rate"), [((3, 16), 12.6e9), ((4, 16), 25.2e9), ((5, 8), 25.2e9), ((5, 16), 50.4e9)])
+def test_the_bus_follows_from_the_link(nvml: FakeNvml, link: tuple[int, int], rate: float) -> None:
+    """Four fifths of what PCI Express carries: 0.985 GB/s a lane of the third generation, twice that of the next."""
+    nvml.link = link
+    assert bus_rate(GPU) == pytest.approx(rate, rel=0.01)
+
+
+@pytest.mark.parametrize("link", [(9, 16), (4, 0)])
+def test_a_link_that_cannot_be_is_assumed(nvml: FakeNvml, link: tuple[int, int]) -> None:
+    nvml.link = link
+    assert bus_rate(GPU) == ASSUMED_BUS
+
+
+def test_a_link_that_is_not_told_is_assumed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.link = (3, 4)
+    assert bus_rate("GPU-0000") == ASSUMED_BUS
+    nvml.fails, nvml.error = "nvmlDeviceGetMaxPcieLinkGeneration", NVMLError("Not Supported")
+    assert bus_rate(GPU) == installed()[0].bus == ASSUMED_BUS
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert bus_rate(GPU) == ASSUMED_BUS

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from conftest import CATALOG, LAUNCH, answered, ask, loaded, make_app, screen_text, wait_until
-from test_session import Clock
 from textual import events
 from textual.pilot import Pilot
 from textual.widgets import OptionList
@@ -20,6 +19,7 @@ from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import as_data, from_data
 from specchat.tui.actions.chat import choose_settings
 from specchat.tui.actions.models import use_pair
 from specchat.tui.app import SpecchatApp
@@ -28,11 +28,11 @@ from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
 from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
-from specchat.tui.settings import as_data, from_data
 from specchat.tui.text.strategies import rows
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import TwoSided
+from tests.service.made import Clock
 
 STORY = "Once there was a small fox.\n\nShe kept a lamp.\n\n```python\nprint('lamp')\n```\n\n- one\n- two"
 LONG = " ".join(f"word{n}" for n in range(400))
@@ -101,22 +101,18 @@ async def test_the_engine_starts_after_the_first_frame_and_closes_with_the_app()
     assert not engine.alive
 
 
-async def test_text_streams_and_the_timer_rests_when_idle() -> None:
+async def test_text_streams() -> None:
     engine, clock = slow()
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
-        poller = app.chat.feed._poller
-        assert poller is not None
-        await wait_until(pilot, lambda: not poller._active.is_set())
         await ask(app, pilot, "count", wait=False)
-        assert poller._active.is_set()
         for now in (30, 200):
             clock.now = now
             await until_shown(pilot, app, f"word{now - 10}")
         assert app.session.reply is not None
         clock.now = 999
-        await wait_until(pilot, lambda: app.session.reply is None and not poller._active.is_set())
+        await wait_until(pilot, lambda: app.session.reply is None)
         assert app.session.last_reply is not None
         assert footer(app.session.last_reply) in screen_text(app)
 

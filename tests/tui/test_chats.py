@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from conftest import LAUNCH, ask, flush, loaded, make_app, screen_text, wait_until
 from test_chat import status, until_shown
-from test_session import Clock
 from textual import events
 from textual.widgets import Input
 
@@ -22,6 +21,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.chat_list import by_date, of_hits, period
 from specchat.tui.screens.ask import AskScreen
 from specchat.tui.widgets.sidebar import Search
+from tests.service.made import Clock
 
 COUNTED = "one two three four five six seven eight nine ten"
 

@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 from conftest import answered
 
-from specchat.tui.collector import Collector, paused
+from specchat.service.open_chat import paused
+from specchat.tui.collector import Collector
 
 
 class Node:

@@ -25,9 +25,8 @@ TEXT = "Once there was a small fox who kept a lamp, and read from a book."
 def tree(accepted: int, tested: int, *drafts: tuple[str, float | None, int]) -> Step:
     """A step whose last token is `!`."""
     made = tuple(Drafted(text, chance, parent) for text, chance, parent in drafts)
-    kept = "".join(draft.text for draft in made[:accepted])
-    last = Piece("!", "bonus" if tested == accepted else "target")
-    pieces = (Piece(kept, "draft"), last) if kept else (last,)
+    kept = [Piece(draft.text, "draft", position=position) for position, draft in enumerate(made[:accepted])]
+    pieces = (*kept, Piece("!", "bonus" if tested == accepted else "target", position=accepted))
     return Step(1, pieces, len(made), tested, accepted, accepted + 1, 1.0, 8.0, 0.5, 9, "draft", made)
 
 

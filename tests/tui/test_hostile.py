@@ -141,6 +141,7 @@ async def test_error_messages(kind: str) -> None:
             app.session.loaded._deaths = 5
             engine._ready.append(Failed(None, "died", EVIL))
             engine._alive = False
+            engine._notify()
         await wait_until(pilot, lambda: "␛]52" in output(app))
         check(app)
 

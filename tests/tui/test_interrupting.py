@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 import pytest
 from conftest import CATALOG, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
-from test_session import Clock
 from textual.app import App
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.pilot import Pilot
@@ -15,6 +14,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.requests import Cancel
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
+from tests.service.made import Clock
 
 
 @asynccontextmanager

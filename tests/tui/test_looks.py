@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Written
+from specchat.service.settings import Preferences
 from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp
 
@@ -78,7 +79,10 @@ def _one_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("theme", "size", "keys"), LOOKS.values(), ids=LOOKS)
 def test_looks(snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]) -> None:
-    app = make_app(FakeEngine((THOUGHT if theme == "hearth" else REPLY,)), replace(LAUNCH, seed=42, theme=theme))
+    app = make_app(
+        FakeEngine((THOUGHT if theme == "hearth" else REPLY,)),
+        replace(LAUNCH, theme=theme, preferences=Preferences(seed=42)),
+    )
     assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
 
 
@@ -87,7 +91,9 @@ def test_looks_of_trees(
     snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]
 ) -> None:
     pair = replace(LAUNCH.pair, lengths={"draft": 12})
-    app = make_app(FakeEngine((REPLY,), candidates=3), replace(LAUNCH, pair=pair, seed=42, theme=theme))
+    app = make_app(
+        FakeEngine((REPLY,), candidates=3), replace(LAUNCH, pair=pair, theme=theme, preferences=Preferences(seed=42))
+    )
     assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
 
 

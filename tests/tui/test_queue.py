@@ -10,6 +10,7 @@ from specchat.engine.events import Counted, Failed, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.requests import Generate
+from specchat.service.settings import Preferences
 from specchat.tui.draft import UnsentText, keep, take
 
 BIG = "a line of it\n" * 400
@@ -78,7 +79,9 @@ async def test_enter_waits_for_the_count_of_a_big_paste() -> None:
 
 
 async def test_a_reply_that_was_cut_is_continued_as_another_version() -> None:
-    app = make_app(FakeEngine(("one two three",)), replace(LAUNCH, limits=Limits(max_tokens=5)))
+    app = make_app(
+        FakeEngine(("one two three",)), replace(LAUNCH, preferences=Preferences(limits=Limits(max_tokens=5)))
+    )
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)
         await app.chat.do("continue")

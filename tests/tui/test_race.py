@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 
 import pytest
 from conftest import CATALOG, LAUNCH
 from replies import step_of
 
+from specchat.chat.store import Store
 from specchat.engine.events import Event, Failed, Finished, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Generate, Request
+from specchat.service.chat_service import ChatService
+from specchat.service.settings import Preferences
 from specchat.tui.insight.race import Race, RaceView, first_difference, rival
 from specchat.tui.session import AppSession
 
@@ -27,8 +29,8 @@ class Clock:
         return self.now
 
 
-def ready(engine: FakeEngine, **launch: object) -> AppSession:
-    session = AppSession(engine, replace(LAUNCH, **launch))
+def ready(engine: FakeEngine, preferences: Preferences = LAUNCH.preferences) -> AppSession:
+    session = AppSession(engine, replace(LAUNCH, preferences=preferences))
     engine.start()
     session.load(CATALOG.pairs[0])
     session.poll()
@@ -42,17 +44,25 @@ def asked(engine: FakeEngine) -> list[Generate]:
 def played(race: Race, steps: Sequence[int], ids: Sequence[int], *, length: int = 0) -> None:
     """Let the lane that runs accept `steps` of `length` drafts and end with `ids`."""
     lane = race.lanes[race.at]
-    race.take(Started(lane.reply.id, 9, 0, 1, lane.speculation))
+    happened(race, Started(lane.reply.id, 9, 0, 1, lane.speculation))
     for accepted in steps:
-        step = replace(step_of(accepted, length), id=lane.reply.id)
-        race.take(step)
-    race.take(Finished(lane.reply.id, "stop", lane.reply.text, tuple(ids), Stats()))
+        happened(race, replace(step_of(accepted, length), id=lane.reply.id))
+    happened(race, Finished(lane.reply.id, "stop", lane.reply.text, tuple(ids), Stats()))
+
+
+def happened(race: Race, event: Event) -> bool:
+    """Let the engine's event reach the race; False where nobody listens for it."""
+    return race.service.listeners.notify(event)
 
 
 def race_of(speculation: Speculation, temperature: float = 0.7) -> tuple[Race, list[Request]]:
-    sent: list[Request] = []
+    """A race over an engine that never answers, and the requests sent to it."""
+    engine = FakeEngine()
+    service = ChatService(engine, Store(), Preferences())
+    engine.start()
+    engine._begin = lambda: None  # type: ignore[method-assign]
     sampling = Sampling(seed=3, temperature=temperature)
-    return Race(sent.append, count(7), (Message("user", "hi"),), sampling, Limits(50), speculation), sent
+    return Race(service, (Message("user", "hi"),), sampling, Limits(50), speculation), engine.requests
 
 
 # The session
@@ -60,7 +70,7 @@ def race_of(speculation: Speculation, temperature: float = 0.7) -> tuple[Race, l
 
 def test_a_race_asks_the_last_prompt_again_and_leaves_the_chat_alone() -> None:
     engine = FakeEngine((TEXT,))
-    session = ready(engine, system="Be kind.")
+    session = ready(engine, Preferences(system="Be kind."))
     session.send("first")
     session.poll()
     session.send("second")
@@ -121,7 +131,7 @@ def test_a_race_that_is_closed_is_cancelled_and_the_chat_goes_on() -> None:
     assert race.lanes[0].reply.text == "one two three four five"
     session.racing.end()
     assert isinstance(engine.requests[-1], Cancel)
-    assert (race.state, session.racing.race, session.busy) == ("stopped", None, False)
+    assert (race.state, session.racing.race) == ("stopped", None)
     assert session.send("again") == ""
     clock.now = 20
     session.poll()
@@ -166,7 +176,7 @@ def test_a_race_ends_with_the_engine_or_a_failure() -> None:
 
 def test_without_any_drafting_strategy_there_is_no_race() -> None:
     engine = FakeEngine((TEXT,), info=replace(INFO, strategies=(StrategyStatus("plain", True),)))
-    session = ready(engine, strategy="plain")
+    session = ready(engine, Preferences(strategy="plain"))
     session.send("hi")
     session.poll()
     assert "nothing to race" in session.racing.start()
@@ -185,7 +195,7 @@ def test_the_lanes_run_one_after_the_other() -> None:
     assert verdict is not None
     assert (verdict.identical, verdict.difference, verdict.expected) == (True, None, True)
     assert verdict.times == pytest.approx((3 * 10.5) / (2 * 2 + 12 + 0.5))
-    assert not race.take(Finished(99, "stop", "", (), Stats()))
+    assert not happened(race, Finished(99, "stop", "", (), Stats()))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +215,7 @@ def test_different_texts_are_a_fault_unless_only_the_distribution_is_the_same(
 
 def test_a_cancelled_lane_gives_no_verdict() -> None:
     race, sent = race_of(Speculation.of("draft", 2))
-    race.take(Finished(race.lanes[0].reply.id, "cancelled", "", (), Stats()))
+    happened(race, Finished(race.lanes[0].reply.id, "cancelled", "", (), Stats()))
     assert (race.state, race.verdict, len(sent)) == ("stopped", None, 1)
     race.stop()
     assert len(sent) == 1
@@ -233,19 +243,19 @@ def test_who_races_plain() -> None:
 def test_the_plain_lane_is_played_again_beside_the_other() -> None:
     race, _ = race_of(Speculation.of("draft", 2))
     view, (plain, draft) = RaceView(race), race.lanes
-    race.take(Started(plain.reply.id, 9, 0, 1, plain.speculation))
-    race.take(replace(step_of(0, 0), id=plain.reply.id))
+    happened(race, Started(plain.reply.id, 9, 0, 1, plain.speculation))
+    happened(race, replace(step_of(0, 0), id=plain.reply.id))
     view.advance(99)
     assert (view.steps(plain), view.steps(draft)) == (1, 0)
-    race.take(replace(step_of(0, 0), id=plain.reply.id))
-    race.take(Finished(plain.reply.id, "stop", "", (1, 2), Stats()))
+    happened(race, replace(step_of(0, 0), id=plain.reply.id))
+    happened(race, Finished(plain.reply.id, "stop", "", (1, 2), Stats()))
     view.advance(99)
     assert (view.steps(plain), view.steps(draft)) == (0, 0)
-    race.take(Started(draft.reply.id, 9, 0, 1, draft.speculation))
-    race.take(replace(step_of(1, 2), id=draft.reply.id))
+    happened(race, Started(draft.reply.id, 9, 0, 1, draft.speculation))
+    happened(race, replace(step_of(1, 2), id=draft.reply.id))
     view.advance(99)
     assert (view.milliseconds, view.steps(plain), view.steps(draft)) == (16.5, 1, 1)
-    race.take(Finished(draft.reply.id, "stop", "", (1, 2), Stats()))
+    happened(race, Finished(draft.reply.id, "stop", "", (1, 2), Stats()))
     assert view.moving
     view.advance(0.001)
     assert (view.milliseconds, view.steps(plain), view.steps(draft)) == (0, 0, 0)
@@ -263,9 +273,9 @@ def test_the_plain_lane_is_played_again_beside_the_other() -> None:
 def test_a_running_race_is_not_played_again() -> None:
     race, _ = race_of(Speculation.of("draft", 2))
     view = RaceView(race)
-    events: list[Event] = [Started(7, 9, 0, 1, race.lanes[0].speculation), replace(step_of(0, 0), id=7)]
+    events: list[Event] = [Started(1, 9, 0, 1, race.lanes[0].speculation), replace(step_of(0, 0), id=1)]
     for event in events:
-        race.take(event)
+        happened(race, event)
     view.advance(0)
     view.restart()
     assert view.milliseconds == 10.5

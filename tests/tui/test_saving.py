@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from conftest import CATALOG, LAUNCH, flush
-from test_session import Clock, paced
 
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.saving import FLUSH_S
@@ -16,6 +15,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
 from specchat.engine.requests import Generate
 from specchat.tui.session import AppSession
+from tests.service.made import Clock, paced
 
 
 @pytest.fixture

@@ -16,13 +16,14 @@ from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import ChatSettings
 from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown
 from specchat.tui.gauges import footer, gauges, whole_footer
 from specchat.tui.history import PromptHistory
 from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.pastes import Pastes
-from specchat.tui.settings import FIELDS, ChatSettings, InvalidValue, nudged
+from specchat.tui.settings import FIELDS, InvalidValue, nudged
 from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
 from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
 

@@ -53,7 +53,7 @@ def styles_at(line: TextLine, text: str) -> set[str]:
 
 
 def step(*pieces: tuple[str, str], rejected: str = "", accepted: int = 0, drafted: int = 5) -> Step:
-    made = tuple(Piece(text, source) for text, source in pieces)
+    made = tuple(Piece(text, source, position=position) for position, (text, source) in enumerate(pieces))
     refused = (Drafted(rejected, 0.1),) if rejected else ()
     drafts = (*(Drafted(piece.text, 0.9) for piece in made[:accepted]), *refused)
     return Step(1, made, drafted, min(accepted + 1, drafted), accepted, len(made), 1, 8, 1, 10, "draft", drafts)

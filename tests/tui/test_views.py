@@ -13,6 +13,7 @@ from textual.widgets import OptionList
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
 from specchat.engine.requests import Cancel, Change, Generate
+from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.board import Board
 from specchat.tui.screens.ledger import LedgerScreen
@@ -31,7 +32,7 @@ async def answered(
     test: Test, size: tuple[int, int] = (120, 36), text: str = LONG, engine: FakeEngine | None = None
 ) -> None:
     """Run `test` after one reply."""
-    app = make_app(engine or FakeEngine((text,)), replace(LAUNCH, seed=42))
+    app = make_app(engine or FakeEngine((text,)), replace(LAUNCH, preferences=Preferences(seed=42)))
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count")

@@ -8,6 +8,7 @@ from test_chat import LONG, being_answered, status
 
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Limits
+from specchat.service.settings import Preferences
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.composing.suggestions import SUGGESTIONS
 from specchat.tui.keys import Keys
@@ -110,7 +111,7 @@ async def test_while_a_reply_streams_the_status_says_so_and_the_first_token_is_t
 async def test_a_full_context_leaves_out_the_oldest_turns_unless_told_to_refuse(policy: str) -> None:
     assert Limits().context == "drop-oldest"
     long = " ".join(["word"] * 400)
-    app = make_app(FakeEngine((long,)), replace(LAUNCH, limits=Limits(context=policy)))  # type: ignore[arg-type]
+    app = make_app(FakeEngine((long,)), replace(LAUNCH, preferences=Preferences(limits=Limits(context=policy))))  # type: ignore[arg-type]
     async with app.run_test(size=(100, 30)) as pilot:
         await loaded(app, pilot)
         for _ in range(2):

@@ -18,6 +18,7 @@ from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, cleared, end
 from specchat.engine.cpu.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
 from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, WIDTHS, four_bit_tile, tile
+from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
 from specchat.engine.model import blocks
 from specchat.engine.model.vectors import LANES, panels_for
 
@@ -32,11 +33,18 @@ COLUMNS = 8
 
 ROWS = 8
 """Most rows of a tile on any processor."""
-KERNELS = ROWS + 2
-"""Columns of the table of compiled products."""
+MOST, WIDEST, TURN, WHOLE, FIRST = range(5)
+KERNELS = FIRST + ROWS + 1
+"""Columns of the table of compiled products of a format.
+
+Most rows of a call; most panels of a tile; panels that many rows are multiplied with in turn, which fit in a core's
+cache; what more than ROWS rows are a multiple of; addresses by rows, the last for more than ROWS.
+"""
 
 WIDE = {1: 8, 2: 6, 3: 6, 4: 4, 5: 4, 6: 4, 7: 3, 8: 3}
 """Panels of a tile by its rows, for 32 vector registers of 512 bits."""
+FOR_ALL = {FOR_MANY: WIDE[ROWS]}
+"""The same for weights of 4 bits and any multiple of ROWS."""
 NARROW = {1: 4, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1}
 """The same for 16 of 256."""
 UNPACKED = {1: 4, 2: 4, TOGETHER: 4}
@@ -45,14 +53,13 @@ UNPACKED = {1: 4, 2: 4, TOGETHER: 4}
 
 @cache
 def kernels(form: int) -> NDArray[np.int64]:
-    """Most rows of a tile, most panels, and addresses of the compiled products by rows, for weights of a format.
+    """Compiled products for weights of a format: int64 [KERNELS]; the product for most rows fills the rest.
 
-    int64 [KERNELS]; the product for most rows fills the rest. Arguments of a product: x, row of x, row of the table of
-    products, y, row of y, first panel, last panel, rows, as addresses and counts of elements. It takes at least the
-    panels of a tile.
+    Arguments of a product: x, row of x, row of the table of products, y, row of y, first panel, last panel, rows, as
+    addresses and counts of elements. It takes at least the panels of a tile.
     """
-    unpacked = form == FOUR_BIT and byte_tables()
-    panels = UNPACKED if unpacked else WIDE if wide_vectors() else NARROW
+    unpacked, wide = form == FOUR_BIT and byte_tables(), wide_vectors()
+    panels = UNPACKED if unpacked else WIDE | (FOR_ALL if form == FOUR_BIT else {}) if wide else NARROW
     try:
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     except Exception:  # any error of damaged cache files or a full disk
@@ -60,7 +67,10 @@ def kernels(form: int) -> NDArray[np.int64]:
         _made.append([_made_for(form, *tile) for tile in panels.items()])
     addresses = [function.address for function in _made[-1]]
     found = np.full(KERNELS, addresses[-1], np.int64)
-    found[: len(panels) + 2] = MANY if unpacked else len(panels), max(panels.values()), *addresses
+    widest, of_many = max(panels.values()), list(panels.values())[-1]
+    turn = -(-widest // of_many) * of_many
+    most, whole = (MANY, 1) if unpacked else (max(panels), ROWS if FOR_MANY in panels else 1)
+    found[: FIRST + len(panels)] = most, widest, turn, whole, *addresses
     return found
 
 
@@ -82,6 +92,8 @@ SIGNATURE = types.void(*[types.int64] * 8)
 
 
 def _made_for(form: int, rows: int, panels: int) -> Any:
+    if rows == FOR_MANY:
+        return _four_bit_for_many(panels)
     if form == FOUR_BIT:
         return _four_bit_unpacked(rows, panels) if byte_tables() else _four_bit(rows, panels)
     if form == FLOAT16 and rows in FEW_ROWS:
@@ -124,6 +136,34 @@ def _four_bit(rows: int, panels: int) -> Any:
             p += panels
 
     return _kept(columns, f"{FOUR_BIT}_{rows}_{panels}")
+
+
+def _four_bit_for_many(panels: int) -> Any:
+    """Compile a product for any multiple of ROWS up to FOR_MANY."""
+    of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
+
+    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
+        inputs, block, code = word(of, INPUTS), word(of, BLOCK), word(of, CODE)
+        groups, of_block, many = inputs // NIBBLES, block // NIBBLES, inputs // block
+        weights, out = room(of_weights), room(of_out)
+        size = panels * LANES
+        p = first
+        while p < last:
+            p = min(p, last - panels)
+            w, scales = word(of, ADDRESS) + 4 * p * groups * LANES, word(of, SCALES) + 4 * p * many * LANES
+            cleared(out, rows * size)
+            for begin in range(0, inputs, block):
+                unpack_block(panels, w, groups, code, of_block, weights)
+                for r in range(0, rows, ROWS):
+                    values = x + 4 * (r * x_row + begin)
+                    add_block(ROWS, panels, values, x_row, weights, scales, many, block, out + 4 * r * size)
+                w += 4 * of_block * LANES
+                scales += 4 * LANES
+            for r in range(rows):
+                copy_vector(out + 4 * r * size, y + 4 * (r * y_row + p * LANES), size)
+            p += panels
+
+    return _kept(columns, f"{FOUR_BIT}_many_{panels}")
 
 
 def _four_bit_unpacked(few: int, panels: int) -> Any:
@@ -184,8 +224,8 @@ def functions_of(of: int, kernels: int) -> int:
 
 @inner
 def least(of: int, kernels: int) -> int:
-    """Fewest panels of a product at a time; for many rows also the most, which fit in a core's cache."""
-    panels: int = word(functions_of(of, kernels), 1)
+    """Fewest panels of a product at a time."""
+    panels: int = word(functions_of(of, kernels), WIDEST)
     return panels
 
 
@@ -201,15 +241,17 @@ def multiply(
         kernels: int64 [FORMS, KERNELS], what `kernels_of` returns.
         extras: float32, biases and scales.
     """
-    form, functions, few = word(of, FORM), functions_of(of, kernels), least(of, kernels)
-    most = word(functions, 0)
+    form, functions = word(of, FORM), functions_of(of, kernels)
+    most, turn = word(functions, MOST), word(functions, TURN)
     p = first
     while p < last:
-        q = last if rows <= most or last - p < 2 * few else p + few
+        q = last if rows <= min(most, ROWS) or last - p < 2 * turn else p + turn
         r = 0
         while r < rows:
             count = min(most, rows - r)
-            function = word(functions, 1 + min(count, ROWS))
+            if count > ROWS:
+                count -= count % word(functions, WHOLE)
+            function = word(functions, FIRST + min(count, ROWS + 1) - 1)
             call(function, x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q, count)
             r += count
         p = q

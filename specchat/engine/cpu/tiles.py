@@ -84,7 +84,7 @@ def tile(
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, x_row, w, step, panel, inputs, y, y_row = arguments[4:]
-        sums = _zeros(builder, count, len(parts), of_vector)
+        sums = zeros(builder, count, len(parts), of_vector)
         with cgutils.for_range(builder, inputs) as loop:
             at = builder.mul(loop.index, step)
             places = [
@@ -94,7 +94,7 @@ def tile(
             if fetching:
                 further = builder.mul(panel, constant(wide))
                 fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])
-            _add_products(builder, sums, x, x_row, loop.index, weights)
+            add_products(builder, sums, x, x_row, loop.index, weights)
         _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
     return emitted([form, rows, panels, lanes], 8, emit)
@@ -130,7 +130,7 @@ def four_bit_tile(
         of_block = builder.sdiv(block, constant(NIBBLES))
         _put(builder, [[splat(0.0)] * wide] * count, y, y_row)
         with cgutils.for_range(builder, blocks) as outer:
-            sums = _zeros(builder, count, wide, LANES)
+            sums = zeros(builder, count, wide, LANES)
             with cgutils.for_range(builder, of_block) as loop:
                 group = builder.add(builder.mul(outer.index, of_block), loop.index)
                 places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(wide)]
@@ -139,17 +139,11 @@ def four_bit_tile(
                 fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
                 first = builder.mul(group, constant(NIBBLES))
                 for nibble in range(NIBBLES):
-                    shift = ir.Constant(WORDS, [4 * nibble] * LANES)
-                    weights = [
-                        _looked_up(builder, code, table, builder.lshr(one, shift) if nibble else one) for one in words
-                    ]
-                    _add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
+                    weights = [looked_up(builder, code, table, shifted(builder, one, nibble)) for one in words]
+                    add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
             of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
             scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
-            for r, row in enumerate(sums):
-                for p, (slot, scale) in enumerate(zip(row, scaled, strict=True)):
-                    place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
-                    store(builder, fma(builder, builder.load(slot), scale, load(builder, y, place)), y, place)
+            add_scaled_sums(builder, sums, scaled, y, y_row)
 
     return emitted([rows, panels], 9, emit)
 
@@ -166,7 +160,12 @@ def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
         builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, level-2 cache, data
 
 
-def _looked_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
+def shifted(builder: Any, words: Any, nibble: int) -> Any:
+    """Shift a vector of int32 so that `nibble` has the lowest four bits."""
+    return builder.lshr(words, ir.Constant(WORDS, [4 * nibble] * LANES)) if nibble else words
+
+
+def looked_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
     """Look up code[index] in every lane, by the lowest four bits of its index."""
     if wide_vectors():
         return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
@@ -179,7 +178,8 @@ def _looked_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
     return found
 
 
-def _zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]:
+def zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]:
+    """Sums of a tile, in registers."""
     kind = ir.VectorType(F32, lanes)
     sums = [[cgutils.alloca_once(builder, kind) for _ in range(vectors)] for _ in range(rows)]
     for slot in (slot for row in sums for slot in row):
@@ -187,12 +187,21 @@ def _zeros(builder: Any, rows: int, vectors: int, lanes: int) -> list[list[Any]]
     return sums
 
 
-def _add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any, weights: list[Any]) -> None:
+def add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any, weights: list[Any]) -> None:
+    """Add x[r, k] * weights to the sums of each row r."""
     for r, row in enumerate(sums):
         at = builder.add(builder.mul(x_row, constant(r)), k)
         value = spread(builder, load(builder, x, at, F32, 4), weights[0].type.count)
         for slot, weight in zip(row, weights, strict=True):
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
+
+
+def add_scaled_sums(builder: Any, sums: list[list[Any]], factors: list[Any], y: Any, y_row: Any) -> None:
+    """y[r, p] += sums[r][p] * factors[p]."""
+    for r, row in enumerate(sums):
+        for p, (slot, factor) in enumerate(zip(row, factors, strict=True)):
+            place = builder.add(builder.mul(y_row, constant(r)), constant(LANES * p))
+            store(builder, fma(builder, builder.load(slot), factor, load(builder, y, place)), y, place)
 
 
 def _put(builder: Any, vectors: list[list[Any]], y: Any, y_row: Any) -> None:

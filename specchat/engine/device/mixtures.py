@@ -51,8 +51,9 @@ class MixtureFeeds:
                 return MixtureSums(*(NOTHING,) * len(MixtureSums._fields))
             gate_up, down = (weights.products[one].weight for one in (of.each.gate_up, of.each.down))
             wide = (PASS_ROWS, recipe.hidden)
-            within, many = expert_products.activates(gate_up, of.count, of.top), PASS_ROWS * of.top
-            parts = expert_products.splits(gate_up, of.count, of.top), expert_products.splits(down, of.count, of.top)
+            among = of.count, of.top, device
+            within, many = expert_products.activates(gate_up, *among), PASS_ROWS * of.top
+            parts = expert_products.splits(gate_up, *among), expert_products.splits(down, *among)
             return MixtureSums(
                 scores=sums_shape(weights, of.router),
                 inputs=wide if of.apart else NOTHING,
@@ -68,8 +69,8 @@ class MixtureFeeds:
         dtypes = single, dtype, single, dtype, single, dtype, single, single
         self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
         self.layers: list[MixtureSums[Tensor]] = [MixtureSums(*own) for own in made]
-        mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
-        self.pairs = {form: allocated(*form, device) for form in {(of.count, of.top) for of in mixtures}}
+        forms = {(of.count, of.top) for of in recipe.mixtures}
+        self.pairs = {form: allocated(*form, device) for form in forms}
 
     def run(
         self,

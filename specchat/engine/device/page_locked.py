@@ -1,12 +1,14 @@
 """Main memory that a GPU's kernels read in place."""
 
 import weakref
+from dataclasses import replace
 from mmap import PAGESIZE
 
 import torch
 from torch import Tensor
 
-from specchat.engine.errors import ModelError
+from specchat.engine.errors import PageLockRefused
+from specchat.engine.formats import EightBit, FourBit, Weight
 
 PORTABLE_AND_MAPPED = 3
 """cudaHostRegisterPortable and cudaHostRegisterMapped."""
@@ -19,7 +21,7 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
     Gemma 4 E4B.
 
     Raises:
-        ModelError: the system does not lock so much memory.
+        PageLockRefused: the system does not lock so much memory.
     """
     if device.type != "cuda":
         return torch.empty(tensor.shape, dtype=dtype).copy_(tensor)
@@ -32,10 +34,22 @@ def page_locked(tensor: Tensor, dtype: torch.dtype, device: torch.device) -> Ten
     with torch.cuda.device(device):
         failed = int(runtime.cudaHostRegister(address, pages, PORTABLE_AND_MAPPED))
     if failed:
-        raise ModelError(
-            f"The GPU cannot read {size / 2**30:.1f} GiB of the model in main memory (CUDA error {failed}): free main "
-            'memory, or run the model with device = "cpu".'
-        )
+        raise PageLockRefused(size, failed)
     made = whole[first : first + size].view(dtype).view(tensor.shape).copy_(tensor)
     weakref.finalize(made, runtime.cudaHostUnregister, address).atexit = False
     return made
+
+
+def values_in_main(weight: Weight, device: torch.device) -> Weight:
+    """Copy the values of a weight to main memory that kernels on `device` read; its scales stay where they are.
+
+    Raises:
+        PageLockRefused: the system does not lock so much memory.
+    """
+    match weight:
+        case FourBit(packed=values):
+            return replace(weight, packed=page_locked(values, values.dtype, device))
+        case EightBit(values=values):
+            return replace(weight, values=page_locked(values, values.dtype, device))
+        case _:
+            return page_locked(weight, weight.dtype, device)

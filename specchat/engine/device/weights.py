@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from specchat.engine.device.page_locked import page_locked
+from specchat.engine.device.page_locked import page_locked, values_in_main
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.model.blocks import MXFP4_BLOCK
 from specchat.engine.model.checkpoint import Checkpoint
@@ -42,7 +42,8 @@ class ModelWeights:
 
     Attributes:
         embed: embeddings, in the compute dtype.
-        products: matrices of the layers, those of experts by their form (`recipe.Layer.forms`).
+        products: matrices of the layers, those of experts by their form (`recipe.Layer.forms`). The values of experts
+            may lie in main memory that the device reads.
         norms: all norms including the last one, float32; ones where a norm has no weight.
         vectors: the other tensors of the layers, by name, float32 (`recipe.Layer.vectors`).
         head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
@@ -83,12 +84,20 @@ class ModelWeights:
 
 
 def load(
-    checkpoint: Checkpoint, quant: Quant | None, device: torch.device, dtype: torch.dtype, head: Quant | None = None
+    checkpoint: Checkpoint,
+    quant: Quant | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    head: Quant | None = None,
+    experts_in_main: int = 0,
 ) -> ModelWeights:
     """Read a checkpoint layer by layer, so that main memory holds at most one unquantised layer.
 
+    `experts_in_main` as in `model.need.Model`.
+
     Raises:
         ModelError: weights missing, damaged, of other shapes, or quantised in an unknown format.
+        PageLockRefused: the system does not lock main memory for experts or a table of inputs.
     """
     with Weights(checkpoint) as weights:
         weights.check(checkpoint.config.recipe)
@@ -98,9 +107,8 @@ def load(
 
         # Matrices that bitsandbytes left dense stay dense.
         wanted = quant if checkpoint.quant is None else None
-        return _assemble(
-            checkpoint.config.recipe, wanted, head, device, dtype, weights.linear, vector, checkpoint.drafts
-        )
+        recipe, drafts = checkpoint.config.recipe, checkpoint.drafts
+        return _assemble(recipe, wanted, head, device, dtype, weights.linear, vector, drafts, experts_in_main)
 
 
 def random(
@@ -133,7 +141,9 @@ def _assemble(
     read: Read,
     vector: ReadVector,
     drafts: Sequence[int] | None = None,
+    experts_in_main: int = 0,
 ) -> ModelWeights:
+    in_main = {form for one in recipe.mixtures[:experts_in_main] for form in (one.each.gate_up, one.each.down)}
     tokens = None if drafts is None else torch.tensor(drafts)
 
     def dense(matrix: Matrix, rows: Tensor | None = None) -> Tensor:
@@ -171,6 +181,7 @@ def _assemble(
         weight = reordered(fused([part(*each) for each in parts]), form.turns)
         if isinstance(weight, FourBit) and weight.block == MXFP4_BLOCK:
             weight = by_exponents(weight)
+        weight = values_in_main(weight, device) if form in in_main else weight
         whole = reordered(torch.cat(biases), form.turns).to(device, torch.float32) if biases else None
         return Product(weight, whole)
 
@@ -206,13 +217,13 @@ def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBi
 
 
 def held_bytes(weights: ModelWeights) -> int:
-    """Bytes on the device, a tied table counted once."""
+    """Bytes on the device, a tied table counted once, and nothing that lies in main memory."""
     tensors: list[Tensor | None] = [weights.embed, weights.tokens, *weights.norms.values(), *weights.vectors.values()]
     if weights.head is not weights.embed:
         tensors += _tensors(weights.head)
     for product in weights.products.values():
         tensors += [*_tensors(product.weight), product.bias]
-    return sum(t.numel() * t.element_size() for t in tensors if t is not None)
+    return sum(t.numel() * t.element_size() for t in tensors if t is not None and t.device == weights.embed.device)
 
 
 def _tensors(weight: Weight) -> list[Tensor]:

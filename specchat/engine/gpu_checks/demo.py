@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.device.page_locked import page_locked
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
@@ -221,11 +222,16 @@ def memory(notes: Notes) -> None:
 
 
 def bandwidth(notes: Notes, mib: int = 512) -> None:
-    """Memory bandwidth in bytes a second: of a copy, and of a sum, which only reads."""
+    """Bytes a second of the GPU's memory, by a copy and by a sum, which only reads, and of main memory to the GPU."""
     device = place.gpu()
     source = torch.ones(mib << 18, device=device)
     target, total = torch.empty_like(source), torch.empty((), device=device)
-    tasks = {"copy": (partial(target.copy_, source), 2), "read": (partial(torch.sum, source, 0, out=total), 1)}
+    locked = page_locked(source, source.dtype, device)
+    tasks = {
+        "copy": (partial(target.copy_, source), 2),
+        "read": (partial(torch.sum, source, 0, out=total), 1),
+        "main memory": (partial(target.copy_, locked, non_blocking=True), 1),
+    }
     for what, (task, passes) in tasks.items():
         times = []
         for _ in range(22):

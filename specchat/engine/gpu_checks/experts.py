@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.formats import Weight
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import ROUNDING, weight_of
@@ -32,10 +33,11 @@ class Mixture(NamedTuple):
 
 
 def experts(notes: Notes) -> None:
-    """Mixtures in every format."""
+    """Mixtures in every format, with their values on the device and in main memory."""
     for quant in (None, *QUANTS):
         values(notes, quant)
         alone(notes, quant)
+        in_main(notes, quant)
 
 
 def values(notes: Notes, quant: Quant | None, rows: int = 17) -> None:
@@ -58,6 +60,16 @@ def alone(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY)
     compare(notes, f"experts {quant or 'dense'}", lambda first, rows: run(weights, x[first : first + rows]), company)
 
 
+def in_main(notes: Notes, quant: Quant | None, rows: int = 17) -> None:
+    """Bits of a mixture in one format whose values lie in main memory."""
+    weights, x = _weights(quant), place.random(rows, HIDDEN, seed=44, dtype=place.dtype())
+    moved = (values_in_main(one, x.device) for one in (weights.gate_up, weights.down))
+    same = torch.equal(run(Mixture(weights.router, *moved), x), run(weights, x))
+    what = f"experts {quant or 'dense'} in main memory"
+    notes.row(what=what, rows=rows, same=same)
+    notes.expect(same, f"{what}: other bits than on the GPU")
+
+
 def _weights(quant: Quant | None) -> Mixture:
     router = place.random(COUNT, HIDDEN, seed=43).div(HIDDEN**0.5).to(place.dtype())
     return Mixture(router, weight_of(quant, COUNT * 2 * WIDTH, HIDDEN), weight_of(quant, COUNT * HIDDEN, WIDTH))
@@ -71,14 +83,15 @@ def run(weights: Mixture, x: Tensor) -> Tensor:
     multiply(x, weights.router, None, scores, rows)
     route(scores, RULE, pairs, rows, None)
     act = torch.empty(many, WIDTH, device=device, dtype=x.dtype)
-    if expert_products.activates(weights.gate_up, COUNT, TOP):
+    among = COUNT, TOP, device
+    if expert_products.activates(weights.gate_up, *among):
         expert_products.multiply(x, weights.gate_up, None, act, pairs, rows, True, activation="silu")
     else:
-        parts = expert_products.splits(weights.gate_up, COUNT, TOP)
+        parts = expert_products.splits(weights.gate_up, *among)
         sums = torch.empty(parts, many, 2 * WIDTH, device=device)
         expert_products.multiply(x, weights.gate_up, None, sums, pairs, rows, True)
         gate_mul(sums, act, rows * TOP, None)
-    made = torch.empty(expert_products.splits(weights.down, COUNT, TOP), many, HIDDEN, device=device)
+    made = torch.empty(expert_products.splits(weights.down, *among), many, HIDDEN, device=device)
     expert_products.multiply(act, weights.down, None, made, pairs, rows, False)
     out = torch.empty(1, rows, HIDDEN, device=device)
     mix(made, pairs, None, None, out, rows, None)

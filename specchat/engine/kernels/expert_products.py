@@ -1,10 +1,12 @@
 """Products of pairs with the weights of their experts, which stand in one matrix, expert after expert.
 
-A tile is some rows of one expert, which meet its weights as the rows of a pass meet any matrix (`products.py`).
+A tile is some rows of one expert, which meet its weights as the rows of a pass meet any matrix (`products.py`). Values
+of the weights may lie in main memory that the device reads (`device.page_locked`); scales and biases do not.
 """
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from specchat.engine import gpu_shapes
@@ -12,19 +14,19 @@ from specchat.engine.formats import Weight
 from specchat.engine.gpu_shapes import Tiling, expert_tiles, tiling
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.processors import processors
-from specchat.engine.kernels.products import bits_of, launch, place_of
+from specchat.engine.kernels.products import bits_of, launch
 from specchat.engine.kernels.route import Pairs
 
 
-def splits(weight: Weight, count: int, top: int) -> int:
-    """Number of partial sums of `multiply` for the `count` matrices in `weight`, of which a row takes `top`."""
-    return _tiling(weight, count, top).splits
+def splits(weight: Weight, count: int, top: int, device: torch.device) -> int:
+    """Number of partial sums of `multiply` on `device` for `count` matrices in `weight`, of which a row takes `top`."""
+    return _tiling(weight, count, top, device).splits
 
 
-def activates(weight: Weight, count: int, top: int) -> bool:
-    """Return true if `multiply` applies the activation of gates itself, as for other products."""
+def activates(weight: Weight, count: int, top: int, device: torch.device) -> bool:
+    """Return true if `multiply` on `device` applies the activation of gates itself, as for other products."""
     outputs, inputs = weight.shape
-    return gpu_shapes.activates(outputs // count, inputs, bits_of(weight), processors(place_of(weight)), top)
+    return gpu_shapes.activates(outputs // count, inputs, bits_of(weight), processors(device), top)
 
 
 def multiply(
@@ -49,7 +51,7 @@ def multiply(
         skip: int32 [1]; non-zero skips the kernel.
     """
     count, top = pairs.count, pairs.top
-    cut = _tiling(weight, count, top)
+    cut = _tiling(weight, count, top, x.device)
     if activation is not None:
         cut = replace(cut, splits=1)
     tile, most = expert_tiles(rows, count, top)
@@ -57,6 +59,6 @@ def multiply(
     launch(x, weight, bias, out, rows, skip, activation, cut, weight.shape[0] // count, tile, tiles, most)
 
 
-def _tiling(weight: Weight, count: int, top: int) -> Tiling:
+def _tiling(weight: Weight, count: int, top: int, device: torch.device) -> Tiling:
     outputs, inputs = weight.shape
-    return tiling(outputs // count, inputs, bits_of(weight), processors(place_of(weight)), top)
+    return tiling(outputs // count, inputs, bits_of(weight), processors(device), top)

@@ -11,16 +11,17 @@ import torch
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
-from specchat.engine.errors import EngineError
+from specchat.engine.errors import EngineError, PageLockRefused
 from specchat.engine.events import Loading
 from specchat.engine.gpu_checks import card
+from specchat.engine.gpu_counters import bus_rate
 from specchat.engine.gpu_failure import GpuLost, first_line, is_gpu_failure
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.hub import locate
 from specchat.engine.loading import heads
 from specchat.engine.loading.drafting import noted, on_the_host, unrestricted, vocabulary_map_of, words_of
 from specchat.engine.loading.next_best import KernelsUnsupported
-from specchat.engine.model import devices, draft_vocabulary, gpu_need
+from specchat.engine.model import devices, draft_vocabulary, expert_price, gpu_need
 from specchat.engine.model.accelerator import Accelerator, find_accelerator
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -99,24 +100,29 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
         drafts = draft.drafts if draft is not None else None
         session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
         short = shortened(pair.context, target.config.longest, pair.target.label)
-        session.warn(short, warning, heads.unused_heads(pair, runner.statuses))
+        price = expert_price.described(plan.target, bus_rate(runner.gpu))
+        session.warn(short, warning, heads.unused_heads(pair, runner.statuses), price)
         return session
 
     try:
         return loaded(placement.plan, placement.note)
+    except PageLockRefused as error:
+        if placement.otherwise is None:
+            raise
+        reason, kernels = error.reason, False
     except EngineError:
         raise
     except Exception as error:
         if placement.plan.target.place == "cpu" or ran_out(error):
             raise
         logging.getLogger(__name__).info("the GPU failed", exc_info=True)
-        first = first_line(error)
+        reason, kernels = first_line(error), True
         if is_gpu_failure(error):
-            raise GpuLost(pair, first) from None
-    if placement.otherwise is None or torch.cuda.is_available():
-        raise KernelsUnsupported(f"the GPU failed ({first})", fault=True)
+            raise GpuLost(pair, reason) from None
+    if placement.otherwise is None or (kernels and torch.cuda.is_available()):
+        raise KernelsUnsupported(f"the GPU failed ({reason})", fault=True)
     show("the GPU failed; going to the CPU", 0.1)
-    return loaded(placement.otherwise, f"the GPU failed: {first}")
+    return loaded(placement.otherwise, f"the GPU failed: {reason}")
 
 
 def _check_gpu_runs(pair: PairSpec, machine: Machine, target: ModelConfig) -> None:

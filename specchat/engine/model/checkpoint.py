@@ -9,6 +9,7 @@ import torch
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.foreign import checked
+from specchat.engine.model.blocks import MXFP4
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, indexed, read_json
 from specchat.engine.model.tokenizer import Tokenizer
@@ -16,7 +17,6 @@ from specchat.engine.model.written import Quantised, Written
 from specchat.engine.pair import Quant, Wanted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-MXFP4 = "mxfp4"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 

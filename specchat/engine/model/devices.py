@@ -14,7 +14,7 @@ from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.need import Model, Place, quantised
-from specchat.engine.model.plan import Plan, check_fits, fits, plan
+from specchat.engine.model.plan import Plan, check_fits, fits, making_room, plan
 from specchat.engine.pair import Device, ModelSource, PairSpec
 
 
@@ -95,7 +95,8 @@ def place(
         if small is not None and small.quant is not None and not small.fixed:
             small = quantised(small, small.quant)
         made = plan(big, small, context, processors)
-        return drafting(made, machine.available) if free_to_choose else made
+        made = drafting(made, machine.available) if free_to_choose else made
+        return making_room(made, machine.available)
 
     requested = any(source.device == "cuda" for source, _ in sources)
     if requested and reason:

@@ -8,7 +8,7 @@ from specchat.engine.model import gpu_states
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.features import uncompiled
 from specchat.engine.model.feed_need import feed_workspace
-from specchat.engine.recipe import Attention, Experts, Layer, Matrix, PerLayer, Recipe
+from specchat.engine.recipe import Attention, Layer, Matrix, PerLayer, Recipe
 
 SCORES = 4
 """Arrays of 4 bytes a row and token for verification: scores and candidates, of target and draft."""
@@ -38,8 +38,7 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
             yield f"{feature.format(has)}: the GPU kernels take {most} at most"
     if not all(map(_normed, mixers)):
         yield "norms of heads of another size: not in the GPU kernels yet"
-    mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
-    if any(one.apart and one.shared_gate for one in mixtures):
+    if any(one.apart and one.shared_gate for one in recipe.mixtures):
         yield "a weighed MLP beside experts with norms of their own: not in the GPU kernels yet"
     features = *gpu_states.unsupported(recipe), *uncompiled(recipe)
     yield from (f"{feature}: not in the GPU kernels yet" for feature in features)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from specchat.engine.model.vectors import LANES, panels_for
-from specchat.engine.recipe import Experts, Recipe
+from specchat.engine.recipe import Recipe
 
 APART = ("sums", "sums of the shared MLP", "inputs", "inputs of the shared MLP")
 """Buffers as wide as hidden states where norms are apart, else the first alone."""
@@ -36,7 +36,7 @@ class MixtureNeed:
 
 def mixture_need(recipe: Recipe, rows: int) -> MixtureNeed:
     """The buffers of a pass over `rows` rows; empty for a model without experts."""
-    mixtures = [layer.feed for layer in recipe.layers if isinstance(layer.feed, Experts)]
+    mixtures = recipe.mixtures
     if not mixtures:
         return MixtureNeed()
     top = max(one.top for one in mixtures)

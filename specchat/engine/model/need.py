@@ -11,9 +11,11 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
 from specchat.engine.model.vectors import LANES, filled, panels_for, unsupported
 from specchat.engine.pair import Quant
-from specchat.engine.recipe import Matrix, PerLayer
+from specchat.engine.recipe import Experts, Matrix, PerLayer
 
 Place = Literal["cpu", "cuda"]
+BITS: dict[Quant | None, int] = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
+"""Bits of a value on a GPU, by format."""
 HEAD: Quant = "int8"
 """Format of a quantised draft's head: 4 bits would blur its choice."""
 
@@ -26,7 +28,8 @@ class Model:
     dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
     None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
     head with a draft vocabulary. `threads` are those of a compiled pass on the CPU; 0 without one. `packed_experts`
-    are stored in MXFP4 and stay so.
+    are stored in MXFP4 and stay so. `experts_in_main` are the layers, from the first that has experts, whose experts a
+    GPU reads in main memory.
     """
 
     config: ModelConfig
@@ -40,6 +43,7 @@ class Model:
     head_rows: int | None = None
     threads: int = 0
     packed_experts: bool = False
+    experts_in_main: int = 0
 
     @property
     def compiled(self) -> bool:
@@ -105,7 +109,8 @@ def _weights(model: Model) -> int:
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
     shared = c.tied and model.head_rows is None and (on_cpu or model.head is None)
     table = 0 if shared else (2 if not on_cpu or model.half else 4) * c.vocab * c.hidden
-    return layers + norms + table + head + (_inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0)
+    inputs = _inputs(model, c.recipe.per_layer) if c.recipe.per_layer else 0
+    return layers + norms + table + head + inputs - main_expert_bytes(model)
 
 
 def _inputs(model: Model, of: PerLayer) -> int:
@@ -117,6 +122,17 @@ def table_bytes(model: Model) -> int:
     """Rows of tokens, which stay in main memory, as stored there or in 16 bits for a GPU."""
     of = model.config.recipe.per_layer
     return (2 if model.half or model.place == "cuda" else 4) * of.table.parameters if of else 0
+
+
+def main_expert_bytes(model: Model) -> int:
+    """Bytes of experts that a GPU reads in main memory."""
+    mixtures = model.config.recipe.mixtures if model.place == "cuda" else []
+    return sum(expert_bytes(model, one) * one.count for one in mixtures[: model.experts_in_main])
+
+
+def expert_bytes(model: Model, of: Experts) -> int:
+    """Bytes on a GPU of one expert's values, without scales and biases."""
+    return sum(sum(one.outputs) * one.inputs * gpu_bits(model, one) // 8 for one in (of.each.gate_up, of.each.down))
 
 
 def _outputs(model: Model, matrix: Matrix) -> int:
@@ -157,10 +173,14 @@ def _packed(model: Model, matrix: Matrix) -> bool:
     return model.packed_experts and _of_expert(matrix)
 
 
+def gpu_bits(model: Model, matrix: Matrix) -> int:
+    """Bits of a matrix's values on a GPU."""
+    return 4 if _packed(model, matrix) else BITS[_kept(model.quant, matrix)]
+
+
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
-    bits = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
     recipe = model.config.recipe
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
-    kept = {matrix: 4 if _packed(model, matrix) else bits[_kept(model.quant, matrix)] for matrix in forms}
+    bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head = model.head_matrix
-    return gpu_need.workspace(model.config, head, kept | {head: bits[model.head]}, capacity, processors)
+    return gpu_need.workspace(model.config, head, bits | {head: BITS[model.head]}, capacity, processors)

@@ -1,5 +1,6 @@
 """Memory estimate of a pair, before anything is loaded, and the nearest setting that fits."""
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -8,7 +9,7 @@ from specchat.engine.gpu_shapes import PROCESSORS
 from specchat.engine.model import gpu_need
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.gpu_states import checkpoints
-from specchat.engine.model.need import Model, Need, Place, need, quantised, table_bytes
+from specchat.engine.model.need import Model, Need, Place, expert_bytes, main_expert_bytes, need, quantised, table_bytes
 from specchat.engine.pair import Quant
 
 GIB = 1 << 30
@@ -50,9 +51,9 @@ class Plan:
         own, shared = sum(n.workspace - n.shared for n in needs), max([0, *(n.shared for n in needs)])
         weights += self.besides if self.target.place == place else 0
         if place == "cpu":
-            # A GPU reads tables of inputs where they are; checkpoints of its recurrent states are held here.
+            # A GPU reads tables of inputs, and some experts, where they are; checkpoints of its states are held here.
             on_gpu = [model for model in self.models if model.place == "cuda"]
-            weights += sum(map(table_bytes, on_gpu))
+            weights += sum(table_bytes(model) + main_expert_bytes(model) for model in on_gpu)
             cache += sum(checkpoints(model.config.recipe) for model in on_gpu)
             return Need(weights, cache, own + shared, shared)
         verifying = gpu_need.verifying(self.target.config) if self.target.place == "cuda" else 0
@@ -88,6 +89,22 @@ def fits(plan: Plan, available: Mapping[Place, int | None]) -> bool:
     return not list(_lacking(plan, available))
 
 
+def making_room(plan: Plan, available: Mapping[Place, int | None]) -> Plan:
+    """`plan` with the target's experts in main memory, of as few layers as the GPU needs; as it is if that is in vain.
+
+    The cache stays on the GPU: every token reads all of it, and but some experts.
+    """
+    target, free = plan.target, available.get("cuda")
+    if target.place == "cpu" or free is None:
+        return plan
+    lacking = plan.need("cuda").total - (1 - SPARE) * free
+    for layers, one in enumerate([None, *target.config.recipe.mixtures]):
+        lacking -= one.count * expert_bytes(target, one) if one else 0
+        if lacking <= 0:
+            return replace(plan, target=replace(target, experts_in_main=layers))
+    return plan
+
+
 def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> None:
     """Check that the pair `name` fits the free bytes of each device.
 
@@ -98,6 +115,7 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
         needed, free = plan.need(place), available[place] or 0
         parts = f"weights {_gib(needed.weights)}, cache {_gib(needed.cache)}, workspace {_gib(needed.workspace)}"
         kind = "memory" if place == "cpu" else "GPU memory"
+        kind += " for experts that the GPU has no room for" * (place == "cpu" and plan.target.experts_in_main > 0)
         raise EngineError(
             "memory",
             f"{name} needs {_gib(needed.total)} GiB of {kind} with context {plan.context} ({parts}); "
@@ -108,16 +126,22 @@ def check_fits(plan: Plan, available: Mapping[Place, int | None], name: str) -> 
 
 def nearest(plan: Plan, available: Mapping[Place, int | None]) -> str:
     """Advice in a sentence: the nearest setting to `plan` that fits."""
+
+    def fitting(changed: Plan) -> bool:
+        return fits(making_room(changed, available), available)
+
+    contexts = range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP)
+    longest = bisect_left(contexts, True, key=lambda context: fitting(replace(plan, context=context)))
+    if longest < len(contexts):
+        return f"It fits with context = {contexts[longest]}."
     for changed, words in _alternatives(plan):
-        if fits(changed, available):
+        if fitting(changed):
             return f"It fits with {words}."
     return "No setting makes it fit: choose a smaller pair, or free memory by closing other programs."
 
 
 def _alternatives(plan: Plan) -> Iterator[tuple[Plan, str]]:
-    """Yield other settings, nearest first: a smaller context, fewer bits, the CPU."""
-    for context in range(_rounded(plan.context, CONTEXT_STEP) - CONTEXT_STEP, LEAST_CONTEXT - 1, -CONTEXT_STEP):
-        yield replace(plan, context=context), f"context = {context}"
+    """Yield settings other than the context, nearest first: fewer bits, the CPU."""
     context = min(plan.context, LEAST_CONTEXT)
     for smaller, words in _fewer_bits(plan):
         yield smaller, words

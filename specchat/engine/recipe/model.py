@@ -192,6 +192,11 @@ class Recipe:
         return [layer.mixer for layer in self.layers if isinstance(layer.mixer, Delta)]
 
     @property
+    def mixtures(self) -> list[Experts]:
+        """The feeds that are mixtures of experts, in the order of the layers."""
+        return [layer.feed for layer in self.layers if isinstance(layer.feed, Experts)]
+
+    @property
     def deepest(self) -> int:
         """Values of the largest attention head."""
         return max((mixer.head_dim for mixer in self.attentions), default=0)

@@ -80,7 +80,7 @@ def _on_gpu(
 
     def model(checkpoint: Checkpoint, chosen: Model) -> DeviceDecoder:
         dtype = compute_dtype(checkpoint)
-        weights = load(checkpoint, chosen.quant, device, dtype, chosen.head)
+        weights = load(checkpoint, chosen.quant, device, dtype, chosen.head, chosen.experts_in_main)
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
     big = model(target, plan.target)

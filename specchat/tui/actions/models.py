@@ -49,7 +49,6 @@ def use_pair(chat: ChatScreen, pair: Pair) -> None:
     chat.say(words)
     chat.redraw()
     chat.draw_chats()
-    chat.feed.expect()
 
 
 def want_pair(chat: ChatScreen, pair: Pair) -> None:

@@ -1,12 +1,12 @@
 """Reading: moving through the transcript, finding, jumping, copying, opening, looking into tokens."""
 
+from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.tui.action import Action
 from specchat.tui.editor import EditorError, edit_text, suffix_of
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.widgets.transcript import Transcript
 
 

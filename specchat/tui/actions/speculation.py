@@ -87,7 +87,6 @@ def _race(chat: ChatScreen, _: str) -> None:
     if refusal := chat.session.racing.start():
         chat.say(refusal, bad=True)
         return
-    chat.feed.expect()
     chat.app.push_screen(RaceScreen(chat.session))
 
 

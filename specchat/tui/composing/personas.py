@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from specchat.config.personas import Persona
+from specchat.config.personas import Persona, persona_of
 from specchat.config.presets import Preset
 from specchat.engine.options import Sampling
 
@@ -20,11 +20,6 @@ _WORDS = {
     "presence_penalty": "presence",
     "frequency_penalty": "frequency",
 }
-
-
-def persona_of(system: str, personas: Iterable[Persona]) -> Persona | None:
-    """The persona with this system prompt."""
-    return next((persona for persona in personas if persona.system == system), None)
 
 
 def persona_name(system: str, personas: Iterable[Persona]) -> str:

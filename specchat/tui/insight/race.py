@@ -3,7 +3,7 @@
 The lanes run one after the other, because two at once would halve both.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,9 @@ from specchat.clean import clean
 from specchat.engine.events import Event, Failed, Finished, Started, Step
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo
-from specchat.engine.requests import Cancel, Generate, Request
+from specchat.engine.requests import Cancel, Generate
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.chat_service import ChatService
 from specchat.tui.insight.replay import Pace, Timeline
 
 RaceState = Literal["running", "finished", "failed", "stopped"]
@@ -67,8 +68,7 @@ class Race:
 
     def __init__(
         self,
-        send: Callable[[Request], None],
-        ids: Iterator[int],
+        service: ChatService,
         messages: tuple[Message, ...],
         sampling: Sampling,
         limits: Limits,
@@ -78,12 +78,13 @@ class Race:
         template: Arguments = (),
     ) -> None:
         """`prefill`, or what was `begun`, is what both replies begin with."""
-        self._send = send
+        self.service = service
         self._prefill, self._begun = prefill, begun
         self._messages = messages
         self._limits, self._template = limits, template
         plain = Speculation("plain", 0, speculation.acceptance)
-        self.lanes = (Lane(next(ids), sampling, plain), Lane(next(ids), sampling, speculation))
+        new_id = service.listeners.new_id
+        self.lanes = (Lane(new_id(), sampling, plain), Lane(new_id(), sampling, speculation))
         self.at = 0
         """The lane that runs, or ran last."""
         self.state: RaceState = "running"
@@ -110,30 +111,22 @@ class Race:
         times = speeds[1] / speeds[0] if speeds[0] else None
         return RaceVerdict(times, difference is None, difference, expected)
 
-    def take(self, event: Event) -> bool:
-        """Take an event of one of the lanes; False for all others, and for the engine's death, which concerns more."""
-        if isinstance(event, Failed) and event.kind == "died":
-            self._fail(event.message)
-            return False
-        number = getattr(event, "id", None)
-        lane = next((lane for lane in self.lanes if lane.reply.id == number), None)
-        if lane is None or number is None:
-            return False
+    def _take(self, event: Event) -> None:
+        """Take an event of the lane that runs."""
         match event:
             case Failed():
                 self._fail(event.message)
             case Started() | Step():
-                lane.take(event)
+                self.lanes[self.at].take(event)
             case Finished():
-                lane.take(event)
+                self.lanes[self.at].take(event)
                 self._finished(event)
-        return True
 
     def stop(self) -> None:
         """End it at the engine's next step."""
         if self.running:
             self.state = "stopped"
-            self._send(Cancel(self.lanes[self.at].reply.id))
+            self.service.engine.send(Cancel(self.lanes[self.at].reply.id))
 
     def _ask(self) -> None:
         lane = self.lanes[self.at]
@@ -152,7 +145,7 @@ class Race:
             cold=True,
             template=self._template,
         )
-        self._send(request)
+        self.service.request(request, self._take)
 
     def _finished(self, event: Finished) -> None:
         if not self.running:

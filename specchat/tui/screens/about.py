@@ -52,7 +52,7 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tu
         ("plain speed", f"{figures.per_second(plain)} tok/s, measured here at load" if plain else "not measured"),
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         *info.template,
-        ("exactness", "Drafting cannot change the text."),
+        ("exactness", f"Drafting cannot change the text: {info.exactness}."),
     ]
 
 

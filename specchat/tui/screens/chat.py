@@ -10,9 +10,9 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.config.catalog import Catalog
+from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
 from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
-from specchat.tui.engine_events import Update, UpdateKind
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.screens.chats import Chats
@@ -21,7 +21,7 @@ from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
-from specchat.tui.session import AppSession
+from specchat.tui.session import AppSession, words
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.rows import Hints
@@ -39,7 +39,7 @@ class ChatScreen(ChatWindow):
         self.feed = Feed(self, self._took)
         self.queue = Queue(self, self.feed)
         self.composer = Composer(self, self.feed, self.queue)
-        self.chats = Chats(self, self.feed, self.queue, self.composer)
+        self.chats = Chats(self, self.queue, self.composer)
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
         self._completer = Completer(
@@ -65,9 +65,9 @@ class ChatScreen(ChatWindow):
             if update.prompt:
                 self.prompt.restore(update.prompt)
             self.notice.happened(update.kind)
-            if update.message:
+            if message := words(update):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
-                self.say(update.message, bad=update.kind not in ("loaded", "answered", "told"), until=until)
+                self.say(message, bad=update.kind not in ("loaded", "answered", "notice"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()
                 self.chats.load_wanted()
@@ -177,7 +177,6 @@ class ChatScreen(ChatWindow):
             return
         self.clear_selection()
         self.say(self.session.give_up_loading(), until="loaded")
-        self.feed.expect()
 
     def stop_reply(self) -> None:
         """Stop the reply that runs here; the second time, by restarting the engine."""
@@ -190,7 +189,6 @@ class ChatScreen(ChatWindow):
         self.queue.look()
         self.redraw()
         self.draw_chats()
-        self.feed.expect()
 
     @on(Sidebar.Chosen)
     def _chat_chosen(self, event: Sidebar.Chosen) -> None:

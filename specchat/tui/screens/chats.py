@@ -4,7 +4,6 @@ from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
 from specchat.config.catalog import why_gone
 from specchat.tui.screens.composer import Composer
-from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
 from specchat.tui.text.chat_rows import Said
@@ -13,10 +12,9 @@ from specchat.tui.text.chat_rows import Said
 class Chats:
     """Shows another chat, or another branch of the one that is shown."""
 
-    def __init__(self, window: ChatWindow, feed: Feed, queue: Queue, composer: Composer) -> None:
+    def __init__(self, window: ChatWindow, queue: Queue, composer: Composer) -> None:
         self._window = window
         self._sidebar = window.sidebar
-        self._feed = feed
         self._queue = queue
         self._composer = composer
 
@@ -120,7 +118,6 @@ class Chats:
         self._window.say("")
         self._window.redraw()
         self._composer.count_soon()
-        self._feed.expect()
 
     def load_wanted(self) -> None:
         """Load the pair of a reopened chat, once something is written and no reply runs."""
@@ -147,7 +144,6 @@ class Chats:
         window.session.load(pair, settings)
         window.say("")
         window.redraw()
-        self._feed.expect()
 
     # Branches
 
@@ -190,7 +186,6 @@ class Chats:
             self._window.refuse(refusal)
             return
         self._window.redraw()
-        self._feed.expect()
 
     def go_on(self) -> None:
         """Continue the last reply."""
@@ -200,7 +195,6 @@ class Chats:
             self._window.refuse(refusal)
             return
         self._window.redraw()
-        self._feed.expect()
 
     def show_version(self, step: int) -> None:
         """Show the version before (-1) or after (1); the cursor stays on the message it is of."""

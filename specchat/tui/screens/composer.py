@@ -57,7 +57,6 @@ class Composer:
             self._send(text, attachments)
             return
         window.say("counting tokens")
-        self._feed.expect()
         waiting = self._once_counted(window.prompt.prompt, text, attachments)
         window.run_worker(waiting, group="send", exclusive=True, exit_on_error=False)
 
@@ -106,8 +105,7 @@ class Composer:
         else:
             window.files = _words(attachments)
         if window.prompt.prompt == prompt:
-            if window.session.count(with_attachments(parsed, attachments)):
-                self._feed.expect()
+            window.session.count(with_attachments(parsed, attachments))
             window.draw_rows()
 
     async def _attachments(self) -> tuple[Attachment, ...]:

@@ -1,4 +1,4 @@
-"""The engine's events, onto the chat screen: looked for while something is expected, drawn at a rate it can bear."""
+"""The service's updates, onto the chat screen: taken as they arrive, drawn at a rate that it can bear."""
 
 import os
 from collections.abc import Callable
@@ -6,11 +6,10 @@ from time import monotonic, thread_time
 
 from textual.timer import Timer
 
+from specchat.service.dispatch import Update
 from specchat.tui.collector import Collector
-from specchat.tui.engine_events import Update
 from specchat.tui.screens.window import ChatWindow
 
-_POLL_HZ = 30
 _TEXT_HZ = 15
 _GAUGES_HZ = 5
 _SHARE = min(0.03 * (os.cpu_count() or 1), 0.2)
@@ -18,57 +17,47 @@ _SHARE = min(0.03 * (os.cpu_count() or 1), 0.2)
 _SLOWEST = 0.25
 """Seconds between draws when that share would ask for more."""
 _IDLE_CHECK = 1.0
-"""Seconds between looks at an idle engine."""
+"""Seconds between looks at the GPU, and at garbage."""
 _CHATS_CHECK = 0.5
 """Seconds between looks at what other programs saved."""
 
 
 class Feed:
-    """Its timer runs only while events are to be expected.
-
-    It draws steps by itself; `took` gets all updates of a look with others among them.
-    """
+    """Draws steps by itself; `took` gets all updates of a time with others among them."""
 
     def __init__(self, window: ChatWindow, took: Callable[[list[Update]], None]) -> None:
         self._window = window
         self._took = took
         self._text_at = self._gauges_at = self._worked = 0.0
-        self._undrawn = False
+        self._later: Timer | None = None
+        """Draws the steps that were put off."""
         self._unsaved = ""
-        self._poller: Timer | None = None
         self._collector = Collector()
 
     def start(self) -> None:
         """Begin once the screen is there."""
-        self._poller = self._window.set_interval(1 / _POLL_HZ, self._poll, pause=True)
+        self._window.run_worker(self._follow(), name="updates")
         self._window.set_interval(_IDLE_CHECK, self._check)
         self._window.set_interval(_CHATS_CHECK, self._look_at_chats)
 
-    def expect(self) -> None:
-        """Events are to be expected: called after every request."""
-        if self._poller is not None and self._window.session.busy:
-            self._poller.resume()
-
     def asked(self) -> None:
-        """A reply was asked for: it is drawn, and its events are expected."""
+        """A reply was requested: draw it."""
         window = self._window
         window.say(window.session.warning, bad=True)
         window.redraw()
         window.draw_chats()
-        self.expect()
 
-    def _poll(self) -> None:
+    async def _follow(self) -> None:
         session = self._window.session
-        if session.replies:
-            self._collector.running()
-        self._take(session.poll())
-        if not session.busy and self._poller is not None:
-            self._poller.pause()
+        async for updates in session.updates():
+            if session.replies:
+                self._collector.running()
+            if updates:
+                self._take(updates)
 
     def _check(self) -> None:
         session = self._window.session
         if not session.busy:
-            self._take(session.check())
             shown = session.conversation
             self._collector.idle(shown.key if shown.turns else "", self._window.prompt.text)
         self._look_at_gpu()
@@ -98,22 +87,18 @@ class Feed:
             self._window.draw_gauges()
 
     def _take(self, updates: list[Update]) -> None:
-        if not updates:
-            if self._undrawn:
-                self._draw_steps()
-        elif all(update.kind == "reply" for update in updates):
+        if all(update.kind == "reply" for update in updates):
             self._draw_steps()
         else:
             self._took(updates)
-            self.expect()
 
     def _draw_steps(self) -> None:
         """Draw what steps brought, at a rate that leaves the processor to the engine."""
         now, worked = monotonic(), thread_time()
         waited = now - self._text_at
-        tired = worked - self._worked > _SHARE * waited and waited < _SLOWEST
-        self._undrawn = tired or waited < 1 / _TEXT_HZ
-        if self._undrawn:
+        rest = max(min((worked - self._worked) / _SHARE, _SLOWEST), 1 / _TEXT_HZ)
+        if waited < rest:
+            self._draw_after(rest - waited)
             return
         self._text_at, self._worked = now, worked
         self._window.reading.sync()
@@ -121,3 +106,13 @@ class Feed:
             self._gauges_at = now
             self._window.draw_gauges()
             self._window.draw_rows()
+
+    def _draw_after(self, seconds: float) -> None:
+        """Draw later, unless that is planned."""
+
+        def draw() -> None:
+            self._later = None
+            self._draw_steps()
+
+        if self._later is None:
+            self._later = self._window.set_timer(seconds, draw)

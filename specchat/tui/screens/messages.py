@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
+from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Turn
 from specchat.clean import one_line
 from specchat.tui.composing.fuzzy import ranked
 from specchat.tui.screens.filter import FilterDialog
 from specchat.tui.text.chat_rows import Said
-from specchat.tui.text.reasoning import Reasoning
 
 _SHOWN = 200
 """Messages listed at most; typing finds the others."""

@@ -15,10 +15,11 @@ from specchat.config.themes import Theme
 from specchat.engine.options import ACCEPTANCES, CONTEXT_POLICIES
 from specchat.engine.pair import TemplateChoices
 from specchat.engine.strategies import STRATEGIES
+from specchat.service.settings import ChatSettings
 from specchat.tui.composing.personas import OWN, apply, preset_name
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import AppSession
-from specchat.tui.settings import FIELDS, ChatSettings, Field, InvalidValue, nudged
+from specchat.tui.settings import FIELDS, Field, InvalidValue, nudged
 from specchat.tui.text.strategies import StrategyRow, rows
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.line_input import LineInput

@@ -6,8 +6,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
+from specchat.service.dispatch import UpdateKind
 from specchat.tui.action import When, Where
-from specchat.tui.engine_events import UpdateKind
 from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys

@@ -8,9 +8,9 @@ so the blocks do not depend on how the text arrives in chunks.
 import re
 from dataclasses import dataclass
 
+from specchat.chat.reasoning import FENCE
 from specchat.tui.text.math import DISPLAYED
 
-FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`]*$)|~{3,})[ \t]*(.*)$")
 _HEADING = re.compile(r" {0,3}#{1,6}(?:[ \t]|$)")
 _ITEM = re.compile(r"( *)([-*+]|\d{1,9}[.)])([ \t]+|$)")
 _RULE = re.compile(r" {0,3}(?:(?:-[ \t]*){3,}|(?:_[ \t]*){3,}|(?:\*[ \t]*){3,})$")

@@ -9,7 +9,6 @@ from specchat.chat.turn import Reply
 from specchat.engine.step_tree import branched
 from specchat.tui.text.draft_rows import chain_row, quoted, tree_rows
 from specchat.tui.text.lines import TextLine, styled
-from specchat.tui.text.parts import parts_of
 from specchat.tui.text.tokens import Token, TokenSection
 
 WAITED_MS = 0.05
@@ -55,13 +54,13 @@ def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
     The candidates of a tree have rows of their own, as many as fit below the others in `height` rows of `width` cells.
     """
     step = reply.steps[token.step]
-    part = parts_of(step)[token.part]
-    source = source_of(part.source)
+    piece = step.pieces[token.piece]
+    source = source_of(piece.source)
     tree = branched(step.drafts)
-    row = styled(quoted(part.text), source.style) + styled(f" {source.words}", ".value")
+    row = styled(quoted(piece.text), source.style) + styled(f" {source.words}", ".value")
     row += styled(f" · step {token.step + 1:,} of {len(reply.steps):,}", ".label")
     if step.drafts and not tree:
-        row += styled(" · drafted here: ", ".label") + chain_row(step, part.position)
+        row += styled(" · drafted here: ", ".label") + chain_row(step, piece.position)
     elif not step.drafted:
         row += styled(" · nothing was drafted", ".label")
     if step.drafted:
@@ -73,6 +72,6 @@ def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
     if not tree or not width:
         return row
     head = row.wrap(width)[: max(height - _CANDIDATES, 1)]
-    behind = None if part.position is None else part.position - 1
+    behind = None if piece.position is None else piece.position - 1
     rows = tree_rows(step, height - len(head), behind)
     return Content("\n").join([*head, *(one.truncate(width, ellipsis=True) for one in rows)])

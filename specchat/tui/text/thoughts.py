@@ -3,9 +3,9 @@
 from textual.content import Content
 from textual.style import Style
 
+from specchat.chat.reasoning import Thought
 from specchat.chat.turn import Reply
 from specchat.tui.text.lines import Section, TextLine, hang, styled
-from specchat.tui.text.reasoning import Thought
 
 _BAR = styled("▎ ", ".md-quote-bar")
 

@@ -8,7 +8,6 @@ from specchat.chat.sources import REJECTED, rejected_text, source_of
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.tui.text.lines import Section, hang
-from specchat.tui.text.parts import parts_of
 
 _GHOST = 24
 """Characters of a rejected draft that are shown."""
@@ -18,12 +17,12 @@ _TAB = "⇥   "
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """Part number `part` of step number `step`, at `plain[start:end]` of the section that shows it."""
+    """Piece number `piece` of step number `step`, at `plain[start:end]` of the section that shows it."""
 
     start: int
     end: int
     step: int
-    part: int
+    piece: int
 
 
 class TokenSection(Section):
@@ -62,13 +61,13 @@ class TokenView:
             self._steps += 1
             text, others = rejected_text(step)
             ghost = _ghost(text)
-            parts = parts_of(step)
-            rejected_at = len(parts) - 1 if parts and parts[-1].source == "target" else len(parts)
-            for index, part in enumerate(parts):
+            pieces = step.pieces
+            rejected_at = len(pieces) - 1 if pieces and pieces[-1].source == "target" else len(pieces)
+            for index, piece in enumerate(pieces):
                 if index == rejected_at:
                     self._rejected(ghost, others)
-                self._take(clean(part.text), source_of(part.source).style, (self._steps - 1, index))
-            if rejected_at == len(parts):
+                self._take(clean(piece.text), source_of(piece.source).style, (self._steps - 1, index))
+            if rejected_at == len(pieces):
                 self._rejected(ghost, others)
         self._take_marks(self._steps)
 
@@ -88,7 +87,7 @@ class TokenView:
             self._marks += 1
 
     def _take(self, text: str, style: str, token: tuple[int, int] | None = None) -> None:
-        """Take in text: of a step and the number of its part, where a step wrote it."""
+        """Take in text: the step and the number of its piece, where a step wrote it."""
         *whole, last = text.split("\n")
         for line in whole:
             self._take_token(f"{line}↵", style, token)

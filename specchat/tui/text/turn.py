@@ -5,6 +5,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from specchat.chat.fork import Fork
+from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply, Turn
 from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
@@ -12,7 +13,6 @@ from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, languag
 from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled, tagged
 from specchat.tui.text.markdown import block_lines, parse
 from specchat.tui.text.prompt_rows import prompt_sections
-from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.text.thoughts import ThoughtView
 from specchat.tui.text.tokens import TokenView
 

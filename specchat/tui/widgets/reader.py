@@ -8,6 +8,7 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
+from specchat.chat.reasoning import Reasoning
 from specchat.chat.tree import Conversation
 from specchat.clean import clean
 from specchat.tui.finder import Finder
@@ -15,7 +16,6 @@ from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice
 from specchat.tui.text.chat_rows import Said
 from specchat.tui.text.markdown import is_web_link
-from specchat.tui.text.reasoning import Reasoning
 from specchat.tui.widgets.find_bar import FindBar
 from specchat.tui.widgets.rows import Inspector, Legend
 from specchat.tui.widgets.step_strip import StepStrip

@@ -58,6 +58,7 @@ class Sidebar(Vertical):
 
     def __init__(self, store: Store) -> None:
         super().__init__(disabled=True)  # hidden at first, and nothing hidden may get the focus
+        self.list = Options(id="chat-list", markup=False)
         self._store = store
         self._rows: list[ListRow] = []
         self._shown = self._title = ""
@@ -80,11 +81,7 @@ class Sidebar(Vertical):
 
     def compose(self) -> ComposeResult:
         yield Search(placeholder="search chats", id="chat-search")
-        yield Options(id="chat-list", markup=False)
-
-    @property
-    def list(self) -> Options:
-        return self.query_one(Options)
+        yield self.list
 
     @property
     def marked(self) -> str | None:

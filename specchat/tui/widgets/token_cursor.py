@@ -56,7 +56,7 @@ class TokenCursor(CursorView):
             tokens = other.tokens if isinstance(other, TokenSection) else ()
             at = at if other is section else (0 if direction > 0 else len(tokens) - 1)
             while 0 <= at < len(tokens):
-                if (tokens[at].step, tokens[at].part) != (token.step, token.part):
+                if (tokens[at].step, tokens[at].piece) != (token.step, token.piece):
                     self._take_token(cast(TokenSection, other), tokens[at])
                     return
                 at += direction
@@ -138,7 +138,7 @@ class TokenCursor(CursorView):
                 for section in sections
                 if isinstance(section, TokenSection) and section.reply is before.reply
                 for token in section.tokens
-                if (token.step, token.part) == (kept.step, kept.part)
+                if (token.step, token.piece) == (kept.step, kept.piece)
             ),
             None,
         )

@@ -1,0 +1,26 @@
+"""Ask resident engines what they do, or to end."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from specchat.resident import handshake
+from specchat.resident.shared import ANSWER_S, connected
+
+
+def engines(folder: Path, want: str) -> Iterator[dict[str, Any]]:
+    """The answers of all resident engines with sockets in `folder`, of whatever version, to "status" or "stop"."""
+    for path in sorted(folder.glob("*.sock")):
+        link = connected(path)
+        if link is None:
+            continue
+        with link, contextlib.suppress(OSError):
+            link.settimeout(ANSWER_S)
+            link.sendall(handshake.encoded(want=want))
+            with link.makefile("rb") as answer:
+                found = handshake.parsed(answer.readline(handshake.MAX_BYTES))
+                if found is not None:
+                    if want == "stop":
+                        answer.read(1)  # it closes the connection as it ends
+                    yield found

@@ -1,0 +1,162 @@
+"""Workers that clients share, and the routing of their events."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from specchat.engine.client import EngineClient
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading, Started
+from specchat.engine.pair import PairInfo, PairSpec
+from specchat.engine.requests import Cancel, Count, Generate, Load, Request
+from specchat.engine.wire import Sealed
+
+MAX_WAITING = 64
+"""Replies and counts that a client may wait for at once."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Request to start the client's worker again; `Restarted` answers with the number, after all older events."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Restarted:
+    number: int
+
+
+@dataclass(eq=False)
+class Client:
+    """A program that uses an engine. `send` takes events, and steps as they came."""
+
+    name: str
+    pid: int
+    send: Callable[[Any], None]
+    worker: "SharedWorker | None" = None
+    generation: int = 0
+    """The one of its worker that it asked for."""
+    lost: bool = False
+    """Whether it was told of its worker's end and asked for nothing since."""
+    waiting: list[int] = field(default_factory=list)
+    """Replies and counts that have not ended, the oldest first."""
+
+
+class SharedWorker:
+    """A worker process with the clients that use it, all of one pair."""
+
+    def __init__(self, log: Path | None, loader: str, arrived: Callable[[Any], object]) -> None:
+        self.engine = EngineClient(log, loader, sealed=True)
+        self.engine.listen(arrived)
+        self.pair: PairSpec | None = None
+        self.info: PairInfo | None = None
+        self.clients: list[Client] = []
+        self.generation = 0
+        """How often it was started again."""
+        self.dead = False
+        self._loads: deque[list[Client]] = deque()
+        """The clients that wait for each load which has not ended."""
+
+    def load(self, client: Client, pair: PairSpec) -> None:
+        """Have `pair` loaded for a client that uses this worker."""
+        if self.dead:
+            self._begin_again()
+            self.pair = None
+        self.engine.start()
+        client.generation, client.lost = self.generation, False
+        if pair == self.pair and self.info is not None:
+            client.send(Loaded(self.info))
+            return
+        if pair != self.pair or not self._loads:
+            self.pair, self.info = pair, None
+            self._loads.append([])
+            self.engine.send(Load(pair))
+        self._loads[-1].append(client)
+
+    def forward(self, client: Client, request: Request) -> None:
+        """Pass on a request about replies, counts or remembered chats."""
+        if isinstance(request, Generate | Count):
+            if len(client.waiting) >= MAX_WAITING:
+                client.send(Failed(request.id, "request", f"{MAX_WAITING} requests wait already. Let them end first."))
+                return
+            client.waiting.append(request.id)
+        self.engine.send(request)
+
+    def restart(self, client: Client, number: int) -> None:
+        """Start the worker again unless that was done since `client` heard of it; the others are told."""
+        client.waiting.clear()
+        client.send(Restarted(number))
+        if self.pair is None:
+            return
+        if client.generation == self.generation:
+            for other in self.clients:
+                if other is not client and not other.lost:
+                    self._notify_death(other, Failed(None, "died", "another window restarted it"))
+            self._begin_again()
+            self.engine.restart()
+            self._loads.append([])
+        self.load(client, self.pair)
+
+    def remove(self, client: Client) -> None:
+        """Stop what is written for a client that is gone."""
+        self.clients.remove(client)
+        for reply in client.waiting:
+            self.engine.send(Cancel(reply))
+        for waiting in self._loads:
+            if client in waiting:
+                waiting.remove(client)
+        client.worker = None
+        client.waiting.clear()
+
+    def events(self) -> Iterator[tuple[Client, Event | Sealed]]:
+        """What came from the worker, by the clients that it is for."""
+        for event in self.engine.poll():
+            yield from self._event(event)
+
+    def _event(self, event: Event | Sealed) -> Iterator[tuple[Client, Event | Sealed]]:
+        match event:
+            case Failed(kind="died"):
+                self.dead, self.info = True, None
+                self._loads.clear()
+                for client in self.clients:
+                    self._notify_death(client, event)
+            case Loading() | Loaded() | Failed(id=None):
+                for client in self._loads[0] if self._loads else ():
+                    yield client, event
+                if not isinstance(event, Loading):
+                    self._loaded(event)
+            case Sealed():
+                if owner := self._owner(event.reply):
+                    yield owner, event
+            case Started() | Finished() | Counted() | Failed():
+                assert event.id is not None
+                if owner := self._owner(event.id):
+                    if not isinstance(event, Started):
+                        owner.waiting.remove(event.id)
+                    yield owner, event
+            case _:
+                if owner := self._owner(event.id):
+                    yield owner, event
+
+    def _loaded(self, event: Loaded | Failed) -> None:
+        """The first load ended; what later ones ask for counts where there are any."""
+        if self._loads:
+            self._loads.popleft()
+        if not self._loads:
+            self.info = event.info if isinstance(event, Loaded) else None
+            self.pair = self.pair if self.info else None
+
+    def _begin_again(self) -> None:
+        self.generation += 1
+        self._loads.clear()
+        self.dead, self.info = False, None
+
+    def _notify_death(self, client: Client, death: Failed) -> None:
+        client.send(replace(death, id=client.waiting[0] if client.waiting else None))
+        client.lost = True
+        client.waiting.clear()
+
+    def _owner(self, reply: int) -> Client | None:
+        return next((client for client in self.clients if reply in client.waiting), None)

@@ -1,0 +1,1 @@
+"""`specchat serve`: the loaded pair behind the endpoints that OpenAI's and Anthropic's clients speak."""

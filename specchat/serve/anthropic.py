@@ -1,0 +1,175 @@
+"""Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
+
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from specchat.engine.events import Finished, Started, Stats, Step
+from specchat.engine.options import Message
+from specchat.engine.requests import Generate
+from specchat.serve import sse
+from specchat.serve.errors import ApiError
+from specchat.serve.fields import Chat, Decoding, Fields, Part, text_of
+from specchat.serve.generation import Served
+from specchat.serve.runs import Runs
+
+STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "context": "model_context_window_exceeded"}
+Events = AsyncGenerator[Started | Step | Finished, None]
+
+
+class Block(Part):
+    thinking: str = ""
+
+
+class AnthropicMessage(Fields):
+    role: str
+    content: str | list[Block]
+
+
+class MessagesRequest(Decoding):
+    messages: list[AnthropicMessage]
+    system: str | list[Part] | None = None
+    max_tokens: int = Field(ge=1)
+    stop_sequences: list[str] = Field(default_factory=list)
+    tools: list[dict[str, Any]] | None = None
+
+    def chat(self) -> Chat:
+        """The messages, with the system prompt first."""
+        if self.tools:
+            raise ApiError(400, "tools is not supported by specchat serve yet. Leave it out.", "tools")
+        system = text_of(self.system, "system")
+        first = [Message("system", system)] if system else []
+        return Chat.of([*first, *(_message(each, f"messages.{n}") for n, each in enumerate(self.messages))])
+
+
+class CountRequest(MessagesRequest):
+    max_tokens: int = 1
+
+
+def _message(message: AnthropicMessage, where: str) -> Message:
+    if message.role == "user":
+        return Message("user", text_of(message.content, f"{where}.content"))  # type: ignore[arg-type]
+    if message.role != "assistant":
+        raise ApiError(400, f"{where}.role: {message.role} is not supported; user and assistant are.", f"{where}.role")
+    blocks = message.content if isinstance(message.content, list) else [Block(type="text", text=message.content)]
+    thoughts = "\n".join(block.thinking for block in blocks if block.type == "thinking")
+    texts: list[Part] = [block for block in blocks if block.type not in ("thinking", "redacted_thinking")]
+    return Message("assistant", text_of(texts, f"{where}.content"), thoughts)
+
+
+async def messages(served: Served, client: str, request: Request, body: Any) -> Response:
+    """Answer a request; `client` is for fairness between clients.
+
+    Raises:
+        ApiError: it cannot be answered.
+        ValidationError: its fields cannot be used.
+    """
+    wanted = MessagesRequest.model_validate(body)
+    chat = wanted.chat()
+    make = partial(
+        Generate,
+        messages=chat.messages,
+        prefill=chat.prefill,
+        sampling=wanted.sampling(served.usual.sampling),
+        limits=wanted.limits(wanted.stop_sequences),
+        speculation=wanted.speculation(served.pair, served.usual.speculation),
+        template=wanted.template(dict(served.info.template_choices)),
+    )
+    reply = MessageReply(served.pair.id, len(chat.prefill))
+    events = served.reply(client, make)
+    if not wanted.stream:
+        return JSONResponse(await sse.while_connected(request, reply.whole(events)))
+    first = await sse.while_connected(request, anext(events))
+    return StreamingResponse(reply.events(first, events), media_type="text/event-stream", headers=sse.HEADERS)
+
+
+async def count_tokens(served: Served, body: Any) -> Response:
+    """The tokens of a prompt; raises as `messages` does."""
+    wanted = CountRequest.model_validate(body)
+    template = wanted.template(dict(served.info.template_choices))
+    return JSONResponse({"input_tokens": await served.count(wanted.chat().messages, template)})
+
+
+class MessageReply:
+    """A reply in Anthropic's words."""
+
+    def __init__(self, model: str, given: int) -> None:
+        """The first `given` characters were in the request."""
+        self._model = model
+        self._given = given
+        self._id = f"msg_{uuid.uuid4().hex}"
+        self._runs = Runs()
+
+    async def whole(self, events: Events) -> dict[str, Any]:
+        """The whole reply."""
+        async for event in events:
+            if isinstance(event, Finished):
+                written = event.written
+                thoughts = written.thoughts.strip("\n")
+                blocks = [{"type": "thinking", "thinking": thoughts, "signature": ""}] if thoughts else []
+                answer = written.answer if written.reasoning else written.answer[self._given :]
+                text = {"type": "text", "text": answer}
+                stats = event.stats
+                return self._message(
+                    [*blocks, text], STOP_REASONS[event.reason], _input(stats), stats.completion_tokens
+                )
+        raise ApiError(503, "The engine ended.")
+
+    async def events(self, first: Started | Step | Finished, events: Events) -> AsyncIterator[str]:
+        """The reply as server-sent events."""
+        known = first if isinstance(first, Started) else None
+        given = {"input_tokens": known.prompt_tokens - known.reused if known else 0}
+        given["cache_read_input_tokens"] = known.reused if known else 0
+        yield _event("message_start", message=self._message([], None, given, 0))
+        index, open_kind = -1, ""
+        async with aclosing(events):
+            try:
+                async for event in events:
+                    if isinstance(event, Step):
+                        for reasoning, text in self._runs.of(event):
+                            kind = "thinking" if reasoning else "text"
+                            if kind != open_kind:
+                                if open_kind:
+                                    yield _event("content_block_stop", index=index)
+                                index, open_kind = index + 1, kind
+                                yield _event("content_block_start", index=index, content_block={"type": kind, kind: ""})
+                            delta = {"type": f"{kind}_delta", kind: text}
+                            yield _event("content_block_delta", index=index, delta=delta)
+                    elif isinstance(event, Finished):
+                        if open_kind:
+                            yield _event("content_block_stop", index=index)
+                        ended = {"stop_reason": STOP_REASONS[event.reason], "stop_sequence": None}
+                        used = {"output_tokens": event.stats.completion_tokens}
+                        yield _event("message_delta", delta=ended, usage=used)
+                        yield _event("message_stop")
+            except ApiError as error:
+                yield sse.event(error.anthropic(), "error")
+
+    def _message(self, content: list[Any], reason: str | None, given: dict[str, int], written: int) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "type": "message",
+            "role": "assistant",
+            "model": self._model,
+            "content": content,
+            "stop_reason": reason,
+            "stop_sequence": None,
+            "usage": {**given, "output_tokens": written},
+        }
+
+
+def _input(stats: Stats) -> dict[str, int]:
+    return {
+        "input_tokens": stats.prompt_tokens - stats.reused_tokens,
+        "cache_read_input_tokens": stats.reused_tokens,
+    }
+
+
+def _event(kind: str, **fields: Any) -> str:
+    return sse.event({"type": kind, **fields}, kind)

@@ -1,0 +1,80 @@
+"""The routes of `specchat serve`."""
+
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from specchat import __version__
+from specchat.serve import anthropic, guard, openai_chat
+from specchat.serve.errors import ApiError
+from specchat.serve.generation import Served
+
+Answer = Callable[[Served, str, Request, Any], Awaitable[Response]]
+
+
+def make_app(served: Served, guarded: guard.Guard) -> Starlette:
+    """The app that answers with `served`, for requests that pass `guarded`."""
+    begun = int(time.time())
+
+    def posted(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            guarded.check(request)
+            return await answer(served, guard.client(request), request, await guarded.body(request))
+
+        return endpoint
+
+    async def count(served: Served, name: str, request: Request, body: Any) -> Response:
+        del name, request
+        return await anthropic.count_tokens(served, body)
+
+    async def models(request: Request) -> Response:
+        guarded.check(request)
+        card = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
+        with contextlib.suppress(ApiError):
+            card["max_model_len"] = served.info.context
+        found = {"object": "list", "data": [card], "has_more": False}
+        return JSONResponse(found)
+
+    async def health(request: Request) -> Response:
+        del request
+        served.info  # noqa: B018  raises
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(request: Request) -> Response:
+        guarded.check(request)
+        return Response(served.metrics.page(), media_type="text/plain; version=1.0.0; charset=utf-8")
+
+    async def version(request: Request) -> Response:
+        guarded.check(request)
+        return JSONResponse({"version": __version__})
+
+    routes = [
+        Route("/v1/chat/completions", posted(openai_chat.chat_completions), methods=["POST"]),
+        Route("/v1/messages", posted(anthropic.messages), methods=["POST"]),
+        Route("/v1/messages/count_tokens", posted(count), methods=["POST"]),
+        Route("/v1/models", models),
+        Route("/health", health),
+        Route("/metrics", metrics),
+        Route("/version", version),
+    ]
+    refusals: dict[Any, Any] = {
+        ApiError: lambda request, error: _refused(request, error),
+        ValidationError: lambda request, error: _refused(request, ApiError.of_fields(error)),
+        HTTPException: lambda request, error: _refused(request, ApiError(error.status_code, error.detail)),
+        ClientDisconnect: lambda request, _: _refused(request, ApiError(499, "The client left.")),
+        Exception: lambda request, _: _refused(request, ApiError(500, "specchat failed. Its log has the details.")),
+    }
+    return Starlette(routes=routes, exception_handlers=refusals)
+
+
+def _refused(request: Request, error: ApiError) -> Response:
+    body = error.anthropic() if request.url.path.startswith("/v1/messages") else error.openai()
+    return JSONResponse(body, error.status, error.headers)

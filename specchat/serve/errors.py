@@ -1,0 +1,70 @@
+"""Refused and failed requests, as HTTP statuses with a sentence."""
+
+from pydantic import ValidationError
+
+from specchat.clean import one_line
+from specchat.engine.errors import ErrorKind
+from specchat.engine.events import Failed
+
+STATUS: dict[ErrorKind, int] = {
+    "request": 400,
+    "context": 400,
+    "model": 400,
+    "config": 500,
+    "memory": 503,
+    "download": 503,
+    "died": 503,
+    "internal": 500,
+}
+RETRY_S = 1
+"""Seconds after which a client may try again, for a server that is busy or loading."""
+
+
+class ApiError(Exception):
+    """A request that gets no reply.
+
+    Attributes:
+        status: HTTP status.
+        param: the field at fault, or "".
+        code: OpenAI's word for the error, where it has one.
+    """
+
+    def __init__(self, status: int, message: str, param: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = one_line(message, 1000)
+        self.param = param
+        self.code = code
+
+    @classmethod
+    def of(cls, failed: Failed) -> "ApiError":
+        """A failure of the engine."""
+        code = "context_length_exceeded" if failed.kind == "context" else ""
+        return cls(STATUS[failed.kind], failed.message, code=code)
+
+    @classmethod
+    def of_fields(cls, error: ValidationError) -> "ApiError":
+        """Fields that cannot be used; the message names the first."""
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = ".".join(str(part) for part in first["loc"])
+        return cls(400, f"{name or 'the body'}: {first['msg']}", name)
+
+    @property
+    def kind(self) -> str:
+        """The error's type in both APIs."""
+        by_status = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
+        named = by_status | {413: "request_too_large", 429: "rate_limit_error", 503: "overloaded_error"}
+        return named.get(self.status, "api_error" if self.status >= 500 else "invalid_request_error")
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"retry-after": str(RETRY_S)} if self.status in (429, 503) else {}
+
+    def openai(self) -> dict[str, object]:
+        """The body that OpenAI's clients expect."""
+        found = {"message": self.message, "type": self.kind, "param": self.param or None, "code": self.code or None}
+        return {"error": found}
+
+    def anthropic(self) -> dict[str, object]:
+        """The body that Anthropic's clients expect."""
+        return {"type": "error", "error": {"type": self.kind, "message": self.message}}

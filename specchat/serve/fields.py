@@ -1,0 +1,132 @@
+"""Fields of requests that all endpoints share, and the engine's options that they become."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from specchat.config.catalog import Pair
+from specchat.engine.options import Acceptance, Arguments, Limits, Message, Sampling, Speculation
+from specchat.engine.ranges import SAMPLING
+from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
+from specchat.serve.errors import ApiError
+from specchat.service.settings import new_seed
+
+MAX_STOPS, MAX_STOP_CHARACTERS = 32, 1000
+MAX_MESSAGES = 10_000
+
+
+class Fields(BaseModel):
+    """A request. Fields that no endpoint knows are left out, as other servers do."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Part(Fields):
+    """A part of a message's content."""
+
+    type: str
+    text: str = ""
+
+
+Content = str | list[Part] | None
+
+
+def text_of(content: Content, where: str) -> str:
+    """The text of a content.
+
+    Raises:
+        ApiError: a part is no text.
+    """
+    if not isinstance(content, list):
+        return content or ""
+    for part in content:
+        if part.type not in ("text", "input_text", "output_text"):
+            raise ApiError(400, f"{where}: parts of type {part.type} cannot be read: the model takes text.", where)
+    return "\n".join(part.text for part in content)
+
+
+class Decoding(Fields):
+    """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
+
+    model: str = ""
+    stream: bool = False
+    max_tokens: int | None = Field(None, ge=1)
+    seed: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    strategy: str | None = None
+    draft_length: int | None = Field(None, ge=1, le=MAX_DRAFT_LENGTH)
+    acceptance: Acceptance | None = None
+    chat_template_kwargs: dict[str, bool | str] = Field(default_factory=dict)
+
+    @field_validator(*SAMPLING)
+    @classmethod
+    def _in_range(cls, value: float | None, info: Any) -> float | None:
+        span = SAMPLING[info.field_name]
+        if value is not None and value not in span:
+            high = "" if span.high is None else f" to {span.high}"
+            raise ValueError(f"has to be {'above' if span.above else 'from'} {span.low}{high}")
+        return value
+
+    def sampling(self, usual: Sampling) -> Sampling:
+        """The sampling of a reply; what is not given is as `usual`, and a seed is drawn."""
+        given = {name: value for name in SAMPLING if (value := getattr(self, name)) is not None}
+        seed = new_seed() if self.seed is None else self.seed % 2**63
+        bias = self.logit_bias if self.logit_bias is not None else usual.logit_bias
+        return replace(usual, seed=seed, logit_bias=bias, **given)
+
+    def speculation(self, pair: Pair, usual: Speculation) -> Speculation:
+        """The speculation of a reply.
+
+        Raises:
+            ApiError: there is no such strategy.
+        """
+        if self.strategy is not None and self.strategy not in STRATEGIES:
+            raise ApiError(400, f"There is no strategy {self.strategy}; there are {', '.join(STRATEGIES)}.", "strategy")
+        strategy = self.strategy or usual.strategy
+        length = self.draft_length or (usual.draft_length if strategy == usual.strategy else pair.lengths.get(strategy))
+        return Speculation.of(strategy, length or None, self.acceptance or usual.acceptance)
+
+    def limits(self, stop: list[str]) -> Limits:
+        """The limits of a reply; a prompt that does not fit is refused.
+
+        Raises:
+            ApiError: too many or too long stop strings.
+        """
+        if len(stop) > MAX_STOPS or any(len(text) > MAX_STOP_CHARACTERS for text in stop):
+            words = f"at most {MAX_STOPS} strings of {MAX_STOP_CHARACTERS:,} characters can be given."
+            raise ApiError(400, f"stop: {words}", "stop")
+        return Limits(self.max_tokens, tuple(text for text in stop if text), "refuse")
+
+    def template(self, choices: Mapping[str, tuple[str | bool, ...]]) -> Arguments:
+        """The arguments that the chat template takes."""
+        return tuple((name, value) for name, value in sorted(self.chat_template_kwargs.items()) if name in choices)
+
+
+@dataclass(frozen=True)
+class Chat:
+    """Messages for the engine, and the start of the reply if the last message was an assistant's."""
+
+    messages: tuple[Message, ...]
+    prefill: str = ""
+
+    @classmethod
+    def of(cls, messages: list[Message]) -> "Chat":
+        """Raises ApiError where there is nothing to answer."""
+        if len(messages) > MAX_MESSAGES:
+            raise ApiError(400, f"messages: at most {MAX_MESSAGES:,} can be given.", "messages")
+        last = messages[-1] if messages else None
+        prefill = last.content if last is not None and last.role == "assistant" else None
+        answered = tuple(messages if prefill is None else messages[:-1])
+        if not any(message.role == "user" for message in answered):
+            raise ApiError(400, "messages: there is no message of the user to answer.", "messages")
+        return cls(answered, prefill or "")

@@ -1,0 +1,77 @@
+"""A reply's figures as other servers name them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from specchat.engine.events import Started, Stats, Step
+
+
+def usage(stats: Stats) -> dict[str, Any]:
+    """OpenAI's `usage`; accepted drafts are its predicted tokens."""
+    return {
+        "prompt_tokens": stats.prompt_tokens,
+        "completion_tokens": stats.completion_tokens,
+        "total_tokens": stats.prompt_tokens + stats.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": stats.reused_tokens},
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": stats.num_accepted_draft_tokens,
+            "rejected_prediction_tokens": stats.num_draft_tokens - stats.num_accepted_draft_tokens,
+        },
+    }
+
+
+def metrics(stats: Stats) -> dict[str, Any]:
+    """vLLM's `metrics`, with the speed-up over plain decoding where that is known."""
+    return {
+        "time_to_first_token_ms": stats.ttft_ms,
+        "generation_time_ms": stats.milliseconds,
+        "mean_itl_ms": stats.milliseconds / max(stats.completion_tokens, 1),
+        "tokens_per_second": stats.tokens_per_second,
+        "speedup_vs_plain": stats.speedup_vs_plain,
+        "speculative_decoding": {
+            "mean_acceptance_length": stats.mean_acceptance_length,
+            "draft_acceptance_rate": stats.draft_acceptance_rate,
+            "acceptance_histogram": list(stats.acceptance_histogram),
+            "num_spec_steps": stats.num_spec_steps,
+            "num_accepted_draft_tokens": stats.num_accepted_draft_tokens,
+            "num_draft_tokens": stats.num_draft_tokens,
+            "per_step_accepted": list(stats.per_step_accepted),
+        },
+    }
+
+
+@dataclass
+class Timings:
+    """llama.cpp's `timings` of a reply so far."""
+
+    cached: int = 0
+    prompt: int = 0
+    prompt_ms: float = 0.0
+    predicted: int = 0
+    predicted_ms: float = 0.0
+    drafted: int = 0
+    accepted: int = 0
+
+    def started(self, event: Started) -> None:
+        self.cached, self.prompt_ms = event.reused, event.prompt_ms
+        self.prompt = event.prompt_tokens - event.reused
+
+    def step(self, event: Step) -> None:
+        self.predicted += event.emitted
+        self.predicted_ms += event.milliseconds
+        self.drafted += event.drafted
+        self.accepted += event.accepted
+
+    def data(self) -> dict[str, Any]:
+        found = {
+            "cache_n": self.cached,
+            "prompt_n": self.prompt,
+            "prompt_ms": self.prompt_ms,
+            "prompt_per_token_ms": self.prompt_ms / max(self.prompt, 1),
+            "prompt_per_second": 1e3 * self.prompt / self.prompt_ms if self.prompt_ms else 0.0,
+            "predicted_n": self.predicted,
+            "predicted_ms": self.predicted_ms,
+            "predicted_per_token_ms": self.predicted_ms / max(self.predicted, 1),
+            "predicted_per_second": 1e3 * self.predicted / self.predicted_ms if self.predicted_ms else 0.0,
+        }
+        return found | ({"draft_n": self.drafted, "draft_n_accepted": self.accepted} if self.drafted else {})

@@ -1,0 +1,81 @@
+"""Who may ask: hosts, origins, keys and sizes are checked before a request is read."""
+
+import hmac
+import ipaddress
+import json
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from specchat.serve.errors import ApiError
+
+MAX_BODY = 32 << 20
+"""Bytes of a request."""
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True)
+class Guard:
+    """`host` is the address that is listened to; `key` is empty where none is needed."""
+
+    host: str
+    key: str = ""
+
+    def check(self, request: Request) -> None:
+        """Raises ApiError for a request from a page of another site, or without the key.
+
+        A name that was made to lead here (DNS rebinding) is told by the Host header.
+        """
+        if is_local(self.host) and _name(request.headers.get("host", "")) not in LOCAL_NAMES:
+            raise ApiError(403, "The Host header names another machine: use 127.0.0.1 or localhost.")
+        origin = request.headers.get("origin")
+        if origin is not None and _name(urlsplit(origin).netloc) not in LOCAL_NAMES:
+            raise ApiError(403, "Pages of other sites are refused.")
+        if self.key and not hmac.compare_digest(_key(request).encode(), self.key.encode()):
+            raise ApiError(401, "The key is missing or wrong: send it as a Bearer token or as x-api-key.")
+
+    async def body(self, request: Request) -> Any:
+        """The JSON of a request.
+
+        Raises:
+            ApiError: it is too large or no JSON.
+        """
+        received = bytearray()
+        async for chunk in request.stream():
+            received += chunk
+            if len(received) > MAX_BODY:
+                raise ApiError(413, f"A request may have {MAX_BODY >> 20} MiB.")
+        try:
+            found = json.loads(received)
+        except (ValueError, RecursionError):
+            raise ApiError(400, "The body is not JSON.") from None
+        if not isinstance(found, dict):
+            raise ApiError(400, "The body has to be a JSON object.")
+        return found
+
+
+def is_local(host: str) -> bool:
+    """True for an address that other machines cannot reach."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def client(request: Request) -> str:
+    """A name of the client, for fairness: its key, else its address."""
+    return _key(request) or (request.client.host if request.client else "")
+
+
+def _key(request: Request) -> str:
+    bearer = request.headers.get("authorization", "")
+    return bearer[7:] if bearer.lower().startswith("bearer ") else request.headers.get("x-api-key", "")
+
+
+def _name(netloc: str) -> str:
+    try:
+        return (urlsplit(f"//{netloc}").hostname or "").lower()
+    except ValueError:
+        return ""

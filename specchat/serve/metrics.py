@@ -1,0 +1,74 @@
+"""Counters for Prometheus, under vLLM's names where it has them."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from specchat.engine.events import Finished, Step
+from specchat.serve.queue import FairQueue
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class Metrics:
+    """Counters of all replies since the start, in a registry of their own."""
+
+    def __init__(self, model: str, queue: FairQueue) -> None:
+        registry = self._registry = CollectorRegistry()
+
+        def counter(name: str, words: str, *labels: str) -> Counter:
+            return Counter(f"vllm:{name}", words, ["model_name", *labels], registry=registry)
+
+        def histogram(name: str, words: str) -> Histogram:
+            made = Histogram(f"vllm:{name}", words, ["model_name"], registry=registry, buckets=SECONDS)
+            return made.labels(model)
+
+        def gauge(name: str, words: str) -> Gauge:
+            return Gauge(f"vllm:{name}", words, ["model_name"], registry=registry).labels(model)
+
+        self._model = model
+        self._prompt = counter("prompt_tokens", "Prompt tokens read or reused.").labels(model)
+        self._generated = counter("generation_tokens", "Tokens written.").labels(model)
+        self._queries = counter("prefix_cache_queries", "Prompt tokens looked for in the cache.").labels(model)
+        self._hits = counter("prefix_cache_hits", "Prompt tokens found in the cache.").labels(model)
+        self._ended = counter("request_success", "Replies by the reason of their end.", "finished_reason")
+        self._drafts = counter("spec_decode_num_drafts", "Verify steps with a draft.").labels(model)
+        self._drafted = counter("spec_decode_num_draft_tokens", "Draft tokens.").labels(model)
+        self._accepted = counter("spec_decode_num_accepted_tokens", "Accepted draft tokens.").labels(model)
+        self._at = counter(
+            "spec_decode_num_accepted_tokens_per_pos", "Accepted draft tokens by their position.", "position"
+        )
+        self._ttft = histogram("time_to_first_token_seconds", "Seconds from the engine's start to the first token.")
+        self._queued = histogram("request_queue_time_seconds", "Seconds in the queue.")
+        self._decode = histogram("request_decode_time_seconds", "Seconds of writing.")
+        gauge("num_requests_running", "Requests being answered.").set_function(lambda: queue.running)
+        gauge("num_requests_waiting", "Requests in the queue.").set_function(lambda: queue.waiting)
+
+    def step(self, step: Step) -> None:
+        """Count a verify step."""
+        if not step.drafted:
+            return
+        self._drafts.inc()
+        self._drafted.inc(step.drafted)
+        self._accepted.inc(step.accepted)
+        for position in range(step.accepted):
+            self._at.labels(self._model, str(position)).inc()
+
+    def finished(self, event: Finished, queued_s: float) -> None:
+        """Count a reply that ended."""
+        stats = event.stats
+        self._prompt.inc(stats.prompt_tokens)
+        self._generated.inc(stats.completion_tokens)
+        self._queries.inc(stats.prompt_tokens)
+        self._hits.inc(stats.reused_tokens)
+        reason = {"context": "length", "cancelled": "abort"}.get(event.reason, event.reason)
+        self._ended.labels(self._model, reason).inc()
+        self._ttft.observe(stats.ttft_ms / 1e3)
+        self._queued.observe(queued_s)
+        self._decode.observe(stats.milliseconds / 1e3)
+
+    def failed(self) -> None:
+        """Count a reply that failed."""
+        self._ended.labels(self._model, "error").inc()
+
+    def page(self) -> bytes:
+        """All counters as text."""
+        return generate_latest(self._registry)

@@ -1,0 +1,199 @@
+"""OpenAI's `/v1/chat/completions`."""
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from specchat.engine.events import Finished, Started, Step
+from specchat.engine.options import Message, Role, Written
+from specchat.engine.requests import Generate
+from specchat.serve import figures, sse
+from specchat.serve.errors import ApiError
+from specchat.serve.fields import Chat, Content, Decoding, Fields, text_of
+from specchat.serve.generation import Served
+from specchat.serve.runs import Runs
+
+_NAMES = {True: "reasoning_content", False: "content"}
+ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+
+
+class ChatMessage(Fields):
+    role: str
+    content: Content = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+
+
+class StreamOptions(Fields):
+    include_usage: bool = False
+
+
+class ResponseFormat(Fields):
+    type: str = "text"
+
+
+class ChatRequest(Decoding):
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = Field(None, ge=1)
+    n: int = 1
+    stop: str | list[str] | None = None
+    stream_options: StreamOptions = StreamOptions()
+    timings_per_token: bool = False
+    logprobs: bool = False
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    response_format: ResponseFormat = ResponseFormat()
+
+    def chat(self) -> Chat:
+        """The messages.
+
+        Raises:
+            ApiError: a message has a role or a content that no template takes.
+        """
+        return Chat.of([_message(message, f"messages.{number}") for number, message in enumerate(self.messages)])
+
+    def refuse_unsupported(self) -> None:
+        """Raises ApiError for fields that would change the reply, and that specchat does not have."""
+        wanted = {
+            "n": self.n != 1,
+            "logprobs": self.logprobs,
+            "tools": bool(self.tools) and self.tool_choice != "none",
+            "response_format": self.response_format.type != "text",
+        }
+        for name, given in wanted.items():
+            if given:
+                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
+
+
+def _message(message: ChatMessage, where: str) -> Message:
+    if message.role not in ROLES:
+        raise ApiError(400, f"{where}.role: {message.role} is not supported; {', '.join(ROLES)} are.", f"{where}.role")
+    if message.tool_calls:
+        raise ApiError(400, f"{where}.tool_calls is not supported by specchat serve yet.", f"{where}.tool_calls")
+    reasoning = message.reasoning_content or message.reasoning or ""
+    return Message(ROLES[message.role], text_of(message.content, f"{where}.content"), reasoning)
+
+
+async def chat_completions(served: Served, client: str, request: Request, body: Any) -> Response:
+    """Answer a request; `client` is for fairness between clients.
+
+    Raises:
+        ApiError: it cannot be answered.
+        ValidationError: its fields cannot be used.
+    """
+    wanted = ChatRequest.model_validate(body)
+    wanted.refuse_unsupported()
+    stop = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
+    chat = wanted.chat()
+    pair = served.pair
+    make = partial(
+        Generate,
+        messages=chat.messages,
+        prefill=chat.prefill,
+        sampling=wanted.sampling(served.usual.sampling),
+        limits=wanted.model_copy(update={"max_tokens": wanted.max_completion_tokens or wanted.max_tokens}).limits(stop),
+        speculation=wanted.speculation(pair, served.usual.speculation),
+        template=wanted.template(dict(served.info.template_choices)),
+    )
+    reply = ChatReply(wanted, pair.id, make.keywords["sampling"].seed, len(chat.prefill))
+    events = served.reply(client, make)
+    if not wanted.stream:
+        return JSONResponse(await sse.while_connected(request, reply.whole(events)))
+    first = await sse.while_connected(request, anext(events))
+    return StreamingResponse(reply.chunks(first, events), media_type="text/event-stream", headers=sse.HEADERS)
+
+
+class ChatReply:
+    """A reply in OpenAI's words."""
+
+    def __init__(self, wanted: ChatRequest, model: str, seed: int, given: int) -> None:
+        """The first `given` characters were in the request."""
+        self._wanted = wanted
+        self._given = given
+        self._timings = figures.Timings()
+        self._runs = Runs()
+        self._head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
+            "seed": seed,
+        }
+
+    async def whole(self, events: AsyncGenerator[Started | Step | Finished, None]) -> dict[str, Any]:
+        """The whole reply."""
+        async for event in events:
+            self._add(event)
+            if isinstance(event, Finished):
+                return {
+                    **self._head,
+                    "object": "chat.completion",
+                    "choices": [
+                        {
+                            "index": 0,
+                            "message": {"role": "assistant", **self._content(event.written)},
+                            "logprobs": None,
+                            "finish_reason": finish_reason(event),
+                        }
+                    ],
+                    **self._figures(event),
+                }
+        raise ApiError(503, "The engine ended.")
+
+    async def chunks(
+        self, first: Started | Step | Finished, events: AsyncGenerator[Started | Step | Finished, None]
+    ) -> AsyncIterator[str]:
+        """The reply as server-sent events, a chunk a verify step."""
+        yield self._chunk({"role": "assistant", "content": ""})
+        async with aclosing(events):
+            try:
+                self._add(first)
+                async for event in events:
+                    self._add(event)
+                    if isinstance(event, Finished):
+                        yield self._chunk({}, finish_reason(event), self._last(event))
+                        if self._wanted.stream_options.include_usage:
+                            yield self._event([], self._figures(event))
+                    elif isinstance(event, Step):
+                        timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
+                        for reasoning, text in self._runs.of(event):
+                            yield self._chunk({_NAMES[reasoning]: text}, None, timings)
+            except ApiError as error:
+                yield sse.event(error.openai())
+        yield sse.DONE
+
+    def _add(self, event: Started | Step | Finished) -> None:
+        if isinstance(event, Started):
+            self._timings.started(event)
+        elif isinstance(event, Step):
+            self._timings.step(event)
+
+    def _content(self, written: Written) -> dict[str, Any]:
+        thoughts = written.thoughts.strip("\n")
+        content = written.answer[self._given :] if not written.reasoning else written.answer
+        return {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
+
+    def _figures(self, event: Finished) -> dict[str, Any]:
+        found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
+        return {**found, "metrics": figures.metrics(event.stats)}
+
+    def _last(self, event: Finished) -> dict[str, Any]:
+        return {} if self._wanted.stream_options.include_usage else {"timings": self._timings.data()}
+
+    def _chunk(self, delta: dict[str, Any], reason: str | None = None, more: dict[str, Any] | None = None) -> str:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return self._event([choice], more or {})
+
+    def _event(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
+        return sse.event({**self._head, "object": "chat.completion.chunk", "choices": choices, **more})
+
+
+def finish_reason(event: Finished) -> Literal["stop", "length"]:
+    return "stop" if event.reason == "stop" else "length"

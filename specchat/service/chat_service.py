@@ -1,0 +1,208 @@
+"""The chat service: requests of a client, and the updates that answer them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from specchat.attachments import Attachment, with_attachments
+from specchat.chat.reasoning import without_marks
+from specchat.chat.rows import INTERRUPTED
+from specchat.chat.store import Store
+from specchat.chat.turn import Reply, Turn
+from specchat.config.catalog import Pair
+from specchat.engine.events import Failed
+from specchat.engine.options import NOTHING_WRITTEN, Written
+from specchat.engine.port import EnginePort
+from specchat.engine.requests import Count, Generate
+from specchat.service.dispatch import Dispatch, Update
+from specchat.service.listeners import Listener
+from specchat.service.saved_chats import SavedChats
+from specchat.service.settings import ChatSettings, Preferences
+from specchat.service.state import ServiceState
+
+STEPS_S = 1 / 30
+"""Seconds between updates of steps alone."""
+
+
+class ChatService(ServiceState):
+    """One engine, the chats of a store, one of which is open, and the replies that run in any of them.
+
+    Requests that make no sense now are answered with a sentence. Call all methods from one thread.
+    """
+
+    def __init__(self, engine: EnginePort, store: Store, preferences: Preferences, **options: Any) -> None:
+        """`options` are those of `ServiceState`."""
+        super().__init__(engine, store, preferences, **options)
+        self.warning = ""
+        """The trouble with saving the last prompt, in a sentence."""
+        self.chats = SavedChats(self)
+        self._dispatch = Dispatch(self)
+
+    @property
+    def busy(self) -> bool:
+        """True if events are to be expected."""
+        return self.loaded.loading is not None or bool(self.replies) or bool(self.listeners)
+
+    # The pair
+
+    def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
+        """Load `pair`, stopping all replies; its defaults replace the settings that the user's preferences left open.
+
+        Starts the engine where none runs. With `settings` the replies are made with these.
+        """
+        for running in reversed(self.replies.all):
+            self.replies.stop(running)
+        if self.loaded.loading is not None:
+            self._forget_requests()
+        self.put_settings(settings or self.defaults(pair))
+        self.wanted = ""
+        self.loaded.load(pair)
+
+    def give_up_loading(self) -> str:
+        """Return to the pair before the one that is being loaded; what waits is asked of that. Gives a sentence."""
+        back = self.loaded.give_up()
+        if back is None:
+            return ""
+        self._forget_requests()
+        self.take_back_settings()
+        return f"not loaded; going back to {self.loaded.name}"
+
+    # Replies
+
+    def refusal(self, content: str) -> str:
+        """The reason why `content`, a prompt with its attachments, cannot be sent now; empty when it can."""
+        if self.running is not None:
+            return "a reply is running: esc stops it; your text is kept"
+        if self.wanted and self.replies:
+            return "this chat's pair is loaded when the other chats are answered; your text is kept"
+        if self.loaded.info is None and self.loaded.loading is None:
+            return "no model is loaded: F3 chooses one; your text is kept"
+        counted = self.prompt_count.counted
+        if counted is not None and self.prompt_count.too_long(content):
+            return (
+                f"too long: {counted.tokens:,} tokens, the context holds {counted.context:,}; your text is kept"
+                f"{self.way_out or '. Shorten it'}"
+            )
+        return ""
+
+    def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> str:
+        """Request a reply to `text`, in the place of the prompt that is edited if one is; returns a refusal."""
+        if refusal := self.refusal(with_attachments(text, attachments)):
+            return refusal
+        turn, self.warning = self.chat.ask(text, attachments)
+        self._answer(turn)
+        return ""
+
+    def regenerate(self, turn: Turn | None = None) -> str:
+        """Request another reply to `turn`, or to the last prompt, with a new seed; returns a refusal."""
+        turn = turn or self.conversation.last
+        if turn is None:
+            return "there is no reply to make again yet"
+        if refusal := self.refusal(turn.content):
+            return refusal
+        self.prefill = self.next_prefill or (turn.reply.prefill if turn.reply else "")
+        begun = turn.reply.begun if turn.reply and not self.prefill else NOTHING_WRITTEN
+        self._answer(turn, begun=begun, fresh_seed=True)
+        return ""
+
+    def go_on(self) -> str:
+        """Continue the last reply from its end, as another version of it; returns a refusal."""
+        turn = self.conversation.last
+        reply = turn.reply if turn is not None else None
+        if turn is None or reply is None or not reply.raw:
+            return "there is no reply to continue yet"
+        if reply.ended and reply.state == "finished" and reply.reason == "stop":
+            return "the last reply came to its end; write what you want next"
+        if refusal := self.refusal(turn.content):
+            return refusal
+        self._answer(turn, begun=without_marks(reply), seed=reply.seed)
+        return ""
+
+    def stop(self) -> str:
+        """Stop the reply that runs here at its next step; a second call restarts the engine."""
+        running = self.running
+        if running is None:
+            return "nothing is running"
+        if running.stopping:
+            self._dispatch.fail_begun(Failed(None, "died", "stopped by restarting the engine"))
+            self._forget_requests()
+            self.loaded.restart()
+            return "restarting the engine"
+        self.replies.stop(running)
+        return ""
+
+    def _answer(
+        self, turn: Turn, *, begun: Written = NOTHING_WRITTEN, fresh_seed: bool = False, seed: int | None = None
+    ) -> None:
+        settings = replace(self.settings, seed=None) if fresh_seed else self.settings
+        sampling = settings.sampling_with(seed if settings.seed is None else None)
+        reply = Reply(self.listeners.new_id(), self.loaded.name, sampling, settings.speculation)
+        reply.begun = begun
+        reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
+        running = self.replies.add(self.conversation, turn, reply, settings.limits, settings.template)
+        if self.loaded.info is not None:
+            self.begin(running)
+
+    # Requests besides the chats
+
+    def request(self, request: Generate | Count, listener: Listener) -> None:
+        """Send a request that is part of no chat, with an id of `listeners`; `listener` gets its events."""
+        self.listeners.add(request.id, listener)
+        self.engine.send(request)
+
+    def count(self, content: str) -> bool:
+        """Count the tokens of a prompt of `content` for `prompt_count`; False when that cannot be done now."""
+        if self.loaded.info is None or self.replies:
+            return False
+        id = self.listeners.new_id()
+        self.prompt_count.begin(id, content)
+        messages = self.conversation.messages(prompt=content)
+        request = Count(id, messages, self.settings.limits, self.next_prefill, self.settings.template)
+        self.request(request, lambda event: self.prompt_count.end(id, event))
+        return True
+
+    def _forget_requests(self) -> None:
+        """End the requests whose events are lost as the engine is started again."""
+        self.listeners.fail(Failed(None, "died", "the engine was started again"))
+
+    # Updates
+
+    def poll(self) -> list[Update]:
+        """The updates since the last call; never blocks."""
+        return self._dispatch.poll()
+
+    def wait(self, seconds: float) -> list[Update]:
+        """The next updates; none where nothing happens for `seconds`."""
+        first = next(self.engine.events(seconds), None)
+        return [] if first is None else self._dispatch.take([first, *self.engine.poll()])
+
+    async def updates(self) -> AsyncIterator[list[Update]]:
+        """The updates as they arrive; those of steps alone are gathered for STEPS_S."""
+        loop, arrived, woken = asyncio.get_running_loop(), asyncio.Event(), False
+
+        def wake(_: object) -> None:
+            nonlocal woken
+            if not woken:
+                woken = True
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(arrived.set)
+
+        self.engine.listen(wake)
+        while True:
+            arrived.clear()
+            woken = False
+            updates = self.poll()
+            yield updates
+            if updates and all(update.kind == "reply" for update in updates):
+                await asyncio.sleep(STEPS_S)
+            await arrived.wait()
+
+    def close(self) -> None:
+        """Save how the open chat is shown, and the text so far of the replies that run."""
+        shown = self.running
+        self.replies.interrupt(INTERRUPTED)
+        if shown is not None:
+            self.chat.saving.ended(shown.chat, shown.reply)  # dates it: this is the chat to go on with
+        self.chat.saving.looked(self.conversation)

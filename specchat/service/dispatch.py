@@ -1,0 +1,153 @@
+"""The engine's events, applied to a service."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from specchat.chat.turn import Reply
+from specchat.clean import clean, one_line
+from specchat.engine.events import Changed, Counted, Event, Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.pair import PairInfo
+from specchat.service.state import ServiceState
+
+UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted", "notice"]
+
+
+@dataclass(frozen=True)
+class Update:
+    """A change that clients show; "answered" is of a chat that is not open.
+
+    `message` is a sentence for people; `prompt` can be asked again.
+    """
+
+    kind: UpdateKind
+    message: str = ""
+    prompt: str = ""
+    event: Event | None = field(default=None, compare=False, repr=False)
+    """The engine's event behind it."""
+
+
+class Dispatch:
+    """Applies events to `state`."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._short: PairInfo | None = None
+        """The latest pair whose draft was said to be too short."""
+
+    def poll(self) -> list[Update]:
+        """The events since the last call."""
+        return self.take(self._state.engine.poll())
+
+    def take(self, events: list[Event]) -> list[Update]:
+        """Apply events in their order."""
+        self._state.loaded.polled()
+        updates = [update for event in events for update in self._event(event)]
+        self._state.replies.save()
+        return updates
+
+    def _event(self, event: Event) -> Iterator[Update]:
+        match event:
+            case Loading():
+                self._state.loaded.progress(event)
+                yield Update("loading", event=event)
+            case Loaded():
+                yield self._loaded(event)
+            case Failed(kind="died"):
+                yield from self._died(event)
+            case Failed(id=None):
+                self._state.loaded.failed(event.message)
+                yield self._load_failed(event)
+            case _ if self._state.listeners.notify(event):
+                if isinstance(event, Counted | Failed):
+                    yield Update("counted")
+            case Failed():
+                yield from self._failed(event)
+            case Started() | Step() | Changed() | Finished():
+                yield from self._reply_event(event)
+
+    def _reply_event(self, event: Started | Step | Changed | Finished) -> Iterator[Update]:
+        running = self._state.replies.take(event)
+        if running is None:
+            return
+        shown = running.chat is self._state.conversation
+        if isinstance(event, Finished):
+            answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
+            words = self._undrafted(running.reply) if shown else answered
+            yield Update("ended" if shown else "answered", words, event=event)
+        elif shown:
+            if isinstance(event, Started) and running.chat.system and (words := self._state.loaded.about_system()):
+                yield Update("notice", words)
+            yield Update("reply", event=event)
+
+    def _undrafted(self, reply: Reply) -> str:
+        """A sentence, once for each pair, where a chat is too long for its draft."""
+        info = self._state.loaded.info
+        if info is None or info is self._short or not reply.steps:
+            return ""
+        words = info.undrafted(reply.record.speculation.strategy, reply.steps[-1].context_used)
+        self._short = info if words else self._short
+        return words
+
+    def _loaded(self, event: Loaded) -> Update:
+        state = self._state
+        state.loaded.loaded(event.info)
+        unread = state.saved.loaded()
+        reason = state.settle() if not state.wanted else ""
+        for running in state.replies.all:
+            if running.reply.state == "queued":
+                state.begin(running)
+        words = (clean(event.info.warning), f"{reason}; decoding plainly" if reason else unread)
+        return Update("loaded", " ".join(filter(None, words)), event=event)
+
+    def _died(self, event: Failed) -> Iterator[Update]:
+        death = self._state.loaded.died(event.message)
+        if death == "known":
+            return
+        self._state.listeners.fail(event)
+        if death == "back":
+            yield self._load_failed(event)
+        elif death == "last":
+            ended = self._fail_all(event)
+            yield from ended
+            prompt = "".join(update.prompt for update in ended)
+            words = f"the engine keeps ending: {self._state.loaded.error}"
+            yield Update("load-failed", words, prompt, event)
+        else:
+            yield from self.fail_begun(event)
+            yield Update("loading", f"the engine ended ({clean(event.message)}); starting it again", event=event)
+
+    def _load_failed(self, event: Failed) -> Update:
+        """End the replies that waited for the pair; the pair before is used again where there is one."""
+        state = self._state
+        prompts = [ended.prompt for ended in self._fail_all(event)]
+        message = clean(event.message)
+        if state.loaded.loading is not None:
+            message = f"{message.rstrip('.')}. Still using {state.loaded.name}."
+            state.take_back_settings()
+        return Update("load-failed", message, "".join(prompts), event)
+
+    def fail_begun(self, event: Failed) -> list[Update]:
+        """End the reply that the engine had begun; the others are begun once it is back."""
+        self._state.replies.wait_for_engine()
+        return self._fail_all(event, but="queued")
+
+    def _fail_all(self, event: Failed, but: str = "") -> list[Update]:
+        replies = [running.reply for running in self._state.replies.all]
+        each = [replace(event, id=reply.id) for reply in replies if reply.state != but]
+        return [update for failed in each for update in self._failed(failed)]
+
+    def _failed(self, event: Failed) -> Iterator[Update]:
+        state, running = self._state, self._state.replies.fail(event)
+        if running is None:
+            return
+        reply, prompt = running.reply, ""
+        words = reply.error
+        if running.chat is not state.conversation:
+            words = f"“{one_line(running.chat.title, 40)}”: {reply.error}"
+        elif not reply.raw and running.turn.reply in (reply, None):
+            if not state.prefill and reply.prefill != state.next_prefill:
+                state.prefill = reply.prefill
+            words += state.way_out.removeprefix(".") if event.kind == "context" else ""
+            prompt = running.turn.prompt
+        yield Update("ended", words, prompt, event)

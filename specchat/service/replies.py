@@ -1,0 +1,151 @@
+"""The replies that have not ended, at most one a chat. The engine writes them in turn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specchat.chat.saving import Saving
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply, Turn
+from specchat.engine.events import Changed, Failed, Finished, Started, Stats, Step
+from specchat.engine.options import Arguments, Limits, Speculation
+from specchat.engine.port import EnginePort
+from specchat.engine.requests import Cancel, Generate
+
+_REFUSALS = ("context", "request")
+"""Failures of a request, not of the engine."""
+
+
+@dataclass
+class Running:
+    """A reply and the chat it is written in."""
+
+    chat: Conversation
+    turn: Turn
+    reply: Reply
+    limits: Limits
+    template: Arguments = ()
+    stopping: bool = False
+
+
+class Replies:
+    """Requests replies, builds them up from their events, and saves them. `ended` gets each at its end."""
+
+    def __init__(self, engine: EnginePort, saving: Saving, ended: Callable[[Reply], object]) -> None:
+        self._engine = engine
+        self._saving = saving
+        self._ended = ended
+        self._running: list[Running] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._running)
+
+    @property
+    def all(self) -> tuple[Running, ...]:
+        """All of them in order: the engine writes the first."""
+        return tuple(self._running)
+
+    def of(self, chat: str) -> Running | None:
+        """The reply of the chat with that key."""
+        return next((running for running in self._running if running.chat.key == chat), None)
+
+    def add(self, chat: Conversation, turn: Turn, reply: Reply, limits: Limits, template: Arguments = ()) -> Running:
+        """Answer `turn`, once `ask` sends the request."""
+        chat.answer(turn, reply)
+        self._saving.begun(chat, reply)
+        self._running.append(running := Running(chat, turn, reply, limits, template))
+        return running
+
+    def ask(self, running: Running, speculation: Speculation) -> None:
+        """Send the request to the engine, which has to have a pair loaded."""
+        reply, limits = running.reply, running.limits
+        reply.state = "reading" if running is self._running[0] else "waiting"
+        reply.speculation = speculation
+        messages = running.chat.messages(running.turn)
+        self._engine.send(
+            Generate(
+                reply.id,
+                messages,
+                reply.sampling,
+                limits,
+                speculation,
+                reply.prefill,
+                reply.begun,
+                chat=running.chat.key,
+                template=running.template,
+            )
+        )
+
+    def take(self, event: Started | Step | Changed | Finished) -> Running | None:
+        """Apply an event to its reply; None where that is none of these."""
+        running = self._by_id(event.id)
+        if running is None:
+            return None
+        match event:
+            case Started():
+                running.reply.started(event)
+            case Step():
+                running.reply.step(event)
+            case Changed():
+                running.reply.changed(event)
+            case Finished():
+                running.reply.finished(event)
+                self._close(running)
+        return running
+
+    def fail(self, event: Failed) -> Running | None:
+        """End the reply that failed, and return it."""
+        running = self._by_id(event.id)
+        if running is None:
+            return None
+        running.reply.failed(event)
+        self._close(running, refused=event.kind in _REFUSALS)
+        return running
+
+    def stop(self, running: Running) -> None:
+        """End a reply at its next step, or at once where the engine has not begun it."""
+        waits = running.reply.state == "queued" or running is not self._running[0]
+        if running.reply.state != "queued":
+            self._engine.send(Cancel(running.reply.id))
+        if waits:
+            running.reply.finished(Finished(running.reply.id, "cancelled", "", (), Stats()))
+            self._close(running)
+        else:
+            running.stopping = True
+
+    def wait_for_engine(self) -> None:
+        """The engine is being started again: replies that it had not begun wait for its pair."""
+        for running in self._running:
+            if running.reply.state == "waiting":
+                running.reply.state = "queued"
+
+    def interrupt(self, why: str) -> None:
+        """End all replies where they are and save them, without new dates for their chats."""
+        for running in self._running:
+            running.reply.failed(Failed(running.reply.id, "died", why))
+            self._saving.begun(running.chat, running.reply)
+        self._running.clear()
+
+    def save(self) -> None:
+        """Save the text so far, twice a second."""
+        if self._running:
+            self._saving.written(self._running[0].chat, self._running[0].reply)
+
+    def _by_id(self, reply: int | None) -> Running | None:
+        return next((running for running in self._running if running.reply.id == reply), None)
+
+    def _close(self, running: Running, *, refused: bool = False) -> None:
+        """Save a reply that ended. One without any text, stopped or failed, gives way to the one before it.
+
+        One that was `refused` is none at all.
+        """
+        self._running.remove(running)
+        if self._running and self._running[0].reply.state == "waiting":
+            self._running[0].reply.state = "reading"
+        reply = running.reply
+        came_to_nothing = not reply.raw and (reply.state == "failed" or reply.reason == "cancelled")
+        if came_to_nothing and (refused or len(running.turn.replies) > 1):
+            running.chat.drop(running.turn, running.reply)
+            self._saving.dropped(running.reply)
+        else:
+            self._ended(running.reply)
+            self._saving.ended(running.chat, running.reply)

@@ -1,0 +1,84 @@
+"""Saved chats: opening, renaming and deleting them while replies may run in any."""
+
+import threading
+
+from specchat.chat.turn import Turn
+from specchat.service.open_chat import CannotOpen
+from specchat.service.settings import from_data
+from specchat.service.state import ServiceState
+
+
+class SavedChats:
+    """The chats of a service. Replies that run in a chat go on when another is opened."""
+
+    def __init__(self, state: ServiceState) -> None:
+        self._state = state
+        self._store = state.chat.saving.store
+        self._deleted: list[str] = []
+        """Keys of the chats that were deleted, the latest last."""
+
+    def new(self) -> None:
+        """Open an empty chat; what runs in the one before goes on."""
+        self._state.chat.start()
+        self._left()
+
+    def open(self, key: str) -> str:
+        """Open a saved chat with the settings it had; what runs in the one before goes on. Returns a refusal.
+
+        Its pair is loaded when something is written, not before: many chats may only be read.
+        """
+        state = self._state
+        if key == state.conversation.key:
+            return ""
+        running = state.replies.of(key)
+        try:
+            view = state.chat.open(key, running.chat if running is not None else None)
+        except CannotOpen as error:
+            return str(error)
+        self._left()
+        wanted = str(view.get("pair") or "")
+        state.wanted = wanted if wanted != state.loaded.id else ""
+        settings = from_data(view.get("settings"))
+        if settings is not None:
+            state.settings = settings
+        if not state.wanted:
+            state.settle()
+        return ""
+
+    def rename(self, key: str, name: str) -> threading.Event:
+        """Give a saved chat another title; the event is set once that is saved."""
+        running = self._state.replies.of(key)
+        for chat in (self._state.conversation, *([running.chat] if running is not None else [])):
+            if chat.key == key:
+                chat.name = name
+        return self._store.rename(key, name)
+
+    def delete(self, key: str) -> threading.Event:
+        """Delete a saved chat; the open one gives way to an empty one. The event is set once that is saved."""
+        state = self._state
+        if running := state.replies.of(key):
+            state.replies.stop(running)
+        if key == state.conversation.key:
+            self.new()
+        state.saved.deleted(key)
+        self._deleted.append(key)
+        return self._store.delete(key)
+
+    def undelete(self) -> threading.Event | None:
+        """Bring back the chat deleted last; the event is set once that is saved. None when none was deleted."""
+        if not self._deleted:
+            return None
+        key = self._deleted.pop()
+        self._state.saved.restored(key)
+        return self._store.restore(key)
+
+    def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
+        """Show another version of a prompt or reply; returns a refusal."""
+        if self._state.running is not None:
+            return "a reply is running: esc stops it"
+        return self._state.chat.show_branch(step, turn, of_prompt=of_prompt)
+
+    def _left(self) -> None:
+        """Another chat is open, and the one before has been saved with its pair."""
+        self._state.prompt_count.forget()
+        self._state.wanted = self._state.prefill = ""

@@ -1,0 +1,165 @@
+"""The state of a chat service: its pair, its open chat, its settings, and the replies that run."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from specchat.chat.store import Store
+from specchat.chat.tree import Conversation
+from specchat.chat.turn import Reply
+from specchat.config.catalog import Pair
+from specchat.config.personas import Persona, persona_of
+from specchat.engine.options import Speculation
+from specchat.engine.port import EnginePort
+from specchat.engine.requests import Change
+from specchat.service.listeners import Listeners
+from specchat.service.loaded_pair import LoadedPair
+from specchat.service.open_chat import OpenChat
+from specchat.service.prompt_count import PromptCount
+from specchat.service.replies import Replies, Running
+from specchat.service.saved_replies import SavedReplies
+from specchat.service.settings import ChatSettings, Preferences, as_data
+
+
+class ServiceState:
+    """The parts of a service work on this. `ChatService` has the requests of clients."""
+
+    def __init__(
+        self,
+        engine: EnginePort,
+        store: Store,
+        preferences: Preferences,
+        *,
+        fallback: Pair | None = None,
+        personas: Sequence[Persona] = (),
+        copies_saved: bool = False,
+        saves_settings: bool = False,
+        restarts: bool = False,
+        ended: Callable[[Reply], object] = lambda _: None,
+    ) -> None:
+        """Serve `engine`, and the chats in `store`.
+
+        Args:
+            fallback: the pair to load where the first one cannot be.
+            personas: a chat with the system prompt of one begins its replies as that says.
+            copies_saved: let drafts copy from the replies of saved chats.
+            saves_settings: save the settings with each chat, for when it is opened again.
+            restarts: start an engine again that died.
+            ended: called with each reply that has ended.
+        """
+        self.engine = engine
+        self.preferences = preferences
+        self.settings = ChatSettings(seed=preferences.seed, limits=preferences.limits)
+        self.chat = OpenChat(store, preferences.system, self._view)
+        self.loaded = LoadedPair(engine, fallback, restarts)
+        self.wanted = ""
+        """The pair of the open chat, where another is loaded; empty when it is the loaded one."""
+        self.listeners = Listeners()
+        self.replies = Replies(engine, self.chat.saving, ended)
+        self.saved = SavedReplies(engine, store, copies_saved)
+        self.prompt_count = PromptCount()
+        self.prefill = ""
+        """The beginning of the next reply, used once."""
+        self._personas = personas
+        self._saves_settings = saves_settings
+        self._before: ChatSettings | None = None
+        self._put = self.settings
+        """The settings of the pair before, and those that the latest load replaced them with."""
+
+    @property
+    def conversation(self) -> Conversation:
+        return self.chat.conversation
+
+    @property
+    def next_prefill(self) -> str:
+        """The beginning of the next reply: the one set for once, else the persona's."""
+        persona = persona_of(self.conversation.system, self._personas)
+        return self.prefill or (persona.prefill if persona else "")
+
+    # Running replies
+
+    @property
+    def running(self) -> Running | None:
+        """The reply that is written or waited for in the open chat."""
+        return self.replies.of(self.conversation.key)
+
+    @property
+    def reply(self) -> Reply | None:
+        """The reply being written or waited for in the open chat."""
+        return self.running.reply if self.running is not None else None
+
+    @property
+    def stopping(self) -> bool:
+        """True if the reply that runs here is to stop."""
+        return self.running is not None and self.running.stopping
+
+    @property
+    def elsewhere(self) -> Conversation | None:
+        """The chat that the engine writes in, unless that is the open one."""
+        first = next(iter(self.replies.all), None)
+        return first.chat if first is not None and first is not self.running else None
+
+    @property
+    def last_reply(self) -> Reply | None:
+        """The reply that runs in the open chat, or its latest one."""
+        if self.running is not None:
+            return self.running.reply
+        return next((turn.reply for turn in reversed(self.conversation.turns) if turn.reply), None)
+
+    # Settings
+
+    def put_settings(self, settings: ChatSettings) -> None:
+        """Use these with a pair that is to be loaded."""
+        if self.loaded.info is not None:
+            self._before = self.settings
+        self.settings = self._put = settings
+
+    def take_back_settings(self) -> None:
+        """Use the settings of the pair that is used after all, unless they were changed since."""
+        if self.settings == self._put and self.loaded.pair is not None:
+            self.settings = self._before or self.defaults(self.loaded.pair)
+
+    def defaults(self, pair: Pair) -> ChatSettings:
+        """The settings of `pair`; of the first one that is loaded, after the user's preferences."""
+        chosen = self.preferences if self.loaded.pair is None else Preferences()
+        kept = self.settings
+        return replace(chosen.settings(pair), seed=kept.seed, limits=kept.limits, template=kept.template)
+
+    def change(self, settings: ChatSettings) -> None:
+        """Use `settings` from now on: speculation at the running reply's next step, the rest from the next reply."""
+        before, self.settings = self.settings, settings
+        reply = self.reply
+        if reply is not None and reply.state != "queued" and settings.speculation != before.speculation:
+            self.engine.send(Change(reply.id, settings.speculation))
+
+    def choose_strategy(self, name: str) -> str:
+        """Draft with another strategy at its own length; returns the reason where the loaded pair cannot."""
+        if reason := self.loaded.unsupported(name):
+            return reason
+        self.change(replace(self.settings, strategy=name, draft_length=self.loaded.lengths.get(name)))
+        return ""
+
+    def settle(self) -> str:
+        """Decode plainly where the loaded pair cannot draft as is set; returns the reason."""
+        reason = self.loaded.unsupported(self.settings.strategy)
+        if reason:
+            self.settings = replace(self.settings, strategy="plain", draft_length=None)
+        return reason
+
+    def begin(self, running: Running) -> None:
+        """Have the engine begin a reply that waited for the pair."""
+        speculation = self.settings.speculation if running is self.running else running.reply.speculation
+        if self.loaded.unsupported(speculation.strategy):
+            speculation = Speculation.of("plain", None, speculation.acceptance)
+        self.replies.ask(running, speculation)
+
+    @property
+    def way_out(self) -> str:
+        """Advice for a chat that does not fit the context, to be added to a sentence."""
+        if self.settings.limits.context != "refuse" or not self.conversation.turns:
+            return ""
+        return ". /new starts a new chat; /context drop-oldest leaves out the oldest turns"
+
+    def _view(self) -> dict[str, Any]:
+        pair = {"pair": self.wanted or self.loaded.id}
+        return {**pair, "settings": as_data(self.settings)} if self._saves_settings else pair

@@ -1,0 +1,60 @@
+"""Races of the last prompt: when one may run, and the one that does."""
+
+from typing import TYPE_CHECKING
+
+from specchat.service.chat_service import ChatService
+
+if TYPE_CHECKING:
+    from specchat.tui.insight.race import Race
+
+
+class Racing:
+    """`race` is the latest one that was not ended; its events never reach a conversation."""
+
+    def __init__(self, service: ChatService) -> None:
+        self._service = service
+        self.race: Race | None = None
+
+    @property
+    def running(self) -> bool:
+        return self.race is not None and self.race.running
+
+    def start(self) -> str:
+        """Answer the last prompt again, plainly and then drafted; gives the refusal if there is one."""
+        from specchat.tui.insight.race import Race, rival
+
+        service = self._service
+        turn = service.conversation.last
+        if turn is None or turn.reply is None:
+            return "ask something first: a race answers the last prompt again"
+        if service.running is not None or self.running:
+            return "a reply is running: esc stops it"
+        if service.replies:
+            return "another chat is being answered: a race needs the engine for itself"
+        if service.loaded.info is None or service.loaded.pair is None:
+            return "no model is loaded: F3 chooses one"
+        if service.wanted:
+            return "this chat's pair is not loaded: write something or F3 loads one"
+        pair, info = service.loaded.pair, service.loaded.info
+        speculation = rival(service.settings.speculation, pair.strategy, pair.lengths, info)
+        if speculation is None:
+            return "no drafting strategy can be used here, so there is nothing to race"
+        messages = service.conversation.messages(turn)
+        settings = service.settings
+        begins = turn.reply.prefill, turn.reply.begun
+        self.race = Race(
+            service,
+            messages,
+            turn.reply.sampling,
+            settings.limits,
+            speculation,
+            *begins,
+            settings.template,
+        )
+        return ""
+
+    def end(self) -> None:
+        """Forget the race, stopping it where it runs."""
+        if self.race is not None:
+            self.race.stop()
+        self.race = None

@@ -1,0 +1,79 @@
+"""`specchat serve` as a process: where it listens, what it refuses, and that its text is that of `ask`."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.config.paths import demo_model
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[str]:
+    """A server's address, once it says it."""
+    command = [sys.executable, "-m", "specchat", "serve", "--port", "0", *options]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert "http://127.0.0.1:" in line, line
+        yield line.split("http://")[1].split("/")[0]
+    finally:
+        process.terminate()
+        assert process.wait(60) == ExitCode.TERMINATED
+
+
+def test_other_machines_need_a_key(run: Run) -> None:
+    result = run("serve", "--host", "0.0.0.0")
+    assert result.exit_code == ExitCode.USAGE
+    assert "SPECCHAT_SERVE_KEY" in result.stderr
+
+
+def test_a_port_that_is_taken_is_said(run: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        result = run("serve", "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == ExitCode.USAGE
+    assert "Nothing can listen at 127.0.0.1" in result.stderr
+
+
+def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("specchat.serve.listening", raising=False)
+    monkeypatch.setitem(sys.modules, "specchat.serve.listening", None)
+    result = run("serve")
+    assert result.exit_code == ExitCode.USAGE
+    assert "pip install starlette uvicorn prometheus_client" in result.stderr
+
+
+@pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here")
+def test_its_text_is_that_of_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECCHAT_ENGINE_MINUTES", "1")  # one engine for both
+    asked = ("Tell me a story about a cat.", "--seed", "5", "--max-tokens", "40")
+    with serving() as address:
+        with httpx2.Client(base_url=f"http://{address}", timeout=120) as client:
+            while client.get("/health").status_code == 503:
+                pass
+            body = {"messages": [{"role": "user", "content": asked[0]}], "seed": 5, "max_tokens": 40}
+            served = client.post("/v1/chat/completions", json=body).json()
+        alone = subprocess.run(
+            [sys.executable, "-m", "specchat", "ask", "--json", *asked],
+            cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, env=os.environ, check=True,
+        )  # fmt: skip
+    text = json.loads(alone.stdout)["text"]
+    assert served["choices"][0]["message"]["content"] == text
+    assert len(text) > 40
+    subprocess.run(
+        [sys.executable, "-m", "specchat", "engine", "stop"], cwd=ROOT, check=True, stdout=subprocess.DEVNULL
+    )

@@ -1,0 +1,56 @@
+"""`specchat serve` on loopback, over a scripted engine."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+
+from specchat.chat.store import Store
+from specchat.engine.fake import FakeEngine
+from specchat.engine.port import EnginePort
+from specchat.serve.app import make_app
+from specchat.serve.generation import Served
+from specchat.serve.guard import Guard
+from specchat.service.chat_service import ChatService
+from specchat.service.settings import Preferences
+from tests.service.made import CATALOG
+
+SOON_S = 30.0
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, url: str, served: Served) -> None:
+        self.url = url
+        self.served = served
+
+
+@asynccontextmanager
+async def serving(engine: EnginePort, key: str = "", load: bool = True) -> AsyncIterator[Server]:
+    """A server of the first pair; with `load` once that is loaded."""
+    service = ChatService(engine, Store(), Preferences(), restarts=True)
+    served = Served(service, CATALOG.pairs[0])
+    config = uvicorn.Config(
+        make_app(served, Guard("127.0.0.1", key)), "127.0.0.1", 0, lifespan="off", log_level="error"
+    )
+    server = uvicorn.Server(config)
+    tasks = [asyncio.create_task(server.serve()), asyncio.create_task(served.run())]
+    async with asyncio.timeout(SOON_S):
+        while not server.started or (load and service.loaded.info is None):
+            await asyncio.sleep(0.005)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Server(f"http://127.0.0.1:{port}", served)
+    finally:
+        server.should_exit = True
+        tasks[1].cancel()
+        await asyncio.wait(tasks, timeout=SOON_S)
+        engine.close()
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine(("Once there was a fox who kept a lamp.",))

@@ -1,0 +1,119 @@
+"""Turns of requests, and clients that leave."""
+
+import asyncio
+from collections.abc import Callable
+
+import httpx2
+import pytest
+
+from specchat.engine.fake import FakeEngine
+from specchat.engine.requests import Cancel, Generate
+from specchat.serve.errors import ApiError
+from specchat.serve.queue import FairQueue
+from tests.serve.conftest import Server, serving
+
+BODY = {"model": "demo", "messages": [{"role": "user", "content": "count"}]}
+LONG = " ".join(f"word{number}" for number in range(400))
+
+
+async def test_clients_take_turns() -> None:
+    queue, order = FairQueue(), list[str]()
+
+    async def ask(client: str, number: int) -> None:
+        async with queue.turn(client):
+            order.append(f"{client}{number}")
+            await asyncio.sleep(0)
+
+    tasks = [
+        asyncio.create_task(ask(client, number)) for client, count in (("a", 4), ("b", 2)) for number in range(count)
+    ]
+    await asyncio.gather(*tasks)
+    assert order == ["a0", "a1", "b0", "a2", "b1", "a3"]
+    assert (queue.waiting, queue.running) == (0, 0)
+
+
+async def test_a_full_queue_refuses_and_one_that_leaves_makes_room() -> None:
+    queue, release = FairQueue(most=1), asyncio.Event()
+
+    async def ask() -> None:
+        async with queue.turn("a"):
+            await release.wait()
+
+    running = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError, match="wait already") as refused:
+        await ask()
+    assert refused.value.status == 429
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert queue.waiting == 0
+    release.set()
+    await running
+    await ask()
+
+
+async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None:
+    queue, order, release = FairQueue(), list[str](), asyncio.Event()
+
+    async def ask(name: str) -> None:
+        async with queue.turn(name):
+            order.append(name)
+            await release.wait()
+
+    tasks = [asyncio.create_task(ask(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    release.set()
+    tasks[1].cancel()
+    await asyncio.wait(tasks)
+    assert order == ["a", "c"]
+    assert queue.running == 0
+
+
+async def until(true: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def cancelled(engine: FakeEngine) -> list[int]:
+    return [request.id for request in engine.requests if isinstance(request, Cancel)]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_client_that_leaves_cancels_its_reply(stream: bool) -> None:
+    engine = FakeEngine((LONG,), tokens_per_second=20)
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        leaving = asyncio.create_task(_take(client, server, stream))
+        await until(lambda: any(isinstance(request, Generate) for request in engine.requests))
+        await asyncio.sleep(0.05)
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await until(lambda: cancelled(engine))
+        engine.tokens_per_second = None
+        found = await client.post(f"{server.url}/v1/chat/completions", json=BODY)
+        assert found.json()["choices"][0]["message"]["content"] == LONG
+        assert server.served.queue.running == 0
+
+
+async def _take(client: httpx2.AsyncClient, server: Server, stream: bool) -> None:
+    async with client.stream("POST", f"{server.url}/v1/chat/completions", json={**BODY, "stream": stream}) as found:
+        async for _ in found.aiter_lines():
+            pass
+
+
+async def test_the_counters_are_those_of_the_replies() -> None:
+    engine = FakeEngine((LONG,))
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        replies = [(await client.post(f"{server.url}/v1/chat/completions", json=BODY)).json() for _ in range(2)]
+        page = (await client.get(f"{server.url}/metrics")).text
+    stats = [reply["metrics"]["speculative_decoding"] for reply in replies]
+    counters = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    labels = '{model_name="demo"}'
+    for name, key in (("drafts", "num_spec_steps"), ("draft_tokens", "num_draft_tokens"),
+                      ("accepted_tokens", "num_accepted_draft_tokens")):  # fmt: skip
+        assert float(counters[f"vllm:spec_decode_num_{name}_total{labels}"]) == sum(each[key] for each in stats)
+    at = [float(value) for name, value in counters.items() if "per_pos_total" in name]
+    assert sum(at) == sum(each["num_accepted_draft_tokens"] for each in stats)
+    assert at == sorted(at, reverse=True)

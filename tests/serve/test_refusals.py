@@ -1,0 +1,114 @@
+"""Requests that get no reply: the status, the body, and the next one is served."""
+
+from typing import Any
+
+import httpx2
+import pytest
+
+from specchat.engine.fake import FakeEngine
+from tests.serve.conftest import serving
+
+HI = [{"role": "user", "content": "hi"}]
+GOOD = {"model": "demo", "messages": HI}
+BAD: list[tuple[Any, str]] = [
+    ({"messages": []}, "no message of the user"),
+    ({}, "messages"),
+    ({**GOOD, "temperature": -1}, "temperature"),
+    ({**GOOD, "temperature": "hot"}, "temperature"),
+    ({**GOOD, "max_tokens": 0}, "max_tokens"),
+    ({**GOOD, "n": 2}, "n is not supported"),
+    ({**GOOD, "logprobs": True}, "logprobs"),
+    ({**GOOD, "tools": [{"type": "function"}]}, "tools"),
+    ({**GOOD, "response_format": {"type": "json_object"}}, "response_format"),
+    ({**GOOD, "strategy": "magic"}, "no strategy magic"),
+    ({**GOOD, "draft_length": 99}, "draft_length"),
+    ({**GOOD, "acceptance": "any"}, "acceptance"),
+    ({**GOOD, "stop": ["x"] * 99}, "stop"),
+    ({"messages": [{"role": "tool", "content": "4"}]}, "messages.0.role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url"),
+    ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content"),
+    ([GOOD], "JSON object"),
+]
+
+
+async def post(url: str, body: Any, **headers: str) -> httpx2.Response:
+    async with httpx2.AsyncClient(timeout=30) as client:
+        if isinstance(body, bytes):
+            return await client.post(f"{url}/v1/chat/completions", content=body, headers=headers)
+        return await client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
+
+
+async def test_fields_that_cannot_be_used_are_named(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        for body, words in BAD:
+            found = await post(server.url, body)
+            error = found.json()["error"]
+            assert (found.status_code, error["type"]) == (400, "invalid_request_error"), body
+            assert words in error["message"]
+        assert (await post(server.url, b"{")).status_code == 400
+        assert (await post(server.url, b"[" * 100_000)).status_code == 400
+        assert (await post(server.url, b"x" * (33 << 20))).status_code == 413
+        assert (await post(server.url, GOOD)).status_code == 200
+
+
+async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> None:
+    async with serving(engine) as server, httpx2.AsyncClient() as client:
+        found = await client.post(f"{server.url}/v1/messages", json={"messages": HI})
+        assert (found.status_code, found.json()["type"]) == (400, "error")
+        assert "max_tokens" in found.json()["error"]["message"]
+        assert (await client.get(f"{server.url}/v1/nothing")).status_code == 404
+        assert (await client.get(f"{server.url}/v1/messages")).status_code == 405
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"host": "evil.example"}, {"host": "evil.example:80"}, {"origin": "http://evil.example"}, {"origin": "null"}],
+)
+async def test_pages_of_other_sites_are_refused(engine: FakeEngine, headers: dict[str, str]) -> None:
+    async with serving(engine) as server:
+        assert (await post(server.url, GOOD, **headers)).status_code == 403
+        assert (await post(server.url, GOOD, origin="http://localhost:3000")).status_code == 200
+
+
+async def test_a_key_is_asked_for(engine: FakeEngine) -> None:
+    async with serving(engine, key="secret") as server:
+        assert (await post(server.url, GOOD)).status_code == 401
+        assert (await post(server.url, GOOD, authorization="Bearer wrong")).status_code == 401
+        assert (await post(server.url, GOOD, authorization="Bearer secret")).status_code == 200
+        assert (await post(server.url, GOOD, **{"x-api-key": "secret"})).status_code == 200
+        async with httpx2.AsyncClient() as client:
+            assert (await client.get(f"{server.url}/v1/models")).status_code == 401
+            assert (await client.get(f"{server.url}/health")).status_code == 200
+
+
+async def test_while_it_loads_clients_are_told_to_come_again(engine: FakeEngine) -> None:
+    engine.holds_loads = True
+    async with serving(engine, load=False) as server:
+        found = await post(server.url, GOOD)
+        assert (found.status_code, found.headers["retry-after"]) == (503, "1")
+        async with httpx2.AsyncClient() as client:
+            assert (await client.get(f"{server.url}/health")).status_code == 503
+
+
+async def test_a_pair_that_cannot_be_loaded_says_why(engine: FakeEngine) -> None:
+    engine.fail_load("model", "It is broken.\x1b[2J")
+    async with serving(engine, load=False) as server, httpx2.AsyncClient() as client:
+        while "broken" not in (found := await client.get(f"{server.url}/health")).text:
+            assert found.status_code == 503
+        assert "\x1b" not in found.text
+
+
+async def test_a_death_fails_the_request_and_the_next_one_is_served() -> None:
+    engine = FakeEngine(("one two three four five six seven eight",), tokens_per_second=2)
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        body = {**GOOD, "stream": True}
+        async with client.stream("POST", f"{server.url}/v1/chat/completions", json=body) as stream:
+            lines = stream.aiter_lines()
+            assert '"role"' in await anext(lines)
+            engine.die()
+            rest = "\n".join([line async for line in lines])
+        assert "error" in rest
+        engine.tokens_per_second = None
+        while (found := await post(server.url, GOOD)).status_code == 503:
+            pass
+        assert found.status_code == 200
