@@ -58,7 +58,7 @@ CHAT: tuple[Action[ChatScreen], ...] = (
     Action("help", "Help", "All keys and what they do.", _help, ("f1",), hint="help", slash="help"),
     Action("quit", "Quit", "Leave specchat.", lambda chat, _: chat.app.action_quit(), ("ctrl+q",), hint="quit",
            slash="quit"),
-    Action("about", "About", "What is loaded, and on which hardware.", _about, slash="about"),
+    Action("about", "About", "What is loaded, on which hardware, and why the text is exact.", _about, slash="about"),
     Action("suggestion", "Suggestion", "In an empty chat: one of the prompts that are shown.", keys=("1", "2", "3"),
            where="prompt", fixed=True),
     Action("interrupt", "Interrupt", "Copy what is selected, else stop the reply, else clear the prompt, else say how "

@@ -1,4 +1,4 @@
-"""The running parts: the app, the loaded pair and the machine."""
+"""The running parts: the app, the loaded pair, the machine, and why the text is exact."""
 
 from importlib.metadata import version
 
