@@ -74,11 +74,11 @@ class ChatService(ServiceState):
     def refusal(self, content: str) -> str:
         """The reason why `content`, a prompt with its attachments, cannot be sent now; empty when it can."""
         if self.running is not None:
-            return "a reply is running: esc stops it; your text is kept"
+            return "a reply is running; your text is kept"
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
         if self.loaded.info is None and self.loaded.loading is None:
-            return "no model is loaded: F3 chooses one; your text is kept"
+            return "no model is loaded; your text is kept"
         counted = self.prompt_count.counted
         if counted is not None and self.prompt_count.too_long(content):
             return (

@@ -75,7 +75,7 @@ class SavedChats:
     def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
         """Show another version of a prompt or reply; returns a refusal."""
         if self._state.running is not None:
-            return "a reply is running: esc stops it"
+            return "a reply is running"
         return self._state.chat.show_branch(step, turn, of_prompt=of_prompt)
 
     def _left(self) -> None:

@@ -62,7 +62,7 @@ class AppSession(ChatService):
 
     def refusal(self, content: str) -> str:
         if self.running is None and self.racing.running:
-            return "a race is running: esc ends it; your text is kept"
+            return "a race is running; your text is kept"
         return super().refusal(content)
 
     def count(self, content: str) -> bool:

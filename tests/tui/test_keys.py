@@ -79,6 +79,8 @@ async def test_sentences_name_the_keys_of_keys_toml() -> None:
         await ask(app, pilot, "hi", wait=False)
         clock.now = 20
         await until_shown(pilot, app, "writing; F15 stops")
+        await pilot.press("alt+r")
+        await until_shown(pilot, app, "a reply is running; your text is kept · F15 stops it")
         await pilot.press("escape")
         assert app.session.reply is not None
         await pilot.press("f15")
@@ -129,6 +131,17 @@ async def test_the_help_puts_words_below_keys_that_are_longer_than_their_column(
         rows = [row.strip("│ ") for row in screen_text(app).splitlines()]
         at = rows.index("ctrl+j or alt+enter or shift+enter")
         assert rows[at + 1] == "Start a new line in the prompt."
+
+
+async def test_without_a_model_the_key_that_chooses_one_is_named() -> None:
+    engine = FakeEngine()
+    engine.fail_load("model", "it is broken")
+    app = make_app(engine, replace(LAUNCH, keymap={"models": "f13"}))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await until_shown(pilot, app, "F13 shows other models")
+        app.chat.prompt.insert("hi")
+        await pilot.press("enter")
+        await until_shown(pilot, app, "no model is loaded; your text is kept · F13 chooses one")
 
 
 def test_the_documented_entries_are_taken(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def _race(chat: ChatScreen, _: str) -> None:
     from specchat.tui.screens.race import RaceScreen
 
     if refusal := chat.session.racing.start():
-        chat.say(refusal, bad=True)
+        chat.refuse(refusal)
         return
     chat.app.push_screen(RaceScreen(chat.session))
 

@@ -28,13 +28,13 @@ class Racing:
         if turn is None or turn.reply is None:
             return "ask something first: a race answers the last prompt again"
         if service.running is not None or self.running:
-            return "a reply is running: esc stops it"
+            return "a reply is running"
         if service.replies:
             return "another chat is being answered: a race needs the engine for itself"
         if service.loaded.info is None or service.loaded.pair is None:
-            return "no model is loaded: F3 chooses one"
+            return "no model is loaded"
         if service.wanted:
-            return "this chat's pair is not loaded: write something or F3 loads one"
+            return "this chat's pair is loaded once you write something"
         pair, info = service.loaded.pair, service.loaded.info
         speculation = rival(service.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:

@@ -1,58 +1,35 @@
 """The running parts: the app, the loaded pair, the machine, and why the text is exact."""
 
 from importlib.metadata import version
-from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.clean import one_line
 from specchat.engine.pair import PairInfo
 from specchat.tui import figures
-from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import hang, styled
-from specchat.tui.widgets.plain import Plain
 
 _NAME_WIDTH = 14
 
 
-class AboutText(Plain):
+class AboutScreen(TextDialog):
     """A name and its words a row."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "quiet"}
-
-    def __init__(self, about: list[tuple[str, str]]) -> None:
-        super().__init__()
-        self._about = about
-
-    def on_resize(self) -> None:
-        width = self.content_size.width
-        rows = [
-            row.content
-            for name, words in self._about
-            for row in hang(
-                Content(one_line(words, 400)),
-                width,
-                styled(name.ljust(_NAME_WIDTH), ".quiet"),
-                Content(" " * _NAME_WIDTH),
-            )
-        ]
-        self.show(Content("\n").join(rows), layout=True)
-
-
-class AboutScreen(Dialog[None]):
-    CSS_PATH = "about.tcss"
     DIALOG_TITLE = "about"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
 
     def __init__(self, info: PairInfo | None, loading: str, choose: str) -> None:
         """`loading` is the name of the pair that is being loaded, empty where none is; `choose` the key for models."""
         super().__init__()
         self._about = about(info, loading, choose)
 
-    def compose_content(self) -> ComposeResult:
-        yield AboutText(self._about)
+    def rows(self, width: int) -> list[Content]:
+        below = Content(" " * _NAME_WIDTH)
+        return [
+            row.content
+            for name, words in self._about
+            for row in hang(Content(one_line(words, 400)), width, styled(name.ljust(_NAME_WIDTH), ".quiet"), below)
+        ]
 
 
 def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tuple[str, str]]:

@@ -203,7 +203,7 @@ class Chats:
         turn = said.turn if said is not None else None
         of_prompt = said is not None and said.by == "you"
         if refusal := window.session.chats.show_branch(step, turn, of_prompt=of_prompt):
-            window.say(refusal, bad=True)
+            window.refuse(refusal)
             return
         self.show_conversation()
         if said is not None and (shown := window.session.conversation.siblings(said.turn).shown) is not None:

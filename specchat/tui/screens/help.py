@@ -1,18 +1,14 @@
 """All keys."""
 
 from collections.abc import Iterable
-from typing import ClassVar
 
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.chat.sources import LEGEND
 from specchat.tui.action import PLACES, Where
 from specchat.tui.keys import Keys
-from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import EMPTY, TextLine, hang, styled
-from specchat.tui.widgets.plain import Plain
 
 _KEY_WIDTH = 21
 _BESIDE = 50
@@ -26,28 +22,29 @@ _ABOUT = (
 )
 
 
-class HelpText(Plain):
+class HelpScreen(TextDialog):
     """Keys by place, commands, and the colours of the token view."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "key", "quiet", "head",
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
-    }  # fmt: skip
+    DIALOG_TITLE = "help"
+    DIALOG_HINT = "up and down scroll · esc closes"
 
-    def __init__(self, keys: Keys, place: Where) -> None:
+    def __init__(self, keys: Keys, place: Where = "prompt") -> None:
+        """`place` is where the focus is: its keys come first."""
         super().__init__()
         self._keys = keys
         self._place = place
+        for key in keys.of("help"):
+            self._bindings.bind(key, "close", show=False)
 
-    def on_resize(self) -> None:
+    def rows(self, width: int) -> list[Content]:
         legend = [(source.words, styled(source.meaning, source.style)) for source in LEGEND]
-        rows = list(hang(styled(_ABOUT, ".quiet"), self.content_size.width))
+        rows = list(hang(styled(_ABOUT, ".quiet"), width))
         first = (self._place, "anywhere")
         for place, title in sorted(PLACES.items(), key=lambda item: (item[0] not in first, item[0] == "anywhere")):
-            rows += self._section(title, self._actions(place))
-        rows += self._section("commands", self._commands())
-        rows += self._section("token view", legend)
-        self.show(Content("\n").join(row.content for row in rows), layout=True)
+            rows += self._section(title, self._actions(place), width)
+        rows += self._section("commands", self._commands(), width)
+        rows += self._section("token view", legend, width)
+        return [row.content for row in rows]
 
     def _actions(self, place: Where) -> list[tuple[str, Content]]:
         return [
@@ -63,12 +60,11 @@ class HelpText(Plain):
             if action.slash
         ]
 
-    def _section(self, title: str, entries: list[tuple[str, Content]]) -> Iterable[TextLine]:
+    def _section(self, title: str, entries: list[tuple[str, Content]], width: int) -> Iterable[TextLine]:
         if entries:
-            yield from (TextLine(EMPTY), TextLine(styled(title, ".head")), *self._entries(entries))
+            yield from (TextLine(EMPTY), TextLine(styled(title, ".head")), *self._entries(entries, width))
 
-    def _entries(self, entries: list[tuple[str, Content]]) -> Iterable[TextLine]:
-        width = self.content_size.width
+    def _entries(self, entries: list[tuple[str, Content]], width: int) -> Iterable[TextLine]:
         for name, words in entries:
             if width < _BESIDE:
                 yield from hang(styled(name, ".key"), width)
@@ -79,21 +75,3 @@ class HelpText(Plain):
                 yield TextLine(first)
                 first = _BELOW_KEY
             yield from hang(words, width, first, _BELOW_KEY)
-
-
-class HelpScreen(Dialog[None]):
-    CSS_PATH = "help.tcss"
-    DIALOG_TITLE = "help"
-    DIALOG_HINT = "up and down scroll · esc closes"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
-
-    def __init__(self, keys: Keys, place: Where = "prompt") -> None:
-        """`place` is where the focus is: its keys come first."""
-        super().__init__()
-        self._keys = keys
-        self._place: Where = place
-        for key in keys.of("help"):
-            self._bindings.bind(key, "close", show=False)
-
-    def compose_content(self) -> ComposeResult:
-        yield HelpText(self._keys, self._place)

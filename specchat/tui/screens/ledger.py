@@ -1,17 +1,12 @@
 """The time that drafting saved since the app was started."""
 
-from typing import ClassVar
-
-from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.engine.strategies import STRATEGIES
 from specchat.tui import figures
 from specchat.tui.insight.ledger import Account, Ledger
-from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.widgets.plain import Plain
 
 _NAME = 13
 _COLUMNS = (("replies", 8), ("tokens", 9), ("took", 10), ("plain", 10), ("saved", 10), ("times", 6))
@@ -26,30 +21,15 @@ _ABOUT_NARROW = (
 )
 
 
-class LedgerText(Plain):
-    """The table."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"head", "quiet", "good", "bad"}
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
-        self._ledger = ledger
-
-    def on_resize(self) -> None:
-        self.show(Content("\n").join(ledger_rows(self._ledger, self.content_size.width)), layout=True)
-
-
-class LedgerScreen(Dialog[None]):
-    CSS_PATH = "ledger.tcss"
+class LedgerScreen(TextDialog):
     DIALOG_TITLE = "saved this session"
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,enter", "close", "Close", show=False)]
 
     def __init__(self, ledger: Ledger) -> None:
         super().__init__()
         self._ledger = ledger
 
-    def compose_content(self) -> ComposeResult:
-        yield LedgerText(self._ledger)
+    def rows(self, width: int) -> list[Content]:
+        return ledger_rows(self._ledger, width)
 
 
 def ledger_rows(ledger: Ledger, width: int) -> list[Content]:

@@ -177,5 +177,10 @@ class ChatWindow(Screen[None]):
         self.notice.say(message, bad=bad, until=until)
 
     def refuse(self, refusal: str) -> None:
-        """Say why nothing is asked of the model now."""
-        self.say(refusal, bad=True, until="ended" if self.session.running is not None else None)
+        """Say why the model cannot be asked now, and the key that helps."""
+        session, way = self.session, ""
+        if session.running is not None:
+            way = f" · {self.keys.named('stop')} stops it"
+        elif session.loaded.info is None and session.loaded.loading is None:
+            way = f" · {self.keys.named('models')} chooses one"
+        self.say(refusal + way, bad=True, until="ended" if session.running is not None else None)
