@@ -11,7 +11,7 @@ from specchat.tui.screens.dialog import Dialog
 from specchat.tui.widgets.plain import Plain
 
 
-class _Text(Plain):
+class TextPane(Plain):
     """Drawn anew by its dialog when the width changes."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
@@ -35,4 +35,4 @@ class TextDialog(Dialog[None]):
         raise NotImplementedError
 
     def compose_content(self) -> ComposeResult:
-        yield _Text()
+        yield TextPane()
