@@ -1,0 +1,166 @@
+"""Writes one reply: the stream of a server becomes events."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from specchat.engine.context_policy import fit
+from specchat.engine.errors import ErrorKind
+from specchat.engine.events import Event, Finished, FinishReason, Started, Waiting
+from specchat.engine.options import Message, Speculation
+from specchat.engine.requests import Generate
+from specchat.engine.strategies import SERVER
+from specchat.remote.connection import Connection
+from specchat.remote.errors import ServerError, error_in
+from specchat.remote.kinds import Found
+from specchat.remote.openai import Chunk, Reader
+from specchat.remote.steps import Steps
+
+MAX_CHARS = 16 << 20
+"""Characters of a reply; a server that writes more is stopped."""
+
+
+class RemoteReply:
+    """A reply that a server writes; `put` takes its events."""
+
+    def __init__(self, connection: Connection, found: Found, request: Generate, put: Callable[[Event], None]) -> None:
+        self._connection = connection
+        self._found = found
+        self._request = request
+        self._put = put
+        self._reader: Reader = found.dialect.reader(found.known)
+        self._steps = Steps(request.id, request.beginning, time.monotonic)
+        self._begun = time.monotonic()
+        self._prompt_ms = 0.0
+        self._started = False
+        self._prompt: int | None = None
+        self._dropped = 0
+        self._chars = 0
+
+    async def write(self) -> None:
+        """Ask the server, and put the reply's events up to its end.
+
+        Raises:
+            ServerError: the server failed or refused; the text so far has been put.
+        """
+        ends = ""
+        try:
+            await self._fit()
+            ends = await self._read()
+        except asyncio.CancelledError:
+            if not self._started:
+                self._put(Finished.unbegun(self._request))
+            else:
+                self._end("cancelled")
+            return
+        except ServerError:
+            if self._started:
+                self._put_rest()
+            raise
+        if not ends:
+            if self._started:
+                self._put_rest()
+            raise ServerError(f"{self._connection.root} ended its answer before the reply was complete.")
+        self._start(Chunk())
+        self._end(self._reason(ends))
+
+    async def _fit(self) -> None:
+        """Leave out the messages that the context does not hold, as far as the server counts them."""
+        context, request = self._found.known.context, self._request
+        if not context:
+            return
+        loop = asyncio.get_running_loop()
+
+        async def counted(messages: Sequence[Message]) -> int:
+            part = replace(request, messages=tuple(messages))
+            tokens = await self._found.dialect.count(self._connection, self._found.model, part)
+            return tokens if tokens is not None else 0
+
+        def count(messages: Sequence[Message]) -> int:
+            return asyncio.run_coroutine_threadsafe(counted(messages), loop).result()
+
+        try:
+            kept = await asyncio.to_thread(fit, request.messages, request.limits, context, count)
+            self._prompt = await counted(kept.messages) or None
+        except ServerError as error:
+            if error.status not in (400, 404, 405, 422):  # it does not count this chat, but may answer it
+                raise
+            return
+        limits = request.limits
+        if self._prompt is not None:
+            if self._prompt >= context:
+                words = f"The prompt has {self._prompt:,} tokens, and the server's context holds {context:,}."
+                raise ServerError(words, "context")
+            if limits.max_tokens is not None:
+                limits = replace(limits, max_tokens=min(limits.max_tokens, context - self._prompt))
+        self._dropped = kept.dropped
+        self._request = replace(request, messages=kept.messages, limits=limits)
+
+    async def _read(self) -> str:
+        """Read the stream; returns the server's word for the reply's end, empty if there was none."""
+        body = self._found.dialect.body(self._request, self._found.model)
+        ends, number = "", self._request.id
+        events = self._connection.stream("/v1/chat/completions", body, lambda words: self._put(Waiting(number, words)))
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if words := error_in(event):
+                    raise ServerError(f"{self._connection.root} ended the reply with an error: {words}.", _kind(words))
+                chunk = self._reader.read(event)
+                self._chars += len(chunk.text) + len(chunk.reasoning)
+                if self._chars > MAX_CHARS:
+                    raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
+                ends = chunk.ends or ends
+                if chunk.text or chunk.reasoning:
+                    self._start(chunk)
+                    for step in self._steps.add(chunk):
+                        self._put(step)
+        return ends
+
+    def _start(self, chunk: Chunk) -> None:
+        if self._started:
+            return
+        self._started = True
+        self._prompt_ms = 1e3 * (time.monotonic() - self._begun)
+        drafts = self._found.known.drafts
+        self._put(
+            Started(
+                self._request.id,
+                self._prompt_tokens(chunk.prompt_tokens),
+                chunk.reused,
+                self._request.sampling.seed,
+                Speculation() if drafts is False else Speculation(SERVER),
+                self._request.prefill,
+                self._dropped,
+                self._prompt_ms,
+            )
+        )
+
+    def _prompt_tokens(self, told: int | None) -> int:
+        return told if told is not None else self._prompt or 0
+
+    def _put_rest(self) -> None:
+        for step in self._steps.finish():
+            self._put(step)
+
+    def _end(self, reason: FinishReason) -> None:
+        self._put_rest()
+        reader = self._reader
+        stats = self._steps.stats(
+            self._prompt_tokens(reader.prompt_tokens),
+            reader.reused,
+            self._prompt_ms,
+            reader.completion_tokens if reason != "cancelled" else None,
+            reader.figures,
+        )
+        self._put(Finished.of(self._request.id, reason, self._steps.written, (), stats))
+
+    def _reason(self, ends: str) -> FinishReason:
+        if ends != "length":
+            return "stop"
+        return "length" if self._request.limits.max_tokens is not None else "context"
+
+
+def _kind(words: str) -> ErrorKind:
+    return "context" if "context" in words.lower() else "server"
