@@ -17,6 +17,8 @@ from specchat.remote.event_stream import events
 CONNECT_S = 10.0
 PATIENCE_S = 300.0
 """Seconds without a byte; reading a long prompt takes a busy server minutes."""
+KEEP_ALIVE_S = 4.0
+"""Seconds that a connection may be idle; llama.cpp's server and uvicorn close theirs after five."""
 MAX_WAIT_S = 60.0
 """Seconds of waiting for a busy server, in all."""
 MAX_BODY_BYTES = 16 << 20
@@ -40,7 +42,9 @@ class Connection:
         self._headers = {"Accept-Encoding": "identity", **_authorization(server.key_env)}
         self._patience_s = patience_s
         self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(CONNECT_S, read=patience_s, write=patience_s), follow_redirects=False
+            timeout=httpx2.Timeout(CONNECT_S, read=patience_s, write=patience_s),
+            limits=httpx2.Limits(keepalive_expiry=KEEP_ALIVE_S),
+            follow_redirects=False,
         )
 
     async def __aenter__(self) -> "Connection":
