@@ -64,6 +64,7 @@ class RemoteReply:
                 self._put_rest()
             raise ServerError(f"{self._connection.root} ended its answer before the reply was complete.")
         self._start(Chunk())
+        self._put_rest()
         self._end(self._reason(ends))
 
     async def _fit(self) -> None:
@@ -159,7 +160,9 @@ class RemoteReply:
     def _reason(self, ends: str) -> FinishReason:
         if ends != "length":
             return "stop"
-        return "length" if self._request.limits.max_tokens is not None else "context"
+        used = self._prompt_tokens(self._reader.prompt_tokens) + self._steps.tally.tokens
+        full = self._found.known.context and used >= self._found.known.context - 1
+        return "context" if full else "length"
 
 
 def _kind(words: str) -> ErrorKind:
