@@ -9,7 +9,7 @@ from specchat.engine.options import Sampling
 from specchat.engine.requests import Count, Generate
 from specchat.remote.connection import Connection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, Known, Reader, chat, table, whole
+from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures, chat, table, whole
 from specchat.remote.prometheus import counters
 
 
@@ -17,6 +17,7 @@ class LlamaReader(Reader):
     """Tokens of a verify step share `draft_n` and `predicted_ms`."""
 
     _draft = (0, 0)
+    _by_token = False
 
     def read(self, event: Mapping[str, Any]) -> Chunk:
         chunk = super().read(event)
@@ -29,6 +30,10 @@ class LlamaReader(Reader):
         self._tokens = whole(timings.get("predicted_n"), self._tokens) or 0
         drafted, accepted = whole(timings.get("draft_n")), whole(timings.get("draft_n_accepted"))
         self._draft = (drafted or self._draft[0], accepted or self._draft[1])
+        self._by_token = self._by_token or bool(chunk.text or chunk.reasoning)
+        if not self._by_token and drafted and accepted is not None:  # an older build tells the sums alone, at the end
+            steps = max(1, self._tokens - accepted)
+            self.figures = ServerFigures(steps, drafted, accepted, all_steps=steps)
         ms = timings.get("predicted_ms")
         return replace(
             chunk,

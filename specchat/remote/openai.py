@@ -60,6 +60,7 @@ class ServerFigures:
         steps: verify steps with a draft.
         histogram: [j] steps that accepted j draft tokens; empty if unknown.
         per_step: accepted tokens of each step with a draft; empty if unknown.
+        all_steps: verify steps with or without a draft; 0 if unknown.
     """
 
     steps: int
@@ -67,6 +68,7 @@ class ServerFigures:
     accepted: int
     histogram: tuple[int, ...] = ()
     per_step: tuple[int, ...] = ()
+    all_steps: int = 0
 
 
 class Reader:
@@ -124,6 +126,10 @@ class Dialect:
     async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
         """Find facts about a server and its `model`, an entry of its list."""
         return Known(whole(model.get("max_model_len")) or 0, note="this server does not tell how it drafts")
+
+    async def totals(self, connection: Connection) -> ServerFigures | None:
+        """Counts of all replies since the server's start; None if it has none, or tells each reply's."""
+        return None
 
     async def count(self, connection: Connection, model: str, request: Count | Generate) -> int | None:
         """Tokens of a prompt; None if the server does not count."""

@@ -15,7 +15,7 @@ from specchat.engine.strategies import SERVER
 from specchat.remote.connection import Connection
 from specchat.remote.errors import ServerError, error_in
 from specchat.remote.kinds import Found
-from specchat.remote.openai import Chunk, Reader
+from specchat.remote.openai import Chunk, Reader, ServerFigures
 from specchat.remote.steps import Steps
 
 MAX_CHARS = 16 << 20
@@ -38,6 +38,7 @@ class RemoteReply:
         self._prompt: int | None = None
         self._dropped = 0
         self._chars = 0
+        self._figures: ServerFigures | None = None
 
     async def write(self) -> None:
         """Ask the server, and put the reply's events up to its end.
@@ -48,7 +49,9 @@ class RemoteReply:
         ends = ""
         try:
             await self._fit()
+            before = await self._totals()
             ends = await self._read()
+            self._figures = self._reader.figures or self._difference(before, await self._totals())
         except asyncio.CancelledError:
             if not self._started:
                 self._put(Finished.unbegun(self._request))
@@ -119,6 +122,27 @@ class RemoteReply:
                         self._put(step)
         return ends
 
+    async def _totals(self) -> ServerFigures | None:
+        """The server's counts of all replies, where it drafts and does not tell each reply's."""
+        if self._found.known.drafts is not True or self._reader.figures is not None:
+            return None
+        with contextlib.suppress(ServerError):
+            return await self._found.dialect.totals(self._connection)
+        return None
+
+    def _difference(self, before: ServerFigures | None, after: ServerFigures | None) -> ServerFigures | None:
+        """What the server counted meanwhile; None if it was not for this reply alone, by the accepted tokens.
+
+        The last step may have accepted tokens after the reply's end.
+        """
+        if before is None or after is None:
+            return None
+        accepted = after.accepted - before.accepted
+        beyond = accepted - self._steps.tally.accepted
+        if not 0 <= beyond <= self._found.known.draft_length:
+            return None
+        return ServerFigures(after.steps - before.steps, after.drafted - before.drafted, accepted)
+
     def _start(self, chunk: Chunk) -> None:
         if self._started:
             return
@@ -153,7 +177,7 @@ class RemoteReply:
             reader.reused,
             self._prompt_ms,
             reader.completion_tokens if reason != "cancelled" else None,
-            reader.figures,
+            self._figures,
         )
         self._put(Finished.of(self._request.id, reason, self._steps.written, (), stats))
 

@@ -158,9 +158,9 @@ class Steps:
 
 def counted(stats: Stats, own: ServerFigures) -> Stats:
     """The figures with the server's own counts of drafts."""
-    steps = max(stats.num_steps, own.steps)
+    steps = own.all_steps or max(stats.num_steps, own.steps)
     tested = stats.num_tested_draft_tokens
-    if own.per_step and own.drafted % own.steps == 0:
+    if own.per_step and own.steps and own.drafted % own.steps == 0:
         tested = sum(min(accepted + 1, own.drafted // own.steps) for accepted in own.per_step)
     return replace(
         stats,

@@ -89,6 +89,12 @@ class Vllm(Dialect):
         how = "accepted tokens are told by step; draft tokens are the server's draft length a step"
         return Known(context, True, positions, note=how)
 
+    async def totals(self, connection: Connection) -> ServerFigures | None:
+        found = counters(await connection.text("/metrics"), COUNTERS)
+        names = ("drafts_total", "draft_tokens_total", "accepted_tokens_total")
+        drafts, drafted, accepted = (int(found.get(name, 0)) for name in names)
+        return ServerFigures(drafts, drafted, accepted)
+
     async def count(self, connection: Connection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
         body = {"model": model, "messages": chat(request.messages, beginning), **going_on(beginning)}

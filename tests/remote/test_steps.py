@@ -97,6 +97,50 @@ def test_vllm_tells_steps_by_token_ids(chatting: Chatting) -> None:
     assert [event.emitted for event in events if isinstance(event, Step)] == [1, 5, 4, 1, 1]
 
 
+def metrics(drafts: int, drafted: int, accepted: int) -> str:
+    names = {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
+    lines = [f'vllm:spec_decode_num_{name}_total{{engine="0",model_name="m"}} {n}.0' for name, n in names.items()]
+    at = [f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{n}"}} 1.0' for n in range(4)]
+    return "\n".join(["# HELP vllm:spec_decode_num_drafts_total Number.", *lines, *at, ""])
+
+
+@pytest.mark.parametrize("others", [0, 30])
+def test_vllm_counts_drafts_in_its_metrics(others: int, chatting: Chatting) -> None:
+    """Where another client drew on the server meanwhile, the steps count."""
+    pages = iter([metrics(10, 40, 20), metrics(10, 40, 20), metrics(14, 52 + others, 29 + others)])
+    usage = {"prompt_tokens": 12, "completion_tokens": 12}
+    ids = [[5], [5] * 5, [5] * 4, [5], [5]]
+    parts = [
+        f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': 'x' * len(each)}, 'token_ids': each}]})}\n\n"
+        for each in ids
+    ]
+    stream = "".join([*parts, delta("", "length"), f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n"])
+    plain = "Content-Type: text/plain\r\n"
+    with serving(
+        v1__models="vllm-models.json",
+        metrics=lambda call: call.send(next(pages), headers=plain),
+        **{CHAT_KEY: lambda call: call.send(stream)},
+    ) as one:
+        chatting.load(one.url)
+        finished = chatting.ask()[-1]
+    assert isinstance(finished, Finished)
+    stats = finished.stats
+    counted = (stats.num_spec_steps, stats.num_draft_tokens, stats.num_accepted_draft_tokens)
+    assert counted == ((4, 16, 7) if others else (4, 12, 9))
+
+
+def test_an_older_llama_cpp_tells_sums_at_the_end(chatting: Chatting) -> None:
+    timings = {"cache_n": 0, "prompt_n": 12, "predicted_n": 5, "predicted_ms": 9.0, "draft_n": 4, "draft_n_accepted": 3}
+    stream = "".join([*(delta(f" {n}") for n in range(5)), delta("", "stop", timings=timings)])
+    with serving(**LLAMA, **{CHAT_KEY: lambda call: call.send(stream)}) as one:
+        chatting.load(one.url)
+        finished = chatting.ask()[-1]
+    assert isinstance(finished, Finished)
+    stats = finished.stats
+    assert (stats.num_draft_tokens, stats.num_accepted_draft_tokens, stats.mean_acceptance_length) == (4, 3, 2.5)
+    assert (stats.prompt_tokens, stats.completion_tokens) == (12, 5)
+
+
 def test_vllm_without_drafting_says_so(chatting: Chatting) -> None:
     with serving(v1__models="vllm-models.json", metrics="vllm-none-metrics.txt") as one:
         info = chatting.load(one.url)
