@@ -38,6 +38,8 @@ class Connection:
             ServerError: the key's variable is not set, or the key cannot be sent.
         """
         self.root = server.url.rstrip("/").removesuffix("/v1").rstrip("/")
+        self.waiting: Callable[[str], object] = lambda _: None
+        """Gets a sentence while the server is busy."""
         self._key_env = server.key_env
         self._headers = {"Accept-Encoding": "identity", **_authorization(server.key_env)}
         self._patience_s = patience_s
@@ -83,15 +85,13 @@ class Connection:
         """
         return self._json(await self._body("POST", path, body), path)
 
-    async def stream(
-        self, path: str, body: Mapping[str, Any], waiting: Callable[[str], None]
-    ) -> AsyncGenerator[dict[str, Any]]:
-        """The events that answer `body`; `waiting` gets a sentence while the server is busy.
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        """The events that answer `body`.
 
         Raises:
             ServerError: they cannot be had, or end early.
         """
-        async with self._answer("POST", path, body, waiting) as response:
+        async with self._answer("POST", path, body) as response:
             if "text/event-stream" not in response.headers.get("content-type", ""):
                 await self._read(response, MAX_ERROR_BYTES)
                 raise ServerError(f"{self.root}{path} answered with no stream of events. {_CHECK_URL}")
@@ -120,11 +120,7 @@ class Connection:
 
     @asynccontextmanager
     async def _answer(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, Any] | None = None,
-        waiting: Callable[[str], None] = lambda _: None,
+        self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[httpx2.Response]:
         """A good answer, its body unread. The key goes to no other host."""
         url, waited, hops, tries = f"{self.root}{path}", 0.0, 0, 0
@@ -136,7 +132,7 @@ class Connection:
                     status = response.status_code
                     pause = _pause(response, tries)
                     if status in BUSY and waited + pause <= MAX_WAIT_S:
-                        waiting(f"{self.root} is busy ({status}): trying again in {max(1, round(pause))} s")
+                        self.waiting(f"{self.root} is busy ({status}): trying again in {max(1, round(pause))} s")
                     elif 300 <= status < 400 and status != 304:
                         url, hops, pause = self._moved(response, url, hops), hops + 1, 0.0
                     elif status >= 400:

@@ -168,6 +168,7 @@ class _Worker:
         begun = time.monotonic()
         self._put(Loading(f"asking {one_line(server.url, 80)}"))
         connection = Connection(server, self._patience_s)
+        connection.waiting = lambda words: self._put(Loading(words))
         try:
             found = await find(connection, server, pair.template)
         except BaseException:
@@ -188,6 +189,7 @@ class _Worker:
 
     async def _count(self, request: Count) -> None:
         connection, found = self._there()
+        connection.waiting = lambda _: None
         tokens = await found.dialect.count(connection, found.model, request)
         if tokens is None or not found.known.context:
             raise ServerError("This server does not count tokens.", "request")

@@ -23,6 +23,8 @@ DIALECTS: Mapping[ServerKind, type[Dialect]] = {
 }
 OWNERS: Mapping[str, ServerKind] = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
 """Kinds by the owner that their models name."""
+METRICS: Mapping[str, ServerKind] = {"\nvllm:": "vllm", "\nsglang:": "sglang"}
+"""Kinds by what their pages of metrics hold, for servers that name another owner."""
 MAX_MODELS = 10_000
 
 
@@ -83,4 +85,7 @@ async def _kind(connection: Connection, model: Mapping[str, Any]) -> ServerKind:
     with suppress(ServerError):
         if "default_generation_settings" in table(await connection.get("/props")):
             return "llama.cpp"
+    with suppress(ServerError):
+        page = await connection.text("/metrics")
+        return next((kind for mark, kind in METRICS.items() if mark in page), "openai")
     return "openai"

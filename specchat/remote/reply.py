@@ -46,7 +46,8 @@ class RemoteReply:
         Raises:
             ServerError: the server failed or refused; the text so far has been put.
         """
-        ends = ""
+        ends, number = "", self._request.id
+        self._connection.waiting = lambda words: self._put(Waiting(number, words))
         try:
             await self._fit()
             before = await self._totals()
@@ -105,8 +106,7 @@ class RemoteReply:
     async def _read(self) -> str:
         """Read the stream; returns the server's word for the reply's end, empty if there was none."""
         body = self._found.dialect.body(self._request, self._found.model)
-        ends, number = "", self._request.id
-        events = self._connection.stream("/v1/chat/completions", body, lambda words: self._put(Waiting(number, words)))
+        ends, events = "", self._connection.stream("/v1/chat/completions", body)
         async with contextlib.aclosing(events):
             async for event in events:
                 if words := error_in(event):

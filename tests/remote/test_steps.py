@@ -213,6 +213,20 @@ def test_pieces_are_whole_graphemes(cut: tuple[str, str], chatting: Chatting) ->
         assert len(pieces[-1]) > 1
 
 
+@pytest.mark.parametrize(
+    ("pages", "kind"),
+    [
+        ({"props": "llamacpp-draft-props.json"}, "llama.cpp's server"),
+        ({"metrics": "vllm-metrics.txt"}, "vLLM"),
+        ({"metrics": lambda call: call.send("# HELP\nsglang:gen_throughput 0.0\n")}, "SGLang"),
+        ({"metrics": lambda call: call.send("# HELP\nother 0.0\n")}, "a server with OpenAI's API"),
+    ],
+)
+def test_a_server_that_names_another_owner_is_found_out(pages: dict[str, Any], kind: str, chatting: Chatting) -> None:
+    with serving(v1__models={"data": [{"id": "m", "owned_by": "my-company"}]}, **pages) as one:
+        assert chatting.load(one.url).server == kind
+
+
 def test_the_server_that_is_asked_for_is_not_looked_for(chatting: Chatting) -> None:
     with serving(v1__models="llamacpp-draft-models.json") as one:
         info = chatting.load(one.url, kind="openai")

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import Failed, Finished, Loaded, Step, Waiting
-from specchat.engine.requests import Cancel
+from specchat.engine.events import Failed, Finished, Loaded, Loading, Step, Waiting
+from specchat.engine.pair import Server
+from specchat.engine.requests import Cancel, Load
 from specchat.remote import connection, event_stream, reply
-from tests.remote.conftest import Chatting, text_of
+from tests.remote.conftest import Chatting, spec, text_of
 from tests.remote.server import CHAT, Answer, Call, delta, serving
 
 CHAT_KEY = CHAT.strip("/").replace("/", "__")
@@ -253,6 +254,28 @@ def test_a_busy_server_is_asked_again_and_the_wait_is_said(status: str, chatting
         said = [event.why for event in events if isinstance(event, Waiting)]
         assert said == [f"{one.url} is busy ({status[:3]}): trying again in 1 s"] * 2
     assert text_of(events) == "Good."
+
+
+def test_a_server_that_is_loading_its_model_is_waited_for(chatting: Chatting) -> None:
+    def loading(call: Call) -> None:
+        one.pages["/v1/models"] = MODELS["v1__models"]
+        call.json({"error": {"message": "Loading model"}}, "503 Service Unavailable", "Retry-After: 0\r\n")
+
+    with serving(v1__models=loading) as one:
+        chatting.engine.send(Load(spec(one.url)))
+        said = [event.what for event in chatting.until(Loaded, Failed) if isinstance(event, Loading)]
+    assert said == [f"asking {one.url}", f"{one.url} is busy (503): trying again in 1 s"]
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"), [("http://box:8080", True), ("https://box", False), ("http://127.0.0.1:8080", False)]
+)
+def test_a_key_that_can_be_read_on_the_way_is_warned_of(
+    url: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BOX_KEY", "secret")
+    assert connection.Connection(Server(url, key_env="BOX_KEY")).reveals_key == warned
+    assert not connection.Connection(Server(url)).reveals_key
 
 
 def test_a_server_that_stays_busy_is_given_up(chatting: Chatting, monkeypatch: pytest.MonkeyPatch) -> None:
