@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specchat.engine.context_policy import fit
+from specchat.engine.context_policy import KeptMessages, fit
 from specchat.engine.errors import ErrorKind
 from specchat.engine.events import Event, Finished, FinishReason, Started, Waiting
 from specchat.engine.options import Message, Speculation
@@ -20,6 +20,14 @@ from specchat.remote.steps import Steps
 
 MAX_CHARS = 16 << 20
 """Characters of a reply; a server that writes more is stopped."""
+
+
+class _Uncounted(Exception):
+    """The tokens of `messages` are not known yet."""
+
+    def __init__(self, messages: tuple[Message, ...]) -> None:
+        super().__init__()
+        self.messages = messages
 
 
 class RemoteReply:
@@ -76,19 +84,8 @@ class RemoteReply:
         context, request = self._found.known.context, self._request
         if not context:
             return
-        loop = asyncio.get_running_loop()
-
-        async def counted(messages: Sequence[Message]) -> int:
-            part = replace(request, messages=tuple(messages))
-            tokens = await self._found.dialect.count(self._connection, self._found.model, part)
-            return tokens if tokens is not None else 0
-
-        def count(messages: Sequence[Message]) -> int:
-            return asyncio.run_coroutine_threadsafe(counted(messages), loop).result()
-
         try:
-            kept = await asyncio.to_thread(fit, request.messages, request.limits, context, count)
-            self._prompt = await counted(kept.messages) or None
+            kept = await self._kept(context)
         except ServerError as error:
             if error.status not in (400, 404, 405, 422):  # it does not count this chat, but may answer it
                 raise
@@ -102,6 +99,25 @@ class RemoteReply:
                 limits = replace(limits, max_tokens=min(limits.max_tokens, context - self._prompt))
         self._dropped = kept.dropped
         self._request = replace(request, messages=kept.messages, limits=limits)
+
+    async def _kept(self, context: int) -> KeptMessages:
+        """The messages that fit; `fit` is called again with each count that it asks for."""
+        known: dict[tuple[Message, ...], int] = {}
+
+        def count(messages: Sequence[Message]) -> int:
+            if tuple(messages) not in known:
+                raise _Uncounted(tuple(messages))
+            return known[tuple(messages)]
+
+        while True:
+            try:
+                kept = fit(self._request.messages, self._request.limits, context, count)
+                self._prompt = count(kept.messages) or None
+                return kept
+            except _Uncounted as missing:
+                part = replace(self._request, messages=missing.messages)
+                tokens = await self._found.dialect.count(self._connection, self._found.model, part)
+                known[missing.messages] = tokens or 0
 
     async def _read(self) -> str:
         """Read the stream; returns the server's word for the reply's end, empty if there was none."""
