@@ -134,6 +134,8 @@ class _Worker:
                 self._running = (request, task)
                 await asyncio.wait([task])
                 self._running = None
+                if task.cancelled():
+                    self._stopped(request)
         finally:
             if self._running is not None:
                 self._running[1].cancel()
@@ -154,13 +156,16 @@ class _Worker:
                     await self._count(request)
         except EngineError as error:
             self._put(Failed(id_, error.kind, error.message))
-        except asyncio.CancelledError:
-            if isinstance(request, Load):
-                self._put(Failed(None, "request", "stopped"))
-            raise
         except Exception as error:
             words = one_line(f"{type(error).__name__}: {error}").rstrip(".")
             self._put(Failed(id_, "internal", f"The connection to the server met an unexpected error ({words})."))
+
+    def _stopped(self, request: Load | Generate | Count) -> None:
+        """Answer a request that was cancelled before it put its end."""
+        if isinstance(request, Generate):
+            self._put(Finished.unbegun(request))
+        else:
+            self._put(Failed(None if isinstance(request, Load) else request.id, "request", "stopped"))
 
     async def _load(self, pair: PairSpec) -> None:
         server = pair.target.server

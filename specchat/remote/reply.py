@@ -20,6 +20,8 @@ from specchat.remote.steps import Steps
 
 MAX_CHARS = 16 << 20
 """Characters of a reply; a server that writes more is stopped."""
+MIN_REPEATED_CHARS = 32
+"""A token of a reply is shorter than this; what is longer and equals the beginning is no token."""
 
 
 class _Uncounted(Exception):
@@ -133,10 +135,18 @@ class RemoteReply:
                     raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
                 ends = chunk.ends or ends
                 if chunk.text or chunk.reasoning:
+                    chunk = chunk if self._started else self._unrepeated(chunk)
                     self._start(chunk)
                     for step in self._steps.add(chunk):
                         self._put(step)
         return ends
+
+    def _unrepeated(self, chunk: Chunk) -> Chunk:
+        """The first chunk, without the beginning that some versions of llama.cpp repeat."""
+        beginning = self._request.beginning.text
+        if len(beginning) < MIN_REPEATED_CHARS or not chunk.text.startswith(beginning):
+            return chunk
+        return replace(chunk, text=chunk.text.removeprefix(beginning))
 
     async def _totals(self) -> ServerFigures | None:
         """The server's counts of all replies, where it drafts and does not tell each reply's."""

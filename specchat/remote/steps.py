@@ -27,7 +27,7 @@ class Steps:
         """The totals at the end of the last complete step."""
         self._now = Chunk()
         self._at: float | None = None
-        self._parts: list[tuple[int | None, str, bool]] = []
+        self._parts: list[tuple[int, str, bool]] = []
         """Of the step: the index of the token that completes each text, the text, and whether it is reasoning."""
         self._held = Piece("", _UNDRAFTED)
         self._before_ms: float | None = None
@@ -41,11 +41,6 @@ class Steps:
         """The text so far, with the beginning that it was given."""
         thinking = bool(self._spans) and self._spans[-1][1]
         return Written.of([*self._begun.spans, *self._spans], thinking=thinking)
-
-    @property
-    def began(self) -> bool:
-        """True once there is a token."""
-        return bool(self._now.tokens)
 
     def add(self, chunk: Chunk) -> list[Step]:
         """The steps that a chunk completes."""
@@ -84,12 +79,12 @@ class Steps:
             one = len(parts) == emitted
             if not drafted:
                 source = _UNDRAFTED
-            elif at is not None and one and at >= accepted:
+            elif one and at >= accepted:
                 source = "bonus" if accepted == drafted else "target"
             else:
                 source = SERVER
             pieces.append(Piece(text, source, reasoning, at if one else None))
-            if one and at is not None and at < accepted:
+            if one and at < accepted:
                 drafts.append(Drafted(text))
         return [self._made(self._whole(pieces), drafted, accepted, emitted, tuple(drafts))]
 
@@ -130,8 +125,9 @@ class Steps:
         for piece in [self._held, *pieces] if self._held.text else pieces:
             if found and found[-1].reasoning == piece.reasoning and not found[-1].text[-1].isascii():
                 *done, last = _GRAPHEMES.findall(found[-1].text)
-                found[-1:] = [replace(found[-1], text="".join(done))] if done else []
-                piece = replace(piece, text=last + piece.text)
+                if _GRAPHEMES.findall(last + piece.text)[0] != last:  # it belongs to the token that completes it
+                    found[-1:] = [replace(found[-1], text="".join(done))] if done else []
+                    piece = replace(piece, text=last + piece.text)
             found.append(piece)
         self._held = Piece("", _UNDRAFTED)
         if found and not found[-1].text[-1].isascii():

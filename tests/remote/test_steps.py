@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specchat.engine.events import Failed, Finished, Started, Step
-from specchat.engine.options import Speculation
+from specchat.engine.options import Speculation, Written
 from tests.remote.conftest import Chatting, text_of
 from tests.remote.server import CHAT, PAGES, delta, serving
 
@@ -196,6 +196,40 @@ def test_reasoning_is_told_from_the_answer_by_either_name(chatting: Chatting) ->
     assert isinstance(finished, Finished)
     assert (finished.written.thoughts, finished.written.answer, finished.reason) == ("So then.", "Yes.", "stop")
     assert finished.stats.num_draft_tokens == 0
+
+
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_beginning_is_there_once(repeats: bool, chatting: Chatting) -> None:
+    begun = "It was a dark and stormy night in the hotel"
+    stream = "".join([delta(begun if repeats else ""), delta(" of"), delta(" cats."), delta("", "stop")])
+    with serving(**LLAMA, **{CHAT_KEY: lambda call: call.send(stream)}) as one:
+        chatting.load(one.url)
+        events = chatting.ask(begun=Written(begun))
+        assert one.of(CHAT)[0].body["messages"][-1] == {"role": "assistant", "content": begun}
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert finished.text == f"{begun} of cats."
+    assert text_of(events) == " of cats."
+
+
+def test_each_token_keeps_its_source_in_any_script(chatting: Chatting) -> None:
+    parts, counts = ["\u4f60", "\u597d", "\u4e16", "\u754c", "!"], [(0, 0), (3, 2), (3, 2), (3, 2), (3, 2)]
+    timings = [
+        {"predicted_n": n, "predicted_ms": float(min(n, 2) + (n > 4)), "draft_n": drafted, "draft_n_accepted": accepted}
+        for n, (drafted, accepted) in enumerate(counts, 1)
+    ]
+    stream = "".join(delta(part, timings=each) for part, each in zip(parts, timings, strict=True)) + delta("", "stop")
+    with serving(**LLAMA, **{CHAT_KEY: lambda call: call.send(stream)}) as one:
+        chatting.load(one.url)
+        events = chatting.ask()
+    pieces = [(piece.text, piece.source) for event in events if isinstance(event, Step) for piece in event.pieces]
+    assert pieces == [
+        ("\u4f60", "plain"),
+        ("\u597d", "server"),
+        ("\u4e16", "server"),
+        ("\u754c", "target"),
+        ("!", "plain"),
+    ]
 
 
 @pytest.mark.parametrize(

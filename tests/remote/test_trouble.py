@@ -222,6 +222,18 @@ def test_a_reply_that_waits_is_cancelled_before_it_is_asked_for(chatting: Chatti
         assert len(one.of(CHAT)) == 1
 
 
+def test_a_request_that_is_cancelled_at_once_is_answered(chatting: Chatting) -> None:
+    gone: list[bool] = []
+    with serving(**MODELS, **{CHAT_KEY: lambda call: closes(call, gone)}) as one:
+        chatting.load(one.url)
+        for number in range(20):
+            chatting.send(number)
+            chatting.engine.send(Cancel(number))
+            event = chatting.until(Finished, Failed)[-1]
+            assert isinstance(event, Finished)
+            assert (event.id, event.reason) == (number, "cancelled")
+
+
 def test_another_pair_ends_the_reply_that_runs(chatting: Chatting) -> None:
     gone: list[bool] = []
     with serving(**MODELS, **{CHAT_KEY: lambda call: closes(call, gone)}) as one:
