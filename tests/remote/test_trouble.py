@@ -9,9 +9,9 @@ import pytest
 
 from specchat.engine.events import Failed, Finished, Loaded, Loading, Step, Waiting
 from specchat.engine.pair import Server
-from specchat.engine.requests import Cancel, Load
+from specchat.engine.requests import Cancel, Generate, Load
 from specchat.remote import connection, event_stream, reply
-from tests.remote.conftest import Chatting, spec, text_of
+from tests.remote.conftest import QUESTION, Chatting, spec, text_of
 from tests.remote.server import CHAT, Answer, Call, delta, serving
 
 CHAT_KEY = CHAT.strip("/").replace("/", "__")
@@ -222,16 +222,22 @@ def test_a_reply_that_waits_is_cancelled_before_it_is_asked_for(chatting: Chatti
         assert len(one.of(CHAT)) == 1
 
 
-def test_a_request_that_is_cancelled_at_once_is_answered(chatting: Chatting) -> None:
-    gone: list[bool] = []
-    with serving(**MODELS, **{CHAT_KEY: lambda call: closes(call, gone)}) as one:
+def test_a_request_that_is_cancelled_before_it_is_begun_is_answered(chatting: Chatting) -> None:
+    """The cancellation comes between the making of its task and the task's first step."""
+    with serving(**MODELS) as one:
         chatting.load(one.url)
-        for number in range(20):
-            chatting.send(number)
-            chatting.engine.send(Cancel(number))
-            event = chatting.until(Finished, Failed)[-1]
-            assert isinstance(event, Finished)
-            assert (event.id, event.reason) == (number, "cancelled")
+        worker = chatting.engine._thread
+        assert worker is not None
+
+        def both() -> None:
+            worker._take(Generate(1, QUESTION))
+            worker._loop.call_soon(worker._take, Cancel(1))
+
+        worker._loop.call_soon_threadsafe(both)
+        event = chatting.until(Finished, Failed)[-1]
+        assert isinstance(event, Finished)
+        assert (event.id, event.reason) == (1, "cancelled")
+        assert one.of(CHAT) == []
 
 
 def test_another_pair_ends_the_reply_that_runs(chatting: Chatting) -> None:
