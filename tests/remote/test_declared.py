@@ -7,6 +7,7 @@ import pytest
 
 from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
+from specchat.doctor.configuration import pairs
 from specchat.engine.errors import ModelError
 from specchat.engine.hub import locate
 from specchat.engine.loading import load
@@ -88,3 +89,13 @@ def test_what_loads_pairs_here_refuses_it(write: Callable[[str], Path]) -> None:
     with pytest.raises(ModelError) as error:
         locate(spec.target, lambda _: None)
     assert error.value.message == "http://box is a model on a server: it has no files here."
+
+
+def test_the_doctor_says_which_run_on_servers_and_lack_a_key(write: Callable[[str], Path]) -> None:
+    file = write(HEAD + 'url = "http://box"\nkey_env = "BOX_KEY"')
+    catalog = load_catalog(file)
+    found = pairs(catalog, file, {"BOX_KEY": "secret"})
+    assert (found.status, "and box runs on a server; with those of" in found.text) == ("ok", True)
+    found = pairs(catalog, file, {})
+    assert found.status == "note"
+    assert found.text.endswith("Pair box cannot be loaded: its key_env BOX_KEY is not set.")
