@@ -116,7 +116,7 @@ class Connection:
             return json.loads(body)
         except (ValueError, RecursionError):
             page = "a web page" if b"<" in body[:200] else "no JSON"
-            raise ServerError(f"{self.root}{path} answered with {page}. {_CHECK_URL}") from None
+            raise ServerError(f"{self.root}{path} answered with {page}. {_CHECK_URL}", status=200) from None
 
     @asynccontextmanager
     async def _answer(

@@ -12,7 +12,7 @@ from specchat.engine.events import Event, Finished, FinishReason, Started, Waiti
 from specchat.engine.options import Message, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.strategies import SERVER
-from specchat.remote.connection import Connection
+from specchat.remote.connection import BUSY, Connection
 from specchat.remote.errors import ServerError, error_in
 from specchat.remote.kinds import Found
 from specchat.remote.openai import Chunk, Reader, ServerFigures
@@ -20,6 +20,8 @@ from specchat.remote.steps import Steps
 
 MAX_CHARS = 16 << 20
 """Characters of a reply; a server that writes more is stopped."""
+UNANSWERED = (0, 401, 403, *BUSY)
+"""Statuses of a server that will not answer the chat either; 0 stands for no answer."""
 MIN_REPEATED_CHARS = 32
 """A token of a reply is shorter than this; what is longer and equals the beginning is no token."""
 
@@ -89,9 +91,9 @@ class RemoteReply:
         try:
             kept = await self._kept(context)
         except ServerError as error:
-            if error.status not in (400, 404, 405, 422):  # it does not count this chat, but may answer it
+            if error.status in UNANSWERED:
                 raise
-            return
+            return  # it does not count this chat, but may answer it
         limits = request.limits
         if self._prompt is not None:
             if self._prompt >= context:

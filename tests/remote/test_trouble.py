@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import Failed, Finished, Loaded, Loading, Step, Waiting
+from specchat.engine.events import Counted, Failed, Finished, Loaded, Loading, Step, Waiting
 from specchat.engine.pair import Server
-from specchat.engine.requests import Cancel, Generate, Load
+from specchat.engine.requests import Cancel, Count, Generate, Load
 from specchat.remote import connection, event_stream, reply
 from tests.remote.conftest import QUESTION, Chatting, spec, text_of
 from tests.remote.server import CHAT, Answer, Call, delta, serving
@@ -382,6 +382,43 @@ def test_a_server_that_is_not_there_is_a_sentence(chatting: Chatting) -> None:
     assert isinstance(event, Failed)
     assert event.kind == "server"
     assert event.message.startswith(f"{one.url} cannot be reached (")
+
+
+@pytest.mark.parametrize(
+    "counting",
+    [
+        None,
+        refused("501 Not Implemented", "{}"),
+        refused("200 OK", "<html>", "text/html"),
+        refused("200 OK", '{"count": "many"}'),
+        refused("200 OK", "[]"),
+    ],
+)
+def test_a_server_that_does_not_count_answers_all_the_same(counting: Answer | None, chatting: Chatting) -> None:
+    with serving(v1__models="vllm-models.json", tokenize=counting, **{CHAT_KEY: lambda call: call.send(GOOD)}) as one:
+        chatting.load(one.url)
+        assert text_of(chatting.ask()) == "Good."
+        chatting.engine.send(Count(5, QUESTION))
+        assert isinstance(chatting.until(Counted, Failed)[-1], Failed)
+
+
+def test_a_prompt_that_does_not_fit_is_refused_before_it_is_sent(chatting: Chatting) -> None:
+    with serving(v1__models="vllm-models.json", tokenize={"count": 1024}) as one:
+        chatting.load(one.url)
+        (event,) = chatting.ask()
+        words = "The prompt has 1,024 tokens, and the server's context holds 1,024."
+        assert event == Failed(1, "context", words)
+        assert one.of(CHAT) == []
+
+
+def test_the_rest_of_the_context_is_all_that_is_asked_for(chatting: Chatting) -> None:
+    with serving(
+        v1__models="vllm-models.json", tokenize={"count": 1000}, **{CHAT_KEY: lambda call: call.send(GOOD)}
+    ) as one:
+        chatting.load(one.url)
+        chatting.ask()
+        (call,) = one.of(CHAT)
+    assert call.body["max_tokens"] == 24
 
 
 def test_what_a_kind_of_server_does_not_have_is_refused(chatting: Chatting) -> None:
