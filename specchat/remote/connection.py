@@ -11,7 +11,7 @@ import httpx2
 
 from specchat.clean import one_line
 from specchat.engine.pair import Server
-from specchat.remote.errors import ServerError, refusal
+from specchat.remote.errors import BUSY, ServerError, refusal
 from specchat.remote.event_stream import events
 
 CONNECT_S = 10.0
@@ -24,12 +24,11 @@ MAX_WAIT_S = 60.0
 MAX_BODY_BYTES = 16 << 20
 MAX_ERROR_BYTES = 1 << 16
 MAX_REDIRECTS = 3
-BUSY = (429, 503)
 _CHECK_URL = "Check url in models.toml."
 
 
 class Connection:
-    """A server's address and key. Use as an asynchronous context manager."""
+    """A server's address and key, and the connections to it."""
 
     def __init__(self, server: Server, patience_s: float = PATIENCE_S) -> None:
         """Connect to `server`, which may be silent for `patience_s`.
@@ -49,10 +48,7 @@ class Connection:
             follow_redirects=False,
         )
 
-    async def __aenter__(self) -> "Connection":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
         await self._client.aclose()
 
     @property

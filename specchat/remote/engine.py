@@ -142,7 +142,7 @@ class _Worker:
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._running[1]
             if self._connection is not None:
-                await self._connection.__aexit__()
+                await self._connection.close()
 
     async def _answer(self, request: Load | Generate | Count) -> None:
         id_ = None if isinstance(request, Load) else request.id
@@ -177,10 +177,10 @@ class _Worker:
         try:
             found = await find(connection, server, pair.template)
         except BaseException:
-            await connection.__aexit__()
+            await connection.close()
             raise
         if self._connection is not None:
-            await self._connection.__aexit__()
+            await self._connection.close()
         self._connection, self._found = connection, found
         self._put(Loaded(_info(pair, found, connection, time.monotonic() - begun)))
 

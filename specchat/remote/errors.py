@@ -6,7 +6,8 @@ from typing import Any
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError, ErrorKind
 
-KINDS: dict[int, ErrorKind] = {401: "config", 403: "config", 404: "model"}
+BUSY = (429, 503)
+"""Statuses of a server that may answer later."""
 _CONTEXT = ("context", "max_model_len", "maximum input length", "too long")
 """Words of a server that refuses a prompt for its length."""
 
@@ -30,7 +31,7 @@ def refusal(url: str, status: int, body: bytes, key_env: str) -> ServerError:
         return ServerError(f"{url} has no such page or model ({status}{quoted}). Check url and model.", "model", status)
     if status == 400 and any(word in said.lower() for word in _CONTEXT):
         return ServerError(f"The chat does not fit the server's context: {said}", "context", status)
-    if status in (429, 503):
+    if status in BUSY:
         return ServerError(f"{url} is busy ({status}{quoted}). Try again later.", "server", status)
     kind: ErrorKind = "request" if status in (400, 413, 422) else "server"
     return ServerError(f"{url} answered with error {status}{quoted}.", kind, status)

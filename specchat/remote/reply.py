@@ -12,8 +12,8 @@ from specchat.engine.events import Event, Finished, FinishReason, Started, Waiti
 from specchat.engine.options import Message, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.strategies import SERVER
-from specchat.remote.connection import BUSY, Connection
-from specchat.remote.errors import ServerError, error_in
+from specchat.remote.connection import Connection
+from specchat.remote.errors import BUSY, ServerError, error_in
 from specchat.remote.kinds import Found
 from specchat.remote.openai import Chunk, Reader, ServerFigures
 from specchat.remote.steps import Steps

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -79,12 +80,12 @@ class Scripted:
 
 
 @contextlib.contextmanager
-def serving(**pages: Any) -> Iterator[Scripted]:
+def serving(tls: ssl.SSLContext | None = None, /, **pages: Any) -> Iterator[Scripted]:
     """A scripted server; keywords are paths with __ for /."""
     found = {"/" + name.replace("__", "/"): page for name, page in pages.items()}
     scripted = Scripted(found)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        scripted.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        scripted.url = f"http{'s' if tls else ''}://127.0.0.1:{listener.getsockname()[1]}"
 
         def accept() -> None:
             with contextlib.suppress(OSError):
@@ -92,7 +93,7 @@ def serving(**pages: Any) -> Iterator[Scripted]:
                     threading.Thread(target=handle, args=(listener.accept()[0],), daemon=True).start()
 
         def handle(link: socket.socket) -> None:
-            with link, contextlib.suppress(OSError):
+            with contextlib.suppress(OSError), tls.wrap_socket(link, server_side=True) if tls else link as link:
                 if (call := read(link)) is not None:
                     scripted.answer(call)
 

@@ -1,8 +1,12 @@
 """Servers that refuse, stall, break off or send nonsense: a sentence, the text so far, and the next reply works."""
 
 import json
+import shutil
+import ssl
+import subprocess
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -373,6 +377,21 @@ def test_a_server_that_cannot_be_loaded_is_a_sentence(page: Any, words: str, cha
         assert words in event.message
         one.pages["/v1/models"] = MODELS["v1__models"]
         assert isinstance(chatting.tried(one.url), Loaded)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl, which makes a certificate")
+def test_a_certificate_that_nobody_trusts_is_refused(chatting: Chatting, tmp_path: Path) -> None:
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    names = ["-keyout", key, "-out", certificate, "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(context, **MODELS) as one:
+        event = chatting.tried(one.url)
+        assert isinstance(event, Failed)
+        assert event.message.endswith("Its certificate is not trusted.")
+        assert one.calls == []
 
 
 def test_a_server_that_is_not_there_is_a_sentence(chatting: Chatting) -> None:
