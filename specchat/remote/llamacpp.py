@@ -12,6 +12,9 @@ from specchat.remote.errors import ServerError
 from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures, chat, table, whole
 from specchat.remote.prometheus import counters
 
+SEEDS = 2**32 - 1
+"""Seeds that give the same text again; a larger one counts as one of them."""
+
 
 class LlamaReader(Reader):
     """Tokens of a verify step share `draft_n` and `predicted_ms`."""
@@ -86,8 +89,9 @@ class LlamaCpp(Dialect):
         return {**super().body(request, model), **own}
 
     def _sampling(self, sampling: Sampling) -> dict[str, Any]:
-        """Its penalties look at the last 64 tokens unless told otherwise."""
-        return {**super()._sampling(sampling), "repeat_last_n": self._context}
+        """Its penalties look at the last 64 tokens unless told otherwise, and its last seed stands for a random one."""
+        own = {"repeat_last_n": self._context, "seed": sampling.seed % SEEDS}
+        return {**super()._sampling(sampling), **own}
 
 
 async def _drafts(connection: Connection) -> bool | None:

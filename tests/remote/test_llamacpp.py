@@ -142,6 +142,16 @@ def test_the_key_is_sent_and_a_wrong_one_told(
     assert finished([*chatting.ask(limits=Limits(4))]).text == "Once upon a time"
 
 
+@pytest.mark.parametrize("seed", [2**32 - 1, 2**63 - 1])
+def test_any_seed_repeats_a_reply(seed: int, servers: Callable[..., str], chatting: Chatting) -> None:
+    chatting.load(servers("none"))
+    texts = []
+    for number, given in enumerate((seed, seed, seed - 1)):
+        sampling = Sampling(given, temperature=2.0)
+        texts.append(finished([*chatting.ask(number, sampling=sampling, limits=Limits(30))]).text)
+    assert texts[0] == texts[1] != texts[2]
+
+
 def test_all_sampling_options_are_taken(servers: Callable[..., str], chatting: Chatting) -> None:
     chatting.load(servers("draft"))
     sampling = Sampling(3, 1.1, 0.2, 0.1, {5: -3.0}, 0.9, 30, 0.9, 0.05)
