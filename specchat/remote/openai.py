@@ -19,6 +19,7 @@ class Known:
         context: the model's context in tokens; 0 if unknown.
         drafts: True if the server drafts, None if unknown.
         draft_length: draft tokens of a step; 0 if unknown.
+        always: False if some steps have no draft, as with n-grams, which do not always find one.
         parameters: of the target; 0 if unknown.
         note: what is known of its drafting, in words.
     """
@@ -26,6 +27,7 @@ class Known:
     context: int = 0
     drafts: bool | None = None
     draft_length: int = 0
+    always: bool = True
     parameters: int = 0
     note: str = ""
 
@@ -117,6 +119,8 @@ class Dialect:
     def __init__(self, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
         """`template` are the pair's arguments of the chat template."""
         self._template = template
+        self.always = True
+        """As `Known.always`, by the last `totals`."""
 
     def arguments(self, request: Count | Generate) -> dict[str, Any]:
         """The field with the arguments of the chat template: the request's before the pair's."""

@@ -63,6 +63,7 @@ class RemoteReply:
         try:
             await self._fit()
             before = await self._totals()
+            self._reader.known = replace(self._reader.known, always=self._found.dialect.always)
             ends = await self._read()
             self._figures = self._reader.figures or self._difference(before, await self._totals())
         except asyncio.CancelledError:
@@ -165,11 +166,16 @@ class RemoteReply:
         """
         if before is None or after is None:
             return None
-        accepted = after.accepted - before.accepted
-        beyond = accepted - self._steps.tally.accepted
+        accepted, tally = after.accepted - before.accepted, self._steps.tally
+        beyond = accepted - tally.accepted
         if not 0 <= beyond <= self._found.known.draft_length:
             return None
-        return ServerFigures(after.steps - before.steps, after.drafted - before.drafted, accepted)
+        drafts = after.steps - before.steps
+        if drafts == tally.speculative:
+            return ServerFigures(drafts, after.drafted - before.drafted, accepted)
+        some = tally.histogram[1:]  # steps of one token do not tell whether they had a draft
+        histogram = (max(0, drafts - sum(some)), *some)
+        return ServerFigures(drafts, after.drafted - before.drafted, accepted, histogram)
 
     def _start(self, chunk: Chunk) -> None:
         if self._started:

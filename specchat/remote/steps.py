@@ -155,9 +155,10 @@ class Steps:
 def counted(stats: Stats, own: ServerFigures) -> Stats:
     """The figures with the server's own counts of drafts."""
     steps = own.all_steps or max(stats.num_steps, own.steps)
+    told = tuple(n for n, steps in enumerate(own.histogram) for _ in range(steps)) if own.histogram else own.per_step
     tested = stats.num_tested_draft_tokens
-    if own.per_step and own.steps and own.drafted % own.steps == 0:
-        tested = sum(min(accepted + 1, own.drafted // own.steps) for accepted in own.per_step)
+    if told and own.steps and own.drafted % own.steps == 0:
+        tested = sum(min(accepted + 1, own.drafted // own.steps) for accepted in told)
     return replace(
         stats,
         num_steps=steps,
@@ -169,7 +170,7 @@ def counted(stats: Stats, own: ServerFigures) -> Stats:
         draft_acceptance_rate=own.accepted / own.drafted if own.drafted else 0.0,
         tested_acceptance_rate=min(1.0, own.accepted / tested) if tested else 0.0,
         acceptance_histogram=own.histogram or stats.acceptance_histogram,
-        per_step_accepted=own.per_step or stats.per_step_accepted,
+        per_step_accepted=own.per_step or (() if own.steps != stats.num_spec_steps else stats.per_step_accepted),
     )
 
 

@@ -11,13 +11,18 @@ from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures,
 from specchat.remote.prometheus import counters, labels
 
 COUNTERS = "vllm:spec_decode_num_"
+MIN_STEPS = 16
+"""Fewer steps tell little."""
+SHARE = 0.7
+"""Least share of steps with a draft where each has one; first tokens and dropped ones have none."""
 _ACCEPTED_AT = f"{COUNTERS}accepted_tokens_per_pos_total"
 
 
 class ChunkReader(Reader):
     """A chunk of several tokens is a step that accepted all but one; the first step follows the prompt undrafted.
 
-    Draft tokens are the server's draft length a step, or the longest accepted draft where that is unknown.
+    Draft tokens are the server's draft length a step, or the longest accepted draft where that is unknown. A step of
+    one token had a draft if all steps have one; else the server's counts tell at the end.
     """
 
     _steps = 0
@@ -31,7 +36,7 @@ class ChunkReader(Reader):
         if emitted > 0:
             self._steps += 1
             self._longest = max(self._longest, self.known.draft_length, emitted - 1)
-            if self._steps > 1 and self.known.drafts is not False:
+            if self._steps > 1 and self.known.drafts is not False and (emitted > 1 or self.known.always):
                 drafted, accepted = self._draft
                 self._draft = (drafted + self._longest, accepted + emitted - 1)
         return replace(chunk, drafted=self._draft[0], accepted=self._draft[1])
@@ -90,7 +95,9 @@ class Vllm(Dialect):
         return Known(context, True, positions, note=how)
 
     async def totals(self, connection: Connection) -> ServerFigures | None:
-        found = counters(await connection.text("/metrics"), COUNTERS)
+        page = await connection.text("/metrics")
+        self.always = _always(page)
+        found = counters(page, COUNTERS)
         names = ("drafts_total", "draft_tokens_total", "accepted_tokens_total")
         drafts, drafted, accepted = (int(found.get(name, 0)) for name in names)
         return ServerFigures(drafts, drafted, accepted)
@@ -105,6 +112,14 @@ class Vllm(Dialect):
         body = {**super().body(request, model), **going_on(request.beginning.text), "return_token_ids": True}
         body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
         return body
+
+
+def _always(page: str) -> bool:
+    """False if the server's counts tell that many of its steps had no draft."""
+    found = counters(page, COUNTERS)
+    tokens = counters(page, "vllm:generation_tokens_total").get("", 0.0)
+    drafts, steps = found.get("drafts_total", 0.0), tokens - found.get("accepted_tokens_total", 0.0)
+    return steps < MIN_STEPS or drafts >= SHARE * steps
 
 
 def going_on(beginning: str) -> dict[str, bool]:

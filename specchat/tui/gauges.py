@@ -71,11 +71,15 @@ def gauges(
     known = tally.compared.speedup if reply.record.changes and stats is None else reply.speedup_lately
     drafting = bool(tally.speculative)
     here = reply.record.speculation.strategy != SERVER
+    counted = stats if not here and stats is not None and stats.num_spec_steps else None  # by the server, at the end
+    rate, length = tally.acceptance_rate, tally.acceptance_length
+    if counted is not None:
+        rate, length = counted.draft_acceptance_rate, counted.mean_acceptance_length
     return Gauges(
-        acceptance_length=tally.acceptance_length if drafting else None,
-        acceptance_rate=tally.acceptance_rate,
+        acceptance_length=length if drafting else None,
+        acceptance_rate=rate,
         recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
-        histogram=tuple(tally.histogram),
+        histogram=tuple(tally.histogram) if counted is None else counted.acceptance_histogram,
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
         speedup=known.times if known is not None and drafting else None,

@@ -97,11 +97,12 @@ def test_vllm_tells_steps_by_token_ids(chatting: Chatting) -> None:
     assert [event.emitted for event in events if isinstance(event, Step)] == [1, 5, 4, 1, 1]
 
 
-def metrics(drafts: int, drafted: int, accepted: int) -> str:
+def metrics(drafts: int, drafted: int, accepted: int, tokens: int = 0) -> str:
     names = {"drafts": drafts, "draft_tokens": drafted, "accepted_tokens": accepted}
     lines = [f'vllm:spec_decode_num_{name}_total{{engine="0",model_name="m"}} {n}.0' for name, n in names.items()]
     at = [f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="{n}"}} 1.0' for n in range(4)]
-    return "\n".join(["# HELP vllm:spec_decode_num_drafts_total Number.", *lines, *at, ""])
+    written = f'vllm:generation_tokens_total{{engine="0"}} {tokens}.0'
+    return "\n".join(["# HELP vllm:spec_decode_num_drafts_total Number.", *lines, *at, written, ""])
 
 
 @pytest.mark.parametrize("others", [0, 30])
@@ -127,6 +128,30 @@ def test_vllm_counts_drafts_in_its_metrics(others: int, chatting: Chatting) -> N
     stats = finished.stats
     counted = (stats.num_spec_steps, stats.num_draft_tokens, stats.num_accepted_draft_tokens)
     assert counted == ((4, 16, 7) if others else (4, 12, 9))
+
+
+def test_vllm_with_n_grams_does_not_draft_every_step(chatting: Chatting) -> None:
+    """By its counts, which the steps of one token do not tell."""
+    pages = iter([metrics(6, 24, 6), metrics(6, 24, 6, tokens=60), metrics(8, 32, 8, tokens=66)])
+    ids = [[5], [5], [5, 6, 7], [5], [6]]
+    parts = [
+        f"data: {json.dumps({'choices': [{'index': 0, 'delta': {'content': 'x'}, 'token_ids': each}]})}\n\n"
+        for each in ids
+    ]
+    with serving(
+        v1__models="vllm-models.json",
+        metrics=lambda call: call.send(next(pages), headers="Content-Type: text/plain\r\n"),
+        **{CHAT_KEY: lambda call: call.send("".join([*parts, delta("", "stop")]))},
+    ) as one:
+        chatting.load(one.url)
+        events = chatting.ask()
+    finished = events[-1]
+    assert isinstance(finished, Finished)
+    assert [event.drafted for event in events if isinstance(event, Step)] == [0, 0, 4, 0, 0]
+    stats = finished.stats
+    assert (stats.num_spec_steps, stats.num_draft_tokens, stats.num_accepted_draft_tokens) == (2, 8, 2)
+    assert (stats.acceptance_histogram, stats.per_step_accepted) == ((1, 0, 1), ())
+    assert stats.num_tested_draft_tokens == 4
 
 
 def test_an_older_llama_cpp_tells_sums_at_the_end(chatting: Chatting) -> None:
