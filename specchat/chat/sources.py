@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specchat.engine.events import Step
 from specchat.engine.step_tree import StepTree, branched, likeliest
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import SERVER, STRATEGIES
 from specchat.engine.strategy import Group
 
 
@@ -43,7 +43,7 @@ def source_of(name: str) -> Source:
     """Look of a piece's source; unknown sources look plain."""
     if name in STRATEGIES:
         return DRAFTED.get(STRATEGIES[name].group, PLAIN)
-    return {"target": TARGET, "bonus": BONUS}.get(name, PLAIN)
+    return {"target": TARGET, "bonus": BONUS, SERVER: DRAFTED["model"]}.get(name, PLAIN)
 
 
 def rejected_text(step: Step) -> tuple[str, int]:

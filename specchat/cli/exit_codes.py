@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     NO_TERMINAL = 7
     MEMORY = 8
     DOWNLOAD = 9
+    SERVER = 10
     HUNG_UP = 129
     INTERRUPTED = 130
     TERMINATED = 143
@@ -33,6 +34,7 @@ MEANINGS: dict[ExitCode, str] = {
     ExitCode.NO_TERMINAL: "the app needs a terminal",
     ExitCode.MEMORY: "memory ran out",
     ExitCode.DOWNLOAD: "a model is not here and could not be downloaded, or nobody agreed to it",
+    ExitCode.SERVER: "a server elsewhere cannot be reached, or did not answer as it should",
     ExitCode.HUNG_UP: "the terminal was closed",
     ExitCode.INTERRUPTED: "interrupted with ctrl+c",
     ExitCode.TERMINATED: "ended by SIGTERM",
@@ -45,6 +47,7 @@ BY_KIND: dict[ErrorKind, ExitCode] = {
     "memory": ExitCode.MEMORY,
     "download": ExitCode.DOWNLOAD,
     "request": ExitCode.USAGE,
+    "server": ExitCode.SERVER,
     "died": ExitCode.DIED,
     "internal": ExitCode.ERROR,
 }

@@ -115,7 +115,8 @@ def _sources(model: str, known: Here) -> "list[ModelSource]":
         return [source]
     sources = [source for source in pair.spec.sources if source.repo]
     if not sources:
-        raise Problem(f"Pair {pair.id} has nothing to download: its models are folders.", ExitCode.USAGE)
+        where = "are folders" if pair.spec.target.server is None else "run on a server"
+        raise Problem(f"Pair {pair.id} has nothing to download: its models {where}.", ExitCode.USAGE)
     return sources
 
 

@@ -86,7 +86,19 @@ ENGINE_MINUTES = 5
 
 
 def engine_for(prepared: Prepared, client: str) -> EnginePort:
-    """The engine that this user's programs share, not yet started, for a program called `client`."""
+    """The engine for a program called `client`, not yet started: that which this user's programs share, or servers."""
+    from specchat.remote.routing import RoutingEngine
+
+    return RoutingEngine(lambda: _shared(prepared, client), _remote, prepared.pair.spec)
+
+
+def _remote() -> EnginePort:
+    from specchat.remote.engine import RemoteEngine
+
+    return RemoteEngine()
+
+
+def _shared(prepared: Prepared, client: str) -> EnginePort:
     from specchat.resident.shared import open_engine
 
     minutes = _engine_minutes(prepared.settings)
@@ -130,4 +142,4 @@ def _preferred(settings: UserSettings, pair: Pair) -> str | None:
 
 def _unsupported(strategy: str, pair: Pair) -> str:
     """The reason why a pair cannot have a strategy as far as its description tells; what runs it is known later."""
-    return STRATEGIES[strategy].unsupported(declared(pair.spec.draft is not None, pair.spec.heads))
+    return STRATEGIES[strategy].unsupported(declared(pair.spec.draft is not None, pair.spec.heads, pair.spec.backend))

@@ -11,7 +11,8 @@ from specchat.config.files import read_tables
 from specchat.config.paths import demo_model, shipped
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
 from specchat.engine.options import Acceptance, Sampling
-from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
+from specchat.engine.pair import GgufOptions, ModelSource, PairSpec, Server
+from specchat.engine.strategies import in_group
 
 _LOCAL = "local"
 """The id of what `--target` names."""
@@ -164,7 +165,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     spec = PairSpec(
         id=table["id"],
         name=table.get("name") or table["id"],
-        target=_source(table["target"], folder),
+        target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table)),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
         heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
@@ -177,13 +178,17 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     return Pair(
         spec=spec,
         aliases=tuple(table.get("aliases", ())),
-        strategy=table.get("strategy", Pair.strategy),
+        strategy=table.get("strategy", next(in_group("plain")) if spec.target.server else Pair.strategy),
         acceptance=table.get("acceptance", Pair.acceptance),
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=Sampling(**table.get("sampling", {})),
         requires=Requires(**table.get("requires", {})),
         licence=table.get("licence", ""),
     )
+
+
+def _server(table: Mapping[str, Any]) -> Server:
+    return Server(**{key: table[key] for key in ("url", "kind", "model", "key_env") if table.get(key)})
 
 
 def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:

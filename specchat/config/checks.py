@@ -21,6 +21,10 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+class MissingKey(ValueError):
+    """A table needs the key that this names, though other tables of its kind do not."""
+
+
 def matching(pattern: str, words: str) -> AfterValidator:
     """Text must match `pattern` as a whole; `words` say so to people."""
     compiled = re.compile(pattern)
@@ -55,6 +59,8 @@ def _mistake(model: type[Table], data: Mapping[str, Any], error: dict[str, Any])
             return f"{where} is not a known key.{nearest(str(location[-1]), _keys(model, location[:-1]))}"
         case "missing":
             return f"{where} is missing."
+        case "value_error" if isinstance(missing := error["ctx"]["error"], MissingKey):
+            return f"{_key((*location, str(missing)))}{_owner(data, location)} is missing."
         case "value_error":
             text = str(error["ctx"]["error"])
             return f"{where}{' ' if text.startswith('should') else ': '}{text}"

@@ -1,14 +1,23 @@
 """The tables and keys of models.toml."""
 
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from specchat.config.checks import Table, matching
+from specchat.config.checks import MissingKey, Table, matching
 from specchat.config.errors import nearest
-from specchat.engine.backends import BACKENDS, DEFAULT_BACKEND, GGUF_BACKEND, HF_BACKEND, declared
+from specchat.engine.backends import (
+    BACKENDS,
+    DEFAULT_BACKEND,
+    GGUF_BACKEND,
+    HF_BACKEND,
+    REMOTE_BACKEND,
+    declared,
+)
+from specchat.engine.foreign import shown
 from specchat.engine.options import Acceptance
-from specchat.engine.pair import CacheType, Device, Wanted, is_gguf
+from specchat.engine.pair import CacheType, Device, ServerKind, Wanted, is_gguf
 from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import HEADS, STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -30,6 +39,21 @@ def _known_backend(name: str) -> str:
     if name not in BACKENDS:
         raise ValueError(f'there is no backend "{name}" ({", ".join(BACKENDS)}).{nearest(name, BACKENDS)}')
     return name
+
+
+def _server_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"should be an address like http://127.0.0.1:8080, not {shown(url)}.")
+    if "@" in parts.netloc:
+        raise ValueError("a key in an address would be shown: put it into an environment variable, named by key_env.")
+    if parts.query or parts.fragment:
+        raise ValueError("an address ends with its path: leave out what follows ? or #.")
+    return url
 
 
 def _gguf_name(name: str) -> str:
@@ -135,6 +159,12 @@ class SamplingTable(Table):
     frequency_penalty: Annotated[float, _ranged("frequency_penalty")] = 0.0
 
 
+SERVER_KEYS = ("url", "kind", "model", "key_env")
+"""Keys of a pair that a server runs; see `engine.pair.Server`."""
+LOCAL_KEYS = ("target", "draft", "draft_vocabulary", "heads", "exit_layer", "trust_remote_code", "strategies")
+"""Keys of a pair that has models here."""
+
+
 ArgumentName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,60}$")]
 
 
@@ -144,7 +174,11 @@ class PairTable(Table):
     licence: str | None = None
     aliases: list[Name] = Field(default_factory=list)
     backend: Backend = DEFAULT_BACKEND
-    target: ModelTable
+    target: ModelTable | None = None
+    url: Annotated[str, AfterValidator(_server_url)] | None = None
+    kind: ServerKind | None = None
+    model: Annotated[str, Field(max_length=400)] | None = None
+    key_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")] | None = None
     draft: ModelTable | None = None
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[HeadName, HeadTable] = Field(default_factory=dict)
@@ -159,8 +193,19 @@ class PairTable(Table):
     sampling: SamplingTable = SamplingTable()
 
     @model_validator(mode="after")
+    def _place_fits(self) -> Self:
+        remote = self.backend == REMOTE_BACKEND
+        for key in LOCAL_KEYS if remote else SERVER_KEYS:
+            if getattr(self, key):
+                where = "does not go" if remote else "goes"
+                raise ValueError(f'{key} {where} with backend = "{REMOTE_BACKEND}"{"" if remote else " only"}.')
+        if self.url is None if remote else self.target is None:
+            raise MissingKey("url" if remote else "target")
+        return self
+
+    @model_validator(mode="after")
     def _draft_exists(self) -> Self:
-        facts = declared(self.draft is not None, self.heads)
+        facts = declared(self.draft is not None, self.heads, self.backend)
         if self.strategy is not None and (reason := STRATEGIES[self.strategy].unsupported(facts)):
             raise ValueError(f'strategy "{self.strategy}" cannot be used: {reason}.')
         if self.draft_vocabulary is not None and self.draft is None:
@@ -173,6 +218,8 @@ class PairTable(Table):
             raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
         if self.exit_layer is not None and self.backend != DEFAULT_BACKEND:
             raise ValueError(f'exit_layer goes with backend = "{DEFAULT_BACKEND}" only.')
+        if self.target is None:
+            return self
         if self.backend == GGUF_BACKEND:
             # A path may lead to a GGUF file of another name, as Ollama's are.
             if not self.target.is_gguf and self.target.path is None:

@@ -27,9 +27,14 @@ def settings(path: Path) -> Finding:
     return ok("settings", f"{path}: {', '.join(given) or 'nothing set'}")
 
 
-def pairs(catalog: Catalog, own: Path | None) -> Finding:
+def pairs(catalog: Catalog, own: Path | None, environ: Mapping[str, str] = os.environ) -> Finding:
     """The contents of a catalog that was read with the user's file `own`."""
+    servers = {pair.id: pair.spec.target.server for pair in catalog.pairs if pair.spec.target.server is not None}
     count = f"{len(catalog.pairs)} pairs, of which {catalog.default} is the default"
+    count += f" and {', '.join(servers)} {'run' if len(servers) > 1 else 'runs'} on a server" if servers else ""
+    for name, server in servers.items():
+        if server.key_env and not environ.get(server.key_env):
+            return note("models", f"{count}. Pair {name} cannot be loaded: its key_env {server.key_env} is not set.")
     return ok("models", f"{count}; with those of {own}" if own else count)
 
 

@@ -8,10 +8,12 @@ from specchat.engine.strategy import Facts, Feature
 DEFAULT_BACKEND = "native"
 GGUF_BACKEND = "gguf"
 HF_BACKEND = "hf"
+REMOTE_BACKEND = "remote"
 BACKENDS: Mapping[str, str] = {
     DEFAULT_BACKEND: "specchat.engine.loading.native:load",
     GGUF_BACKEND: "specchat.engine.loading.gguf:load",
     HF_BACKEND: "specchat.engine.loading.hf:load",
+    REMOTE_BACKEND: "specchat.engine.loading.remote:load",
 }
 """The "module:function" that loads pairs of each kind; see `worker.Loader`."""
 UNSUPPORTED: Mapping[str, Mapping[Feature, str]] = {
@@ -28,6 +30,7 @@ UNSUPPORTED: Mapping[str, Mapping[Feature, str]] = {
         "skips": "transformers runs all layers",
         "states": "heads look at the states of specchat's own decoder",
     },
+    REMOTE_BACKEND: dict.fromkeys(("choice", "drafting"), "the server drafts by itself, as it was started"),
 }
 """Unsupported features of the pairs of each backend, with the reason."""
 NO_DRAFT: Mapping[Feature, str] = {"draft": "this pair has no draft model"}

@@ -76,7 +76,7 @@ class Receiver(ABC):
     """What is alike in all `EnginePort`s over a channel: reading events, and refusing requests that none can answer."""
 
     def __init__(self) -> None:
-        self._own: SimpleQueue[Failed] = SimpleQueue()
+        self._own: SimpleQueue[Event] = SimpleQueue()
         """Events of this process."""
         self._listener: Callable[[Any], object] = lambda _: None
 
@@ -106,12 +106,12 @@ class Receiver(ABC):
         """Answer a request that needs an engine where none runs."""
         if isinstance(request, Load | Generate | Count):
             reply = None if isinstance(request, Load) else request.id
-            self._fail(Failed(reply, "died", "The engine is not running."))
+            self._put(Failed(reply, "died", "The engine is not running."))
 
-    def _fail(self, failed: Failed) -> None:
+    def _put(self, event: Event) -> None:
         """Add an event of this process."""
-        self._own.put(failed)
-        self._arrived(failed)
+        self._own.put(event)
+        self._arrived(event)
 
     def _arrived(self, message: Any) -> None:
         self._listener(message)

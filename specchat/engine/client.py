@@ -98,7 +98,7 @@ class EngineClient(Receiver):
             output = log if log is not None else subprocess.DEVNULL
             self._process = _Process(self._command(log is not None), output, self._sealed, self._arrived)
         except OSError as error:
-            self._fail(Failed(None, "died", f"The engine process could not be started: {error}."))
+            self._put(Failed(None, "died", f"The engine process could not be started: {error}."))
         finally:
             if log is not None:
                 log.close()

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Literal
 
-ErrorKind = Literal["config", "model", "context", "memory", "download", "request", "died", "internal"]
+ErrorKind = Literal["config", "model", "context", "memory", "download", "request", "server", "died", "internal"]
 
 
 class EngineError(Exception):

@@ -238,6 +238,14 @@ class Finished:
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A reply waits for a server elsewhere; `why` is a sentence."""
+
+    id: int
+    why: str
+
+
+@dataclass(frozen=True)
 class Counted:
     """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
 
@@ -263,4 +271,4 @@ class Failed:
     message: str
 
 
-Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | Failed
+Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | Waiting | Failed

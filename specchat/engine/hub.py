@@ -28,6 +28,8 @@ def locate(source: ModelSource, progress: Callable[[Loading], None]) -> Path:
         if not os.path.isdir(folder):
             raise ModelError(f"{folder} is not a folder. Give the folder that holds config.json and model.safetensors.")
         return folder
+    if source.server is not None:
+        raise ModelError(f"{source.label} is a model on a server: it has no files here.")
     if source.repo is None:
         raise ModelError("A model needs a path or a repo.")
     return _folder(source, source.repo, progress)

@@ -17,6 +17,7 @@ one scale per row (the weights of LLM.int8, without its activations)."""
 Wanted = Quant | Literal["none"]
 """The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda"]
+ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang"]
 CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 
@@ -24,6 +25,7 @@ QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
 """Bits of a weight quantised by bitsandbytes, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
+SERVER_KINDS: tuple[ServerKind, ...] = ("auto", "openai", "llama.cpp", "vllm", "sglang")
 
 
 def is_gguf(name: str) -> bool:
@@ -42,11 +44,29 @@ class GgufOptions:
 
 
 @dataclass(frozen=True)
+class Server:
+    """An inference server elsewhere, which runs a model.
+
+    Attributes:
+        url: its address, with or without the `/v1` of OpenAI's API.
+        kind: the program that serves, one of `SERVER_KINDS`; "auto" finds it out.
+        model: the model's name there; empty for the server's first one.
+        key_env: the environment variable with its key; empty where it needs none.
+    """
+
+    url: str
+    kind: ServerKind = "auto"
+    model: str = ""
+    key_env: str = ""
+
+
+@dataclass(frozen=True)
 class ModelSource:
     """A model's files, in a local folder (`path`) or a Hugging Face repository (`repo`), and its settings.
 
-    A GGUF file is a `path` itself, or a `file` of a repository. `quant` quantises an unquantised checkpoint at load.
-    None keeps the weights as stored, except for a draft on a GPU, for which the memory plan chooses.
+    A GGUF file is a `path` itself, or a `file` of a repository. A model on a `server` has no files here. `quant`
+    quantises an unquantised checkpoint at load. None keeps the weights as stored, except for a draft on a GPU, for
+    which the memory plan chooses.
     """
 
     path: str | None = None
@@ -56,9 +76,12 @@ class ModelSource:
     device: Device = "auto"
     file: str | None = None
     gguf: GgufOptions = GgufOptions()
+    server: Server | None = None
 
     @property
     def label(self) -> str:
+        if self.server is not None:
+            return f"{self.server.model} at {self.server.url}" if self.server.model else self.server.url
         return self.path or "/".join(part for part in (self.repo, self.file) if part) or "?"
 
     @property
@@ -155,6 +178,8 @@ class PairInfo:
     """False if that template has no system role: a system prompt then precedes the first message."""
     draft_context: int | None = None
     """The draft's context, if the target's is larger."""
+    server: str = ""
+    """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""
@@ -163,8 +188,9 @@ class PairInfo:
 
     def undrafted(self, strategy: str, tokens: int) -> str:
         """A warning if a chat of `tokens` is too long for the draft of a `strategy`; else ""."""
-        drafts = STRATEGIES[strategy].needs_draft or strategy == "auto"
-        if not drafts or self.draft_context is None or tokens < self.draft_context:
+        if self.draft_context is None or tokens < self.draft_context:
+            return ""
+        if strategy != "auto" and not STRATEGIES[strategy].needs_draft:
             return ""
         return f"the draft model holds {self.draft_context:,} tokens: in a longer chat it drafts nothing"
 

@@ -24,6 +24,10 @@ HEADED = tuple(name for name, one in STRATEGIES.items() if one.head is not None)
 """The strategies that draft by trained heads."""
 
 
+SERVER = "server"
+"""Names the drafts of a server elsewhere, in steps and replies; nobody can choose it."""
+
+
 def delegates(strategy: str) -> bool:
     """True where a strategy delegates to others, which its steps report."""
     return strategy in STRATEGIES and STRATEGIES[strategy].group == "auto"

@@ -10,9 +10,9 @@ MAX_DRAFT_LENGTH = 15
 
 Group = Literal["plain", "auto", "model", "heads", "copied", "itself"]
 """Source of drafts: none, other strategies, another model, heads on the target, earlier text, or the target itself."""
-Feature = Literal["drafting", "trees", "draft trees", "states", "exits", "skips", "draft"]
-"""Features of a pair: drafting at all, trees that the target verifies, trees by the draft model, the target's hidden
-states, passes that end after some layers, passes without some sub-layers, a draft model."""
+Feature = Literal["choice", "drafting", "trees", "draft trees", "states", "exits", "skips", "draft"]
+"""Features of a pair: a choice of how to draft, drafting at all, trees that the target verifies, trees by the draft
+model, the target's hidden states, passes that end after some layers, passes without some sub-layers, a draft model."""
 
 
 Head = str

@@ -19,7 +19,7 @@ from specchat.models.about import About
 from specchat.models.heads import PairHeads
 from specchat.models.machine import FreeMemory, unable
 
-Verdict = Literal["GPU", "CPU", "no", "?"]
+Verdict = Literal["GPU", "CPU", "server", "no", "?"]
 RUNTIME = 1 << 30
 """Bytes beside the weights where others run a model: cache, buffers and the program itself. A guess."""
 _SIXTEEN = ("float16", "bfloat16")
@@ -43,6 +43,8 @@ NO_HEADS = PairHeads()
 
 def fit(pair: Pair, target: About | None, draft: About | None, machine: FreeMemory, heads: PairHeads = NO_HEADS) -> Fit:
     """Fit of `pair`; `target` and `draft` are facts about its models, None where they are not here yet."""
+    if pair.spec.target.server is not None:
+        return Fit("server", "runs elsewhere and takes nothing here")
     if reason := pair.unsupported or unable(pair.spec, machine.missing):
         return Fit("no", reason)
     if target is not None and target.format == "GGUF":

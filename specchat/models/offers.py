@@ -19,7 +19,7 @@ from specchat.models.heads import look
 from specchat.models.library import FoundModel, Library
 from specchat.models.machine import FreeMemory
 
-_ORDER = {"GPU": 0, "CPU": 0, "?": 1, "no": 2}
+_ORDER = {"GPU": 0, "CPU": 0, "server": 0, "?": 1, "no": 2}
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,13 @@ def with_draft(pair: Pair, source: ModelSource) -> Pair:
 
 
 def _about(source: ModelSource, library: Library) -> About | None:
-    """Facts about a model; None where it is not here yet.
+    """Facts about a model; None where it is not here yet, or runs on a server.
 
     Raises:
         ModelError: a folder that is named is not there, or is damaged.
     """
+    if source.server is not None:
+        return None
     if source.repo is not None:
         return next(_of_repo(source, library), None)
     place = Path(source.path or "").expanduser()

@@ -4,6 +4,7 @@ import re
 
 from specchat.clean import one_line
 from specchat.engine.fetch.download import Progress
+from specchat.engine.pair import Server
 from specchat.engine.strategies import STRATEGIES
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
@@ -78,6 +79,8 @@ def fits(offer: Offer) -> str:
 
 def drafting(offer: Offer) -> str:
     """Number of strategies that a pair will have, or `all`."""
+    if offer.pair.spec.target.server is not None:
+        return "the server's own"
     many = "all" if len(offer.strategies) == len(STRATEGIES) else str(len(offer.strategies))
     return many if offer.pair.spec.draft else f"{many}, no draft model"
 
@@ -86,6 +89,8 @@ def about(offer: Offer) -> list[tuple[str, str]]:
     """Facts about an offer, as names and words."""
     pair, target = offer.pair, offer.target
     verdict = f"{offer.fit.verdict}{': ' if offer.fit.words else ''}{offer.fit.words}"
+    if pair.spec.target.server is not None:
+        return [(name, one_line(words, 400)) for name, words in _remote(offer, pair.spec.target.server, verdict)]
     rows = [("name", pair.name), ("fits", verdict), ("size", _where(offer))]
     rows.append(("licence", offer.licence or "not known"))
     rows.append(("strategies", ", ".join(offer.strategies)))
@@ -102,6 +107,19 @@ def about(offer: Offer) -> list[tuple[str, str]]:
         rows.append(("could draft", ", ".join(part for part in said if part)))
     rows += [("cannot draft", reason) for reason in offer.drafts.refused[:3]]
     return [(name, one_line(words, 400)) for name, words in rows]
+
+
+def _remote(offer: Offer, server: Server, verdict: str) -> list[tuple[str, str]]:
+    return [
+        ("name", offer.pair.name),
+        ("fits", verdict),
+        ("server", server.url),
+        ("kind", "found out when it is loaded" if server.kind == "auto" else server.kind),
+        ("model", server.model or "the server's first one"),
+        ("key", f"the environment variable {server.key_env}" if server.key_env else "none"),
+        ("strategies", "the server drafts by itself, as it was started"),
+        ("id", offer.pair.id),
+    ]
 
 
 def _where(offer: Offer) -> str:

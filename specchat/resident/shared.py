@@ -90,7 +90,7 @@ class SharedEngine(Receiver):
         with contextlib.suppress(OSError):
             link = _join(self.endpoint, self._name)
         if link is None:
-            self._fail(Failed(None, "died", "The engine process could not be started."))
+            self._put(Failed(None, "died", "The engine process could not be started."))
         else:
             self._channel, self._alive = self._over(link), True
 

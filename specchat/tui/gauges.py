@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from specchat.chat.turn import Reply
 from specchat.engine.events import Stats
 from specchat.engine.pair import PairInfo
+from specchat.engine.strategies import SERVER
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
 from specchat.tui.insight.gpu_use import NO_USE, GpuUse
@@ -69,19 +70,24 @@ def gauges(
     speed = stats.tokens_per_second if stats else tally.tokens_per_second
     known = tally.compared.speedup if reply.record.changes and stats is None else reply.speedup_lately
     drafting = bool(tally.speculative)
+    here = reply.record.speculation.strategy != SERVER
+    counted = stats if not here and stats is not None and stats.num_spec_steps else None  # by the server, at the end
+    rate, length = tally.acceptance_rate, tally.acceptance_length
+    if counted is not None:
+        rate, length = counted.draft_acceptance_rate, counted.mean_acceptance_length
     return Gauges(
-        acceptance_length=tally.acceptance_length if drafting else None,
-        acceptance_rate=tally.acceptance_rate,
+        acceptance_length=length if drafting else None,
+        acceptance_rate=rate,
         recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
-        histogram=tuple(tally.histogram),
+        histogram=tuple(tally.histogram) if counted is None else counted.acceptance_histogram,
         longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
         tokens_per_second=speed or None,
         speedup=known.times if known is not None and drafting else None,
         lately=known is not None and reply.speedup is None,
         measuring=known is None and drafting and bool(tally.compared.steps),
-        draft_ms=tally.draft_ms,
-        verify_ms=tally.verify_ms,
-        other_ms=tally.other_ms,
+        draft_ms=tally.draft_ms if here else 0.0,
+        verify_ms=tally.verify_ms if here else 0.0,
+        other_ms=tally.other_ms if here else 0.0,
         waited_ms=tally.waited_ms,
         first_token_ms=_first_token_ms(reply),
         context_used=reply.tally.context_used or reply.prompt_tokens,

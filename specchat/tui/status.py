@@ -28,12 +28,18 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
     parts = [
         f"{one_line(session.wanted, 40)}, loaded when you write" if session.wanted else session.loaded.name,
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
-        speculation_label(settings.speculation),
+        _drafting(session),
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
     said = [part for part in parts if part]
     return title, *(styled(" · ".join(said[:count]), ".quiet") for count in range(len(said), 0, -1))
+
+
+def _drafting(session: AppSession) -> str:
+    """The speculation that is set; a server decides by itself."""
+    info = session.loaded.info
+    return info.server if info is not None and info.server else speculation_label(session.settings.speculation)
 
 
 def loading_words(loading: Loading | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
 from specchat.config.errors import ConfigError
 from specchat.config.paths import demo_model
-from specchat.engine.backends import BACKENDS
+from specchat.engine.backends import BACKENDS, REMOTE_BACKEND
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, GgufOptions, ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
@@ -145,7 +145,8 @@ def test_mistakes_about_heads_are_reported(lines: str, words: str, write: Write)
 
 def test_every_backend_that_exists_may_be_named(write: Write) -> None:
     for name in BACKENDS:
-        lines = f'    target = {{ path = "x" }}\n    backend = "{name}"'
+        place = 'url = "http://127.0.0.1:8080"' if name == REMOTE_BACKEND else 'target = { path = "x" }'
+        lines = f'    {place}\n    backend = "{name}"'
         assert load_catalog(write("models.toml", HEAD + lines)).find("mine").spec.backend == name
 
 
@@ -195,7 +196,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x" }\n    backend = "Native"', 'Did you mean "native"?'),
         (
             HEAD + '    target = { path = "x" }\n    backend = "mlx"',
-            'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf, hf).',
+            'pair[0].backend (pair mine): there is no backend "mlx" (native, gguf, hf, remote).',
         ),
         (HEAD + '    target = { path = "x.gguf" }', 'the target is a .gguf file: set backend = "gguf"'),
         (HEAD + '    target = { repo = "a/b" }\n    backend = "gguf"', "backend gguf needs a .gguf file as its target"),

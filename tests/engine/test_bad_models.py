@@ -334,7 +334,7 @@ def test_a_chat_longer_than_the_context_is_refused_with_the_numbers(session: Ses
 
 
 def test_a_backend_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
-    assert refusal(replace(pair(tmp_path), backend="mlx")) == 'p: there is no backend "mlx" (native, gguf, hf).'
+    assert refusal(replace(pair(tmp_path), backend="mlx")) == 'p: there is no backend "mlx" (native, gguf, hf, remote).'
 
 
 def test_every_backend_has_a_loader() -> None:

@@ -12,5 +12,6 @@ STRATEGY = Strategy(
 tokens were accepted (Leviathan et al. 2023, with costs): [auto.md](auto.md). *Pays* wherever anything does; it costs a
 few percent where one strategy is best throughout.""",
     make=lambda parts: resolved("specchat.engine.bandit.drafter:make")(parts),
+    needs=("choice",),
     drafts="what pays most",
 )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from specchat.chat.turn import Reply
 from specchat.engine.options import Speculation
+from specchat.engine.strategies import SERVER
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
 
@@ -57,6 +58,9 @@ def _what_if(chat: ChatScreen, argument: str) -> None:
     from specchat.tui.screens.what_if import WhatIfScreen
 
     if (reply := _reply(chat, argument)) is None:
+        return
+    if reply.record.speculation.strategy == SERVER:
+        chat.say("a server drafted this reply, and it decides how far", bad=True)
         return
     if (projection := project(reply)) is None:
         chat.say("nothing was drafted in this reply, so its steps say nothing about draft lengths", bad=True)

@@ -10,7 +10,7 @@ from specchat.clean import one_line
 from specchat.engine.events import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
-from specchat.engine.strategies import delegates, in_group
+from specchat.engine.strategies import SERVER, delegates, in_group
 from specchat.engine.tally import Tally
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks
@@ -134,6 +134,8 @@ def _verdict(reply: Reply) -> tuple[str, bool | None]:
         return "drafting is off: one token a step", None
     if used.strategy == "auto" and not tally.speculative:
         return ("auto does not draft: plain is fastest here" if tally.steps > _ENOUGH else ""), None
+    if used.strategy == SERVER and not tally.speculative:
+        return ("the server does not tell of any drafts" if tally.steps > _ENOUGH else ""), None
     if not tally.speculative:
         return ("nothing to draft from yet" if tally.steps > _ENOUGH else ""), None
     known = _speedup(reply)

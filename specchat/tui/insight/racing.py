@@ -38,6 +38,8 @@ class Racing:
         pair, info = service.loaded.pair, service.loaded.info
         speculation = rival(service.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:
+            if info.server:
+                return "the server decides how it drafts, so there is nothing to race here"
             return "no drafting strategy can be used here, so there is nothing to race"
         messages = service.conversation.messages(turn)
         settings = service.settings

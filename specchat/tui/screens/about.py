@@ -40,6 +40,8 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tu
         return [*rows, ("pair", words)]
     usable = [status.name for status in info.strategies if status.available and status.name != "plain"]
     plain = info.plain_tokens_per_second
+    if info.server:
+        return [*rows, *_remote(info)]
     return [
         *rows,
         ("pair", info.name),
@@ -53,6 +55,21 @@ def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tu
         ("drafting", ", ".join(usable) or "no drafting for this pair"),
         *info.template,
         ("exactness", f"Drafting cannot change the text: {info.exactness}."),
+    ]
+
+
+def _remote(info: PairInfo) -> list[tuple[str, str]]:
+    """Rows of a pair that a server runs."""
+    size = f"{_parameters(info.target_parameters)} parameters" if info.target_parameters else "not told by the server"
+    return [
+        ("pair", info.name),
+        ("runs on", info.device),
+        ("target", size),
+        *(("note", words) for words in (info.note, info.warning) if words),
+        ("context", f"{figures.count(info.context)} tokens" if info.context else "not told by the server"),
+        ("plain speed", "not measured: no speed-up is shown"),
+        ("drafting", "the server drafts by itself, as it was started"),
+        ("exactness", info.exactness),
     ]
 
 

@@ -11,6 +11,7 @@ from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.engine.events import Step
 from specchat.engine.step_tree import branched
+from specchat.engine.strategies import SERVER
 from specchat.tui import figures
 from specchat.tui.insight.replay import Playback, ReplayState
 from specchat.tui.screens.board import Board
@@ -122,6 +123,8 @@ def _step_rows(step: Step | None, width: int) -> list[Content]:
         if step.waited_ms >= WAITED_MS:
             times.append(f"waited {step.waited_ms:.1f} ms")
         draft = styled(f"draft {step.draft_ms:.1f} ms", ".label")
+        if step.strategy == SERVER:
+            draft, times = styled(f"{step.verify_ms:.1f} ms on the server", ".label"), []
         rows = [_fitting(draft, "   ", times, width), *_drafted(step).wrap(width)]
     size = 2 if width >= _ONE_ROW else 3
     return [*rows, *[EMPTY] * size][:size]

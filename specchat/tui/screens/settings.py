@@ -100,7 +100,8 @@ class SettingsScreen(Dialog[str]):
         super().__init__()
         self._session = session
         self._themes = themes
-        self._rows = rows(self._refused())
+        info = session.loaded.info
+        self._rows = rows(self._refused(), info.server if info else "")
         self._speeds = session.ledger.speeds(session.loaded.name)
         self._width = 72
         """Cells of a strategy's row: the most there are, until it is known."""
@@ -176,12 +177,12 @@ class SettingsScreen(Dialog[str]):
 
     def _show_note(self) -> None:
         at = self.query_one("#strategy", OptionList).highlighted or 0
-        self.query_one("#strategy-note", Plain).show(self._rows[at].strategies[0].summary)
+        self.query_one("#strategy-note", Plain).show(self._rows[at].summary)
 
     def on_mount(self) -> None:
         options = self.query_one("#strategy", OptionList)
         chosen = STRATEGIES[self._session.settings.strategy]
-        options.highlighted = next(index for index, row in enumerate(self._rows) if chosen in row.strategies)
+        options.highlighted = next((index for index, row in enumerate(self._rows) if chosen in row.strategies), 0)
         self.query_one("#temperature").focus()
         self._show_note()
 

@@ -7,6 +7,7 @@ from textual.content import Content
 from specchat.chat.sources import source_of
 from specchat.chat.turn import Reply
 from specchat.engine.step_tree import branched
+from specchat.engine.strategies import SERVER
 from specchat.tui.text.draft_rows import chain_row, quoted, tree_rows
 from specchat.tui.text.lines import TextLine, styled
 from specchat.tui.text.tokens import Token, TokenSection
@@ -67,7 +68,10 @@ def inspected(reply: Reply, token: Token, width: int, height: int) -> Content:
         places = " places" if tree else ""
         row += styled(f" · {step.drafted} drafted, {step.tested}{places} tested, {step.accepted} accepted", ".label")
     waited = f", waited {step.waited_ms:.1f}" if step.waited_ms >= WAITED_MS else ""
-    times = f" · draft {step.draft_ms:.1f}, verify {step.verify_ms:.1f}, other {step.other_ms:.1f}{waited} ms"
+    if step.strategy == SERVER:
+        times = f" · {step.verify_ms:.1f} ms on the server"
+    else:
+        times = f" · draft {step.draft_ms:.1f}, verify {step.verify_ms:.1f}, other {step.other_ms:.1f}{waited} ms"
     row += styled(times, ".label")
     if not tree or not width:
         return row

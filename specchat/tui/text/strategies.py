@@ -22,6 +22,16 @@ class StrategyRow:
 
     strategies: tuple[Strategy, ...]
     reason: str = ""
+    server: str = ""
+    """The server that drafts instead."""
+
+    @property
+    def title(self) -> str:
+        return self.server or self.strategies[0].title
+
+    @property
+    def summary(self) -> str:
+        return f"{self.server} drafts by itself, as it was started." if self.server else self.strategies[0].summary
 
     @property
     def id(self) -> str:
@@ -35,16 +45,18 @@ class StrategyRow:
             titles = Content(", ".join(info.title for info in self.strategies))
             why = titles + Content.styled(f": {self.reason}", "$quiet")
             return Content("\n").join(row.content for row in hang(why, max(width, 20), Content("  "), Content("  ")))
-        title = Content.styled(f"{'●' if info.name == chosen else '○'} {info.title:<{_TITLE}}", "bold")
+        title = Content.styled(f"{'●' if info.name == chosen else '○'} {self.title:<{_TITLE}}", "bold")
         measured = f"{figures.per_second(speeds[info.name])} tok/s" if info.name in speeds else ""
         end = measured.rjust(_SPEED) if measured else ""
         room = max(width - title.cell_length - len(end), 0)
-        return title + Content.styled(info.summary, "$quiet").truncate(room, ellipsis=True, pad=bool(end)) + end
+        return title + Content.styled(self.summary, "$quiet").truncate(room, ellipsis=True, pad=bool(end)) + end
 
 
-def rows(reasons: Mapping[str, str]) -> tuple[StrategyRow, ...]:
-    """The list; `reasons` tell by name why strategies cannot be used."""
+def rows(reasons: Mapping[str, str], server: str = "") -> tuple[StrategyRow, ...]:
+    """The list; `reasons` tell by name why strategies cannot be used. A `server` leaves no choice."""
     known = sorted(STRATEGIES.values(), key=lambda info: _ORDER.index(info.group))
+    if server:
+        return (StrategyRow((known[0],), server=server),)
     usable = [StrategyRow((info,)) for info in known if info.name not in reasons]
     refused = [info for info in known if info.name in reasons]
     return (

@@ -1,0 +1,230 @@
+"""An engine port whose pairs run on servers elsewhere: a thread of this process speaks with them."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+
+from specchat.clean import one_line
+from specchat.engine.backends import REMOTE_BACKEND, declared
+from specchat.engine.channel import Receiver
+from specchat.engine.errors import EngineError
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading
+from specchat.engine.pair import PairInfo, PairSpec, StrategyStatus
+from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Shutdown
+from specchat.engine.strategies import STRATEGIES
+from specchat.remote.connection import PATIENCE_S, Connection
+from specchat.remote.errors import ServerError
+from specchat.remote.kinds import Found, find
+from specchat.remote.reply import RemoteReply
+
+JOIN_S = 2.0
+"""Seconds that closing waits for the thread."""
+EXACTNESS = "the server's own promise, which specchat does not check"
+CLEAR_KEY = "The key goes over the network unencrypted: use an https url."
+
+
+class RemoteEngine(Receiver):
+    """An `EnginePort` that answers one request after the other."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        """A server may be silent for `patience_s`."""
+        super().__init__()
+        self._patience_s = patience_s
+        self._thread: _Worker | None = None
+        self._pair: Load | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = _Worker(self._put, self._patience_s)
+
+    def send(self, request: Request) -> None:
+        if isinstance(request, Load):
+            self._pair = request
+        if self._thread is None:
+            self._refuse(request)
+        elif isinstance(request, Shutdown):
+            self.close()
+        else:
+            self._thread.take(request)
+
+    def restart(self) -> None:
+        self.close()
+        self.start()
+        if self._pair is not None:
+            self.send(self._pair)
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._thread.end()
+        self._thread, self._own = None, SimpleQueue()
+
+    def _next(self, timeout: float | None) -> Event:
+        return self._own.get(timeout=timeout) if timeout != 0 else self._own.get_nowait()
+
+
+class _Worker:
+    """The thread and its event loop."""
+
+    def __init__(self, put: Callable[[Event], None], patience_s: float) -> None:
+        self._emit = put
+        self._patience_s = patience_s
+        self._ended = False
+        self._loop = asyncio.new_event_loop()
+        self._requests: asyncio.Queue[Load | Generate | Count] = asyncio.Queue()
+        self._cancelled: set[int] = set()
+        self._running: tuple[Load | Generate | Count, asyncio.Task[None]] | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._connection: Connection | None = None
+        self._found: Found | None = None
+        self._thread = Thread(target=self._run, name="remote engine", daemon=True)
+        self._thread.start()
+
+    def take(self, request: Request) -> None:
+        """Queue a request; from any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._take, request)
+
+    def end(self) -> None:
+        """End all requests, and no longer put events."""
+        self._ended = True
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop)
+        self._thread.join(JOIN_S)
+
+    def _put(self, event: Event) -> None:
+        if not self._ended:
+            self._emit(event)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._main = self._loop.create_task(self._serve())
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._main)
+        self._loop.close()
+
+    def _stop(self) -> None:
+        if self._main is not None:
+            self._main.cancel()
+
+    def _take(self, request: Request) -> None:
+        match request:
+            case Load() | Generate() | Count():
+                if isinstance(request, Load) and self._running is not None:
+                    self._running[1].cancel()
+                self._requests.put_nowait(request)
+            case Cancel():
+                running = self._running
+                if running is not None and isinstance(running[0], Generate) and running[0].id == request.id:
+                    running[1].cancel()
+                else:
+                    self._cancelled.add(request.id)
+
+    async def _serve(self) -> None:
+        try:
+            while True:
+                request = await self._requests.get()
+                task = self._loop.create_task(self._answer(request))
+                self._running = (request, task)
+                await asyncio.wait([task])
+                self._running = None
+                if task.cancelled():
+                    self._stopped(request)
+        finally:
+            if self._running is not None:
+                self._running[1].cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._running[1]
+            if self._connection is not None:
+                await self._connection.close()
+
+    async def _answer(self, request: Load | Generate | Count) -> None:
+        id_ = None if isinstance(request, Load) else request.id
+        try:
+            match request:
+                case Load():
+                    await self._load(request.pair)
+                case Generate():
+                    await self._generate(request)
+                case Count():
+                    await self._count(request)
+        except EngineError as error:
+            self._put(Failed(id_, error.kind, error.message))
+        except Exception as error:
+            words = one_line(f"{type(error).__name__}: {error}").rstrip(".")
+            self._put(Failed(id_, "internal", f"The connection to the server met an unexpected error ({words})."))
+
+    def _stopped(self, request: Load | Generate | Count) -> None:
+        """Answer a request that was cancelled before it put its end."""
+        if isinstance(request, Generate):
+            self._put(Finished.unbegun(request))
+        else:
+            self._put(Failed(None if isinstance(request, Load) else request.id, "request", "stopped"))
+
+    async def _load(self, pair: PairSpec) -> None:
+        server = pair.target.server
+        assert server is not None
+        begun = time.monotonic()
+        self._put(Loading(f"asking {one_line(server.url, 80)}"))
+        connection = Connection(server, self._patience_s)
+        connection.waiting = lambda words: self._put(Loading(words))
+        try:
+            found = await find(connection, server, pair.template)
+        except BaseException:
+            await connection.close()
+            raise
+        if self._connection is not None:
+            await self._connection.close()
+        self._connection, self._found = connection, found
+        self._put(Loaded(_info(pair, found, connection, time.monotonic() - begun)))
+
+    async def _generate(self, request: Generate) -> None:
+        if request.id in self._cancelled:
+            self._cancelled.discard(request.id)
+            self._put(Finished.unbegun(request))
+            return
+        connection, found = self._there()
+        await RemoteReply(connection, found, request, self._put).write()
+
+    async def _count(self, request: Count) -> None:
+        connection, found = self._there()
+        connection.waiting = lambda _: None
+        tokens = await found.dialect.count(connection, found.model, request)
+        if tokens is None or not found.known.context:
+            raise ServerError("This server does not count tokens.", "request")
+        self._put(Counted(request.id, tokens, found.known.context))
+
+    def _there(self) -> tuple[Connection, Found]:
+        if self._connection is None or self._found is None:
+            raise ServerError("No pair is loaded.", "request")
+        return self._connection, self._found
+
+
+def _info(pair: PairSpec, found: Found, connection: Connection, seconds: float) -> PairInfo:
+    facts = declared(False, (), REMOTE_BACKEND)
+    reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
+    place = one_line(connection.root, 80)
+    return PairInfo(
+        id=pair.id,
+        name=pair.name,
+        device=f"{found.dialect.title} at {place}",
+        context=found.known.context or pair.context or 0,
+        vocab_size=0,
+        target_parameters=found.known.parameters,
+        draft_parameters=0,
+        memory=0,
+        strategies=tuple(StrategyStatus(name, not reason, reason) for name, reason in reasons.items()),
+        plain_tokens_per_second=0.0,
+        draft_cost=None,
+        load_seconds=seconds,
+        exactness=EXACTNESS,
+        note=f"{one_line(found.model, 80)}: {found.known.note}",
+        warning=CLEAR_KEY if connection.reveals_key else "",
+        server=found.dialect.title,
+    )

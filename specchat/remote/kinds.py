@@ -1,0 +1,91 @@
+"""Finds the kind of a server and its model."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from specchat.clean import one_line
+from specchat.engine.pair import Server, ServerKind
+from specchat.remote.connection import Connection
+from specchat.remote.errors import ServerError
+from specchat.remote.llamacpp import LlamaCpp
+from specchat.remote.openai import Dialect, Known, table
+from specchat.remote.sglang import Sglang
+from specchat.remote.vllm import Vllm
+
+DIALECTS: Mapping[ServerKind, type[Dialect]] = {
+    "openai": Dialect,
+    "llama.cpp": LlamaCpp,
+    "vllm": Vllm,
+    "sglang": Sglang,
+}
+OWNERS: Mapping[str, ServerKind] = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
+"""Kinds by the owner that their models name."""
+METRICS: Mapping[str, ServerKind] = {"\nvllm:": "vllm", "\nsglang:": "sglang"}
+"""Kinds by what their pages of metrics hold, for servers that name another owner."""
+MAX_MODELS = 10_000
+
+
+@dataclass(frozen=True)
+class Found:
+    """A server's kind, the model to use there, and what is known of both."""
+
+    dialect: Dialect
+    model: str
+    known: Known
+
+
+async def find(connection: Connection, server: Server, template: Mapping[str, str | int | bool]) -> Found:
+    """Ask a server for its kind and model; `template` are the pair's arguments of the chat template.
+
+    Raises:
+        ServerError: it cannot be reached, or does not have the model.
+    """
+    models = await _models(connection, server)
+    model = _model(models, server, connection.root)
+    kind = server.kind if server.kind != "auto" else await _kind(connection, model)
+    dialect = DIALECTS[kind](template)
+    known = await dialect.look(connection, model)
+    return Found(dialect, str(model.get("id", server.model)), known)
+
+
+async def _models(connection: Connection, server: Server) -> list[Mapping[str, Any]]:
+    try:
+        listed = table(await connection.get("/v1/models")).get("data")
+    except ServerError as error:
+        if error.status == 404 and server.model:  # a server that serves without a list
+            return []
+        raise
+    found = [table(one) for one in listed[:MAX_MODELS]] if isinstance(listed, list) else []
+    return [one for one in found if isinstance(one.get("id"), str)]
+
+
+def _model(models: list[Mapping[str, Any]], server: Server, root: str) -> Mapping[str, Any]:
+    if not models:
+        if server.model:
+            return {"id": server.model}
+        raise ServerError(f"{root} lists no models. Name one as model in models.toml.", "model")
+    if not server.model:
+        return models[0]
+    for model in models:
+        if server.model == model["id"] or server.model in (model.get("aliases") or ()):
+            return model
+    names = [model["id"] for model in models]
+    near = get_close_matches(server.model, names, 3, 0.4) or names[:3]
+    raise ServerError(
+        f'{root} has no model "{server.model}", but {", ".join(one_line(name, 60) for name in near)}.', "model"
+    )
+
+
+async def _kind(connection: Connection, model: Mapping[str, Any]) -> ServerKind:
+    if (kind := OWNERS.get(str(model.get("owned_by", "")))) is not None:
+        return kind
+    with suppress(ServerError):
+        if "default_generation_settings" in table(await connection.get("/props")):
+            return "llama.cpp"
+    with suppress(ServerError):
+        page = await connection.text("/metrics")
+        return next((kind for mark, kind in METRICS.items() if mark in page), "openai")
+    return "openai"

@@ -1,0 +1,214 @@
+"""The fields of OpenAI's API that all servers have; a kind of server adds its own in a file of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from specchat.engine.options import Message, Sampling
+from specchat.engine.requests import Count, Generate
+from specchat.remote.connection import Connection
+from specchat.remote.errors import ServerError
+
+
+@dataclass(frozen=True)
+class Known:
+    """Facts about a server and its model.
+
+    Attributes:
+        context: the model's context in tokens; 0 if unknown.
+        drafts: True if the server drafts, None if unknown.
+        draft_length: draft tokens of a step; 0 if unknown.
+        always: False if some steps have no draft, as with n-grams, which do not always find one.
+        parameters: of the target; 0 if unknown.
+        note: what is known of its drafting, in words.
+    """
+
+    context: int = 0
+    drafts: bool | None = None
+    draft_length: int = 0
+    always: bool = True
+    parameters: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of a stream. All numbers are totals of the reply so far.
+
+    Attributes:
+        tokens: tokens of the reply.
+        ms: the server's own time of writing them; None if unknown.
+        reused: prompt tokens that were in the server's cache.
+        ends: the server's word for the end of the reply; empty before.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    tokens: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    ms: float | None = None
+    prompt_tokens: int | None = None
+    reused: int = 0
+    ends: str = ""
+
+
+@dataclass(frozen=True)
+class ServerFigures:
+    """What a server counted of a reply at its end.
+
+    Attributes:
+        steps: verify steps with a draft.
+        histogram: [j] steps that accepted j draft tokens; empty if unknown.
+        per_step: accepted tokens of each step with a draft; empty if unknown.
+        all_steps: verify steps with or without a draft; 0 if unknown.
+    """
+
+    steps: int
+    drafted: int
+    accepted: int
+    histogram: tuple[int, ...] = ()
+    per_step: tuple[int, ...] = ()
+    all_steps: int = 0
+
+
+class Reader:
+    """Reads the events of one reply."""
+
+    def __init__(self, known: Known) -> None:
+        self.known = known
+        self.prompt_tokens: int | None = None
+        self.completion_tokens: int | None = None
+        """As the server counted them at the end."""
+        self.reused = 0
+        self.figures: ServerFigures | None = None
+        self._tokens = 0
+
+    def read(self, event: Mapping[str, Any]) -> Chunk:
+        """What an event brings. Fields of unexpected types count as absent."""
+        choice = _first(event.get("choices"))
+        delta = table(choice.get("delta"))
+        text, thought = _text(delta.get("content")), _text(delta.get("reasoning") or delta.get("reasoning_content"))
+        if usage := table(event.get("usage")):
+            self.prompt_tokens = whole(usage.get("prompt_tokens"), self.prompt_tokens)
+            self.completion_tokens = whole(usage.get("completion_tokens"), self.completion_tokens)
+            details = table(usage.get("prompt_tokens_details"))
+            self.reused = whole(details.get("cached_tokens"), self.reused) or 0
+        self._tokens = self._count(event, choice, text + thought)
+        ends = _text(choice.get("finish_reason"))
+        return Chunk(text, thought, self._tokens, prompt_tokens=self.prompt_tokens, reused=self.reused, ends=ends)
+
+    def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], text: str) -> int:
+        """Tokens of the reply so far: without a better source one a chunk."""
+        return self._tokens + bool(text)
+
+
+class Dialect:
+    """A kind of server: the fields of its requests and replies."""
+
+    title: ClassVar[str] = "a server with OpenAI's API"
+    options: ClassVar[Mapping[str, str]] = {}
+    """Its names of the sampling options that OpenAI's API lacks."""
+    continues: ClassVar[bool] = False
+    """True if it goes on from a last assistant message."""
+    takes_template: ClassVar[bool] = False
+    """True if it takes arguments of the chat template."""
+    reader: ClassVar[type[Reader]] = Reader
+
+    def __init__(self, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
+        """`template` are the pair's arguments of the chat template."""
+        self._template = template
+        self.always = True
+        """As `Known.always`, by the last `totals`."""
+
+    def arguments(self, request: Count | Generate) -> dict[str, Any]:
+        """The field with the arguments of the chat template: the request's before the pair's."""
+        given = {**self._template, **dict(request.template)}
+        return {"chat_template_kwargs": given} if given and self.takes_template else {}
+
+    async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
+        """Find facts about a server and its `model`, an entry of its list."""
+        return Known(whole(model.get("max_model_len")) or 0, note="this server does not tell how it drafts")
+
+    async def totals(self, connection: Connection) -> ServerFigures | None:
+        """Counts of all replies since the server's start; None if it has none, or tells each reply's."""
+        return None
+
+    async def count(self, connection: Connection, model: str, request: Count | Generate) -> int | None:
+        """Tokens of a prompt; None if the server does not count."""
+        return None
+
+    def body(self, request: Generate, model: str) -> dict[str, Any]:
+        """The body of a request for a reply.
+
+        Raises:
+            ServerError: it asks for something that this kind of server does not have.
+        """
+        beginning = request.beginning
+        if beginning.text and not self.continues:
+            raise ServerError(f"{self._here} cannot go on from a reply's beginning. Send without one.", "request")
+        if beginning.reasoning:
+            raise ServerError(f"{self._here} cannot go on from reasoning. Make the reply again instead.", "request")
+        body: dict[str, Any] = {
+            "messages": chat(request.messages, beginning.text),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._sampling(request.sampling),
+        }
+        if model:
+            body["model"] = model
+        if request.limits.max_tokens is not None:
+            body["max_tokens"] = request.limits.max_tokens
+        if request.limits.stop:
+            body["stop"] = list(request.limits.stop)
+        return body | self.arguments(request)
+
+    @property
+    def _here(self) -> str:
+        return self.title[0].upper() + self.title[1:]
+
+    def _sampling(self, sampling: Sampling) -> dict[str, Any]:
+        """All options of sampling, since servers have defaults of their own."""
+        fields: dict[str, Any] = {
+            "seed": sampling.seed,
+            "temperature": 0.0 if sampling.greedy else sampling.temperature,
+            "top_p": sampling.top_p,
+            "presence_penalty": sampling.presence_penalty,
+            "frequency_penalty": sampling.frequency_penalty,
+        }
+        if sampling.logit_bias:
+            fields["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+        usual = Sampling()
+        for name in ("top_k", "min_p", "repetition_penalty"):
+            if name in self.options:
+                fields[self.options[name]] = getattr(sampling, name)
+            elif getattr(sampling, name) != getattr(usual, name):
+                raise ServerError(f"{self._here} has no {name}: set it to {getattr(usual, name):g}.", "request")
+        return fields
+
+
+def chat(messages: Sequence[Message], beginning: str) -> list[dict[str, str]]:
+    """The messages as the API has them, with the beginning of the reply last."""
+    found = [{"role": message.role, "content": message.content} for message in messages]
+    return [*found, {"role": "assistant", "content": beginning}] if beginning else found
+
+
+def whole(value: Any, otherwise: int | None = None) -> int | None:
+    """`value` if it is a count, else `otherwise`."""
+    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
+    return value if counts else otherwise
+
+
+def table(value: Any) -> Mapping[str, Any]:
+    """`value` if it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _first(value: Any) -> Mapping[str, Any]:
+    return table(value[0]) if isinstance(value, list) and value else {}
+
+
+def _text(value: Any) -> str:
+    """`value` if it is text; halves of surrogate pairs become U+FFFD."""
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else ""

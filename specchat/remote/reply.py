@@ -1,0 +1,227 @@
+"""Writes one reply: the stream of a server becomes events."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from specchat.engine.context_policy import KeptMessages, fit
+from specchat.engine.errors import ErrorKind
+from specchat.engine.events import Event, Finished, FinishReason, Started, Waiting
+from specchat.engine.options import Message, Speculation
+from specchat.engine.requests import Generate
+from specchat.engine.strategies import SERVER
+from specchat.remote.connection import Connection
+from specchat.remote.errors import BUSY, ServerError, error_in
+from specchat.remote.kinds import Found
+from specchat.remote.openai import Chunk, Reader, ServerFigures
+from specchat.remote.steps import Steps
+
+MAX_CHARS = 16 << 20
+"""Characters of a reply; a server that writes more is stopped."""
+UNANSWERED = (0, 401, 403, *BUSY)
+"""Statuses of a server that will not answer the chat either; 0 stands for no answer."""
+MIN_REPEATED_CHARS = 32
+"""A token of a reply is shorter than this; what is longer and equals the beginning is no token."""
+
+
+class _Uncounted(Exception):
+    """The tokens of `messages` are not known yet."""
+
+    def __init__(self, messages: tuple[Message, ...]) -> None:
+        super().__init__()
+        self.messages = messages
+
+
+class RemoteReply:
+    """A reply that a server writes; `put` takes its events."""
+
+    def __init__(self, connection: Connection, found: Found, request: Generate, put: Callable[[Event], None]) -> None:
+        self._connection = connection
+        self._found = found
+        self._request = request
+        self._put = put
+        self._reader: Reader = found.dialect.reader(found.known)
+        self._steps = Steps(request.id, request.beginning, time.monotonic)
+        self._begun = time.monotonic()
+        self._prompt_ms = 0.0
+        self._started = False
+        self._prompt: int | None = None
+        self._dropped = 0
+        self._chars = 0
+        self._figures: ServerFigures | None = None
+
+    async def write(self) -> None:
+        """Ask the server, and put the reply's events up to its end.
+
+        Raises:
+            ServerError: the server failed or refused; the text so far has been put.
+        """
+        ends, number = "", self._request.id
+        self._connection.waiting = lambda words: self._put(Waiting(number, words))
+        try:
+            await self._fit()
+            before = await self._totals()
+            self._reader.known = replace(self._reader.known, always=self._found.dialect.always)
+            ends = await self._read()
+            self._figures = self._reader.figures or self._difference(before, await self._totals())
+        except asyncio.CancelledError:
+            if not self._started:
+                self._put(Finished.unbegun(self._request))
+            else:
+                self._end("cancelled")
+            return
+        except ServerError:
+            if self._started:
+                self._put_rest()
+            raise
+        if not ends:
+            if self._started:
+                self._put_rest()
+            raise ServerError(f"{self._connection.root} ended its answer before the reply was complete.")
+        self._start(Chunk())
+        self._put_rest()
+        self._end(self._reason(ends))
+
+    async def _fit(self) -> None:
+        """Leave out the messages that the context does not hold, as far as the server counts them."""
+        context, request = self._found.known.context, self._request
+        if not context:
+            return
+        try:
+            kept = await self._kept(context)
+        except ServerError as error:
+            if error.status in UNANSWERED:
+                raise
+            return  # it does not count this chat, but may answer it
+        limits = request.limits
+        if self._prompt is not None:
+            if self._prompt >= context:
+                words = f"The prompt has {self._prompt:,} tokens, and the server's context holds {context:,}."
+                raise ServerError(words, "context")
+            if limits.max_tokens is not None:
+                limits = replace(limits, max_tokens=min(limits.max_tokens, context - self._prompt))
+        self._dropped = kept.dropped
+        self._request = replace(request, messages=kept.messages, limits=limits)
+
+    async def _kept(self, context: int) -> KeptMessages:
+        """The messages that fit; `fit` is called again with each count that it asks for."""
+        known: dict[tuple[Message, ...], int] = {}
+
+        def count(messages: Sequence[Message]) -> int:
+            if tuple(messages) not in known:
+                raise _Uncounted(tuple(messages))
+            return known[tuple(messages)]
+
+        while True:
+            try:
+                kept = fit(self._request.messages, self._request.limits, context, count)
+                self._prompt = count(kept.messages) or None
+                return kept
+            except _Uncounted as missing:
+                part = replace(self._request, messages=missing.messages)
+                tokens = await self._found.dialect.count(self._connection, self._found.model, part)
+                known[missing.messages] = tokens or 0
+
+    async def _read(self) -> str:
+        """Read the stream; returns the server's word for the reply's end, empty if there was none."""
+        body = self._found.dialect.body(self._request, self._found.model)
+        ends, events = "", self._connection.stream("/v1/chat/completions", body)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                if words := error_in(event):
+                    raise ServerError(f"{self._connection.root} ended the reply with an error: {words}.", _kind(words))
+                chunk = self._reader.read(event)
+                self._chars += len(chunk.text) + len(chunk.reasoning)
+                if self._chars > MAX_CHARS:
+                    raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
+                ends = chunk.ends or ends
+                if chunk.text or chunk.reasoning:
+                    chunk = chunk if self._started else self._unrepeated(chunk)
+                    self._start(chunk)
+                    for step in self._steps.add(chunk):
+                        self._put(step)
+        return ends
+
+    def _unrepeated(self, chunk: Chunk) -> Chunk:
+        """The first chunk, without the beginning that some versions of llama.cpp repeat."""
+        beginning = self._request.beginning.text
+        if len(beginning) < MIN_REPEATED_CHARS or not chunk.text.startswith(beginning):
+            return chunk
+        return replace(chunk, text=chunk.text.removeprefix(beginning))
+
+    async def _totals(self) -> ServerFigures | None:
+        """The server's counts of all replies, where it drafts and does not tell each reply's."""
+        if self._found.known.drafts is not True or self._reader.figures is not None:
+            return None
+        with contextlib.suppress(ServerError):
+            return await self._found.dialect.totals(self._connection)
+        return None
+
+    def _difference(self, before: ServerFigures | None, after: ServerFigures | None) -> ServerFigures | None:
+        """What the server counted meanwhile; None if it was not for this reply alone, by the accepted tokens.
+
+        The last step may have accepted tokens after the reply's end.
+        """
+        if before is None or after is None:
+            return None
+        accepted, tally = after.accepted - before.accepted, self._steps.tally
+        beyond = accepted - tally.accepted
+        if not 0 <= beyond <= self._found.known.draft_length:
+            return None
+        drafts = after.steps - before.steps
+        if drafts == tally.speculative:
+            return ServerFigures(drafts, after.drafted - before.drafted, accepted)
+        some = tally.histogram[1:]  # steps of one token do not tell whether they had a draft
+        histogram = (max(0, drafts - sum(some)), *some)
+        return ServerFigures(drafts, after.drafted - before.drafted, accepted, histogram)
+
+    def _start(self, chunk: Chunk) -> None:
+        if self._started:
+            return
+        self._started = True
+        self._prompt_ms = 1e3 * (time.monotonic() - self._begun)
+        drafts = self._found.known.drafts
+        self._put(
+            Started(
+                self._request.id,
+                self._prompt_tokens(chunk.prompt_tokens),
+                chunk.reused,
+                self._request.sampling.seed,
+                Speculation() if drafts is False else Speculation(SERVER),
+                self._request.prefill,
+                self._dropped,
+                self._prompt_ms,
+            )
+        )
+
+    def _prompt_tokens(self, told: int | None) -> int:
+        return told if told is not None else self._prompt or 0
+
+    def _put_rest(self) -> None:
+        for step in self._steps.finish():
+            self._put(step)
+
+    def _end(self, reason: FinishReason) -> None:
+        self._put_rest()
+        reader = self._reader
+        stats = self._steps.stats(
+            self._prompt_tokens(reader.prompt_tokens),
+            reader.reused,
+            self._prompt_ms,
+            reader.completion_tokens if reason != "cancelled" else None,
+            self._figures,
+        )
+        self._put(Finished.of(self._request.id, reason, self._steps.written, (), stats))
+
+    def _reason(self, ends: str) -> FinishReason:
+        if ends != "length":
+            return "stop"
+        used = self._prompt_tokens(self._reader.prompt_tokens) + self._steps.tally.tokens
+        full = self._found.known.context and used >= self._found.known.context - 1
+        return "context" if full else "length"
+
+
+def _kind(words: str) -> ErrorKind:
+    return "context" if "context" in words.lower() else "server"

@@ -1,0 +1,58 @@
+"""SGLang: usage by chunk tells the verify steps, `spec_tokens_details` their drafts at the end."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from specchat.engine.requests import Generate
+from specchat.remote.connection import Connection
+from specchat.remote.errors import ServerError
+from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures, table, whole
+from specchat.remote.vllm import ChunkReader, counts, going_on
+
+
+class SglangReader(ChunkReader):
+    def read(self, event: Mapping[str, Any]) -> Chunk:
+        chunk = super().read(event)
+        details = table(table(event.get("sglext")).get("spec_tokens_details"))
+        steps = whole(details.get("spec_verify_ct"))
+        if steps:
+            self.figures = ServerFigures(
+                steps,
+                whole(details.get("spec_num_proposed_drafts")) or 0,
+                whole(details.get("spec_num_correct_drafts")) or 0,
+                counts(details.get("spec_correct_drafts_histogram")),
+            )
+        return chunk
+
+
+class Sglang(Dialect):
+    title: ClassVar[str] = "SGLang"
+    options: ClassVar[Mapping[str, str]] = {
+        "top_k": "top_k",
+        "min_p": "min_p",
+        "repetition_penalty": "repetition_penalty",
+    }
+    continues: ClassVar[bool] = True
+    takes_template: ClassVar[bool] = True
+    reader: ClassVar[type[Reader]] = SglangReader
+
+    async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
+        context = whole(model.get("max_model_len")) or 0
+        try:
+            settings = table(await connection.get("/server_info"))
+        except ServerError:
+            return Known(context, note="draft tokens are told at the end of a reply")
+        if "speculative_algorithm" not in settings:
+            return Known(context, note="draft tokens are told at the end of a reply")
+        if not settings["speculative_algorithm"]:
+            return Known(context, drafts=False, note="this server was started without drafting")
+        # The target's own token is one of the tokens that it counts as drafted.
+        length = (whole(settings.get("speculative_num_draft_tokens")) or 1) - 1
+        return Known(context, True, length, note="steps are told by chunk, draft tokens at the end of a reply")
+
+    def body(self, request: Generate, model: str) -> dict[str, Any]:
+        body = {**super().body(request, model), **going_on(request.beginning.text)}
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        body["return_spec_tokens_details"] = True
+        body["top_k"] = request.sampling.top_k or -1
+        return body

@@ -1,0 +1,178 @@
+"""Makes verify steps of the chunks of a stream."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import regex
+
+from specchat.engine.events import Drafted, Piece, Stats, Step
+from specchat.engine.options import Span, Written
+from specchat.engine.strategies import SERVER
+from specchat.engine.tally import Tally
+from specchat.remote.openai import Chunk, ServerFigures
+
+_GRAPHEMES = regex.compile(r"\X")
+_UNDRAFTED = "plain"
+
+
+class Steps:
+    """Gathers the chunks of each verify step; a step is complete once it wrote one token more than it accepted."""
+
+    def __init__(self, reply: int, begun: Written, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds."""
+        self._reply = reply
+        self._begun = begun
+        self._clock = clock
+        self._before = Chunk()
+        """The totals at the end of the last complete step."""
+        self._now = Chunk()
+        self._at: float | None = None
+        self._parts: list[tuple[int, str, bool]] = []
+        """Of the step: the index of the token that completes each text, the text, and whether it is reasoning."""
+        self._held = Piece("", _UNDRAFTED)
+        self._before_ms: float | None = None
+        self._first = 0
+        """Tokens of the first step, whose time is that of the prompt."""
+        self._spans: list[Span] = []
+        self.tally = Tally()
+
+    @property
+    def written(self) -> Written:
+        """The text so far, with the beginning that it was given."""
+        thinking = bool(self._spans) and self._spans[-1][1]
+        return Written.of([*self._begun.spans, *self._spans], thinking=thinking)
+
+    def add(self, chunk: Chunk) -> list[Step]:
+        """The steps that a chunk completes."""
+        steps = []
+        if self._parts and _totals(chunk) != _totals(self._now) and chunk.tokens > self._now.tokens:
+            steps += self._step()
+        self._now = replace(chunk, tokens=max(chunk.tokens, self._now.tokens))
+        for text, reasoning in ((chunk.reasoning, True), (chunk.text, False)):
+            if text:
+                self._parts.append((self._now.tokens - self._before.tokens - 1, text, reasoning))
+        emitted = self._now.tokens - self._before.tokens
+        if self._parts and emitted > self._now.accepted - self._before.accepted:
+            steps += self._step()
+        return steps
+
+    def finish(self) -> list[Step]:
+        """The last step, and text that was held back."""
+        steps = self._step() if self._parts else []
+        if self._held.text:
+            held, self._held = self._held, Piece("", _UNDRAFTED)
+            self._spans.append((held.text, held.reasoning))
+            if steps:
+                steps[-1] = replace(steps[-1], pieces=(*steps[-1].pieces, held))
+            else:
+                steps = [self._made((held,), 0, 0, 0, ())]
+        return steps
+
+    def _step(self) -> list[Step]:
+        now, before, parts = self._now, self._before, self._parts
+        emitted = now.tokens - before.tokens
+        drafted = now.drafted - before.drafted
+        accepted = max(0, min(now.accepted - before.accepted, drafted, emitted))
+        self._parts, self._before = [], now
+        pieces, drafts = [], []
+        for at, text, reasoning in parts:
+            one = len(parts) == emitted
+            if not drafted:
+                source = _UNDRAFTED
+            elif one and at >= accepted:
+                source = "bonus" if accepted == drafted else "target"
+            else:
+                source = SERVER
+            pieces.append(Piece(text, source, reasoning, at if one else None))
+            if one and at < accepted:
+                drafts.append(Drafted(text))
+        return [self._made(self._whole(pieces), drafted, accepted, emitted, tuple(drafts))]
+
+    def _made(
+        self, pieces: tuple[Piece, ...], drafted: int, accepted: int, emitted: int, drafts: tuple[Drafted, ...]
+    ) -> Step:
+        step = Step(
+            id=self._reply,
+            pieces=pieces,
+            drafted=drafted,
+            tested=min(accepted + 1, drafted),
+            accepted=accepted,
+            emitted=emitted,
+            draft_ms=0.0,
+            verify_ms=self._took(),
+            other_ms=0.0,
+            context_used=(self._now.prompt_tokens or 0) + self._now.tokens,
+            strategy=SERVER if drafted else _UNDRAFTED,
+            drafts=drafts,
+        )
+        self._first = self._first or emitted
+        self.tally.add(step)
+        return step
+
+    def _took(self) -> float:
+        """Milliseconds of a step, by the server's clock or else from arrival to arrival."""
+        now, last = self._clock(), self._at
+        self._at = now
+        before, ms = self._before_ms, self._now.ms
+        self._before_ms = ms
+        if ms is not None and (before is not None or not self._first):
+            return max(0.0, ms - (before or 0.0))
+        return 0.0 if last is None else 1e3 * (now - last)
+
+    def _whole(self, pieces: list[Piece]) -> tuple[Piece, ...]:
+        """The pieces without a last grapheme that the next chunk may go on with, and with the one of the last step."""
+        found: list[Piece] = []
+        for piece in [self._held, *pieces] if self._held.text else pieces:
+            if found and found[-1].reasoning == piece.reasoning and not found[-1].text[-1].isascii():
+                *done, last = _GRAPHEMES.findall(found[-1].text)
+                if _GRAPHEMES.findall(last + piece.text)[0] != last:  # it belongs to the token that completes it
+                    found[-1:] = [replace(found[-1], text="".join(done))] if done else []
+                    piece = replace(piece, text=last + piece.text)
+            found.append(piece)
+        self._held = Piece("", _UNDRAFTED)
+        if found and not found[-1].text[-1].isascii():
+            *done, last = _GRAPHEMES.findall(found[-1].text)
+            self._held = replace(found[-1], text=last, position=None)
+            found[-1:] = [replace(found[-1], text="".join(done))] if done else []
+        self._spans += [(piece.text, piece.reasoning) for piece in found]
+        return tuple(found)
+
+    def stats(
+        self, prompt_tokens: int, reused: int, ttft_ms: float, tokens: int | None, own: ServerFigures | None
+    ) -> Stats:
+        """The reply's figures; `tokens` and `own` are the server's counts at the end, which count more than the steps.
+
+        The speed is that after the first step: its time is the prompt's.
+        """
+        found = self.tally.stats(prompt_tokens=prompt_tokens, reused_tokens=reused, ttft_ms=ttft_ms)
+        total = tokens if tokens is not None else found.completion_tokens
+        after = total - self._first
+        speed = 1e3 * after / found.milliseconds if found.milliseconds > 0 and after > 0 else 0.0
+        found = replace(found, completion_tokens=total, tokens_per_second=speed)
+        return found if own is None else counted(found, own)
+
+
+def counted(stats: Stats, own: ServerFigures) -> Stats:
+    """The figures with the server's own counts of drafts."""
+    steps = own.all_steps or max(stats.num_steps, own.steps)
+    told = tuple(n for n, steps in enumerate(own.histogram) for _ in range(steps)) if own.histogram else own.per_step
+    tested = stats.num_tested_draft_tokens
+    if told and own.steps and own.drafted % own.steps == 0:
+        tested = sum(min(accepted + 1, own.drafted // own.steps) for accepted in told)
+    return replace(
+        stats,
+        num_steps=steps,
+        num_spec_steps=own.steps,
+        num_draft_tokens=own.drafted,
+        num_accepted_draft_tokens=own.accepted,
+        num_tested_draft_tokens=tested,
+        mean_acceptance_length=1 + own.accepted / steps if steps else 1.0,
+        draft_acceptance_rate=own.accepted / own.drafted if own.drafted else 0.0,
+        tested_acceptance_rate=min(1.0, own.accepted / tested) if tested else 0.0,
+        acceptance_histogram=own.histogram or stats.acceptance_histogram,
+        per_step_accepted=own.per_step or (() if own.steps != stats.num_spec_steps else stats.per_step_accepted),
+    )
+
+
+def _totals(chunk: Chunk) -> tuple[int, int, float | None]:
+    return chunk.drafted, chunk.accepted, chunk.ms

@@ -1,0 +1,148 @@
+"""The routing port: each pair goes to where it runs, and the other engine is not started for it."""
+
+from contextlib import closing
+from pathlib import Path
+
+from specchat.chat.store import Store
+from specchat.config.catalog import Pair
+from specchat.engine.events import Event, Failed, Finished, Loaded
+from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Limits
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.port import EnginePort
+from specchat.engine.requests import Generate, Load
+from specchat.remote.engine import RemoteEngine
+from specchat.remote.routing import RoutingEngine
+from specchat.service import loading
+from specchat.service.chat_service import ChatService
+from specchat.service.dispatch import Update
+from specchat.service.settings import Preferences
+from tests.remote.conftest import PATIENCE_S, QUESTION, spec
+from tests.remote.server import CHAT, delta, serving
+from tests.remote.test_steps import CHAT_KEY, LLAMA
+
+LOCAL = PairSpec("here", "Here", ModelSource(path="/models/here"))
+PAGES = {**LLAMA, "slots": "llamacpp-draft-slots.json", CHAT_KEY: "llamacpp-draft-stream.txt"}
+
+
+class Routed:
+    """A routing engine, and the engines that it made."""
+
+    def __init__(self, first: PairSpec) -> None:
+        self.local: list[FakeEngine] = []
+        self.remote: list[RemoteEngine] = []
+        self.engine: EnginePort = RoutingEngine(self._here, self._there, first)
+
+    def _here(self) -> EnginePort:
+        self.local.append(FakeEngine(["From here."]))
+        return self.local[-1]
+
+    def _there(self) -> EnginePort:
+        self.remote.append(RemoteEngine())
+        return self.remote[-1]
+
+    def answered(self, pair: PairSpec) -> str:
+        """The text of a reply by `pair`, loaded before."""
+        self.engine.send(Load(pair))
+        loaded = self._until(Loaded)
+        assert isinstance(loaded, Loaded)
+        assert loaded.info.id == pair.id
+        self.engine.send(Generate(1, QUESTION, limits=Limits(48)))
+        finished = self._until(Finished)
+        assert isinstance(finished, Finished)
+        return finished.text
+
+    def _until(self, kind: type[Event]) -> Event:
+        return next(e for e in self.engine.events(PATIENCE_S) if isinstance(e, kind | Failed))
+
+
+def test_a_pair_goes_to_where_it_runs() -> None:
+    with serving(**PAGES) as one:
+        there = spec(one.url)
+        routed = Routed(there)
+        routed.engine.start()
+        assert routed.answered(there).startswith("Once upon a time")
+        assert routed.local == []
+        assert routed.answered(LOCAL) == "From here."
+        assert not routed.remote[0].alive
+        assert routed.answered(there).startswith("Once upon a time")
+        assert not routed.local[0].alive
+        assert (len(routed.local), len(routed.remote)) == (1, 1)
+        routed.engine.close()
+        assert not routed.engine.alive
+
+
+def test_a_pair_of_this_machine_starts_its_engine_at_once() -> None:
+    routed = Routed(LOCAL)
+    assert not routed.engine.alive
+    routed.engine.start()
+    assert routed.local[0].alive
+    assert routed.remote == []
+
+
+def ended(service: ChatService) -> Update:
+    while True:
+        for update in service.wait(PATIENCE_S):
+            if update.kind in ("ended", "load-failed"):
+                return update
+
+
+def test_the_chat_service_keeps_a_chat_with_a_server(store: Store, tmp_path: Path) -> None:
+    with serving(**PAGES) as one:
+        pair = Pair(spec(one.url), strategy="plain")
+        routed = Routed(pair.spec)
+        service = ChatService(routed.engine, store, Preferences(limits=Limits(48)), saves_settings=True)
+        loading.load(service, pair, lambda *_: None, lambda: False)
+        assert service.send("Tell me a story about a cat.") == ""
+        assert ended(service).event is not None
+        service.close()
+        routed.engine.close()
+    store.close()
+    with closing(Store(tmp_path / "chats.db")) as reopened:
+        again = ChatService(FakeEngine(), reopened, Preferences())
+        (found,) = reopened.chats()
+        again.chats.open(found.key)
+        reply = again.last_reply
+        assert reply is not None
+        assert reply.text.startswith("Once upon a time there was a cat")
+        assert reply.speculation.strategy == "server"
+        assert (reply.tally.drafted, reply.tally.accepted) == (43, 35)
+        assert reply.speedup is None
+
+
+def test_a_server_that_fails_leaves_the_pair_before_in_use(store: Store) -> None:
+    with serving() as one:
+        gone = Pair(spec(one.url), strategy="plain")
+    routed = Routed(LOCAL)
+    service = ChatService(routed.engine, store, Preferences())
+    loading.load(service, Pair(LOCAL), lambda *_: None, lambda: False)
+    service.load(gone)
+    update = ended(service)
+    assert update.message.startswith(f"{one.url} cannot be reached")
+    assert update.message.endswith("Still using Here.")
+    while service.loaded.info is None:
+        service.wait(PATIENCE_S)
+    assert service.loaded.info.id == "here"
+
+
+def test_what_the_service_is_told_while_a_server_is_busy(store: Store) -> None:
+    left = [1]
+
+    def busy(call: object) -> None:
+        if left.pop() if left else 0:
+            call.json({}, "503 Service Unavailable", "Retry-After: 0\r\n")  # type: ignore[attr-defined]
+        else:
+            call.send(delta("Yes.") + delta("", "stop"))  # type: ignore[attr-defined]
+
+    with serving(v1__models={"data": [{"id": "m"}]}) as one:
+        one.pages[CHAT] = busy
+        pair = Pair(spec(one.url), strategy="plain")
+        routed = Routed(pair.spec)
+        service = ChatService(routed.engine, store, Preferences())
+        loading.load(service, pair, lambda *_: None, lambda: False)
+        service.send("Well?")
+        said: list[str] = []
+        while not service.last_reply or not service.last_reply.ended:
+            said += [update.message for update in service.wait(PATIENCE_S) if update.kind == "notice"]
+        assert said == [f"{one.url} is busy (503): trying again in 1 s"]
+        routed.engine.close()

@@ -1,0 +1,80 @@
+"""The app over a server elsewhere: a reply with its steps, and no words of a pair of this machine."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
+
+from specchat.chat.store import Store
+from specchat.config.catalog import Catalog, Pair
+from specchat.engine.fake import FakeEngine
+from specchat.remote.engine import RemoteEngine
+from specchat.remote.routing import RoutingEngine
+from specchat.tui.app import SpecchatApp
+from tests.remote.conftest import spec
+from tests.remote.server import Scripted, serving
+from tests.remote.test_steps import CHAT_KEY, LLAMA
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    pages = {"slots": "llamacpp-draft-slots.json", CHAT_KEY: "llamacpp-draft-stream.txt"}
+    with serving(**LLAMA, **pages) as one:
+        yield one
+
+
+def app_of(server: Scripted) -> SpecchatApp:
+    pair = Pair(spec(server.url), strategy="plain")
+    engine = RoutingEngine(FakeEngine, RemoteEngine, pair.spec)
+    launch = replace(LAUNCH, pair=pair, themes=THEMES, store=Store())
+    return SpecchatApp(engine, Catalog((pair,), pair.id), launch)
+
+
+async def test_what_a_server_drafted_is_shown(server: Scripted) -> None:
+    app = app_of(server)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "Tell me a story about a cat.")
+        await wait_until(pilot, lambda: "Once upon a time" in screen_text(app))
+        shown = " ".join(screen_text(app).split())
+        assert "Box · llama.cpp's server" in shown
+        assert "drafts accepted 81 %" in shown  # 35 of 43
+        assert "where the time went" not in shown
+        assert "ended at the token limit" in shown
+        assert "plain was not measured" in shown
+        assert "x plain" not in shown
+        await pilot.press("ctrl+t", "ctrl+up", "l")
+        await wait_until(pilot, lambda: "ms on the server" in screen_text(app))
+        await app.chat.do("what-if")
+        await wait_until(pilot, lambda: "a server drafted this reply" in screen_text(app))
+        await app.chat.do("race")
+        await wait_until(pilot, lambda: "the server decides how it drafts" in screen_text(app))
+        await app.chat.do("ledger")
+        await wait_until(pilot, lambda: "server" in screen_text(app))
+        await pilot.press("escape")
+
+
+async def test_the_settings_offer_what_the_server_does(server: Scripted) -> None:
+    app = app_of(server)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await loaded(app, pilot)
+        await app.chat.do("settings")
+        await wait_until(pilot, lambda: "llama.cpp's server drafts by itself, as it was started." in screen_text(app))
+        assert "Lookup" not in screen_text(app)
+
+
+async def test_about_and_models_say_where_it_runs(server: Scripted) -> None:
+    app = app_of(server)
+    async with app.run_test(size=(140, 40)) as pilot:
+        await loaded(app, pilot)
+        await app.chat.do("about")
+        await wait_until(pilot, lambda: f"llama.cpp's server at {server.url}" in screen_text(app))
+        shown = " ".join(screen_text(app).split())
+        assert "6.7 M parameters" in shown
+        assert "not measured: no speed-up is shown" in shown
+        assert "MiB" not in shown.split("about")[-1].split("context")[0]
+        await pilot.press("escape")
+        await app.chat.do("models")
+        await wait_until(pilot, lambda: "runs elsewhere and takes nothing here" in screen_text(app))
+        assert "found out when it is loaded" in screen_text(app)
