@@ -238,7 +238,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class AwaitingServer:
     """A reply waits for a server elsewhere; `why` is a sentence."""
 
     id: int
@@ -267,4 +267,4 @@ class Failed:
     message: str
 
 
-Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | Waiting | Failed
+Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | AwaitingServer | Failed
