@@ -19,8 +19,8 @@ SENTENCES = {
     HF_BACKEND: "transformers takes any other text model that it knows, such as Phi, Falcon or Gemma 2, and costs "
     "speed: passes run eagerly, on the CPU in float32; a model whose cache cannot be taken back has `plain` alone "
     "([transformers.md](transformers.md)).",
-    REMOTE_BACKEND: "an inference server elsewhere, such as llama.cpp's, vLLM or SGLang, runs the model and drafts as it "
-    "was started; steps and acceptance are read from it ([remote.md](remote.md)).",
+    REMOTE_BACKEND: "an inference server elsewhere, such as llama.cpp's, vLLM or SGLang, runs the model and drafts as "
+    "it was started; steps and acceptance are read from it ([remote.md](remote.md)).",
 }
 """Models and costs of each backend."""
 

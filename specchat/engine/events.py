@@ -238,7 +238,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class AwaitingServer:
     """A reply waits for a server elsewhere; `why` is a sentence."""
 
     id: int
@@ -271,4 +271,4 @@ class Failed:
     message: str
 
 
-Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | Waiting | Failed
+Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | AwaitingServer | Failed

@@ -27,7 +27,7 @@ MAX_REDIRECTS = 3
 _CHECK_URL = "Check url in models.toml."
 
 
-class Connection:
+class ServerConnection:
     """A server's address and key, and the connections to it."""
 
     def __init__(self, server: Server, patience_s: float = PATIENCE_S) -> None:

@@ -15,7 +15,7 @@ from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loa
 from specchat.engine.pair import PairInfo, PairSpec, StrategyStatus
 from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Shutdown
 from specchat.engine.strategies import STRATEGIES
-from specchat.remote.connection import PATIENCE_S, Connection
+from specchat.remote.connection import PATIENCE_S, ServerConnection
 from specchat.remote.errors import ServerError
 from specchat.remote.kinds import Found, find
 from specchat.remote.reply import RemoteReply
@@ -81,7 +81,7 @@ class _Worker:
         self._cancelled: set[int] = set()
         self._running: tuple[Load | Generate | Count, asyncio.Task[None]] | None = None
         self._main: asyncio.Task[None] | None = None
-        self._connection: Connection | None = None
+        self._connection: ServerConnection | None = None
         self._found: Found | None = None
         self._thread = Thread(target=self._run, name="remote engine", daemon=True)
         self._thread.start()
@@ -172,7 +172,7 @@ class _Worker:
         assert server is not None
         begun = time.monotonic()
         self._put(Loading(f"asking {one_line(server.url, 80)}"))
-        connection = Connection(server, self._patience_s)
+        connection = ServerConnection(server, self._patience_s)
         connection.waiting = lambda words: self._put(Loading(words))
         try:
             found = await find(connection, server, pair.template)
@@ -200,13 +200,13 @@ class _Worker:
             raise ServerError("This server does not count tokens.", "request")
         self._put(Counted(request.id, tokens, found.known.context))
 
-    def _there(self) -> tuple[Connection, Found]:
+    def _there(self) -> tuple[ServerConnection, Found]:
         if self._connection is None or self._found is None:
             raise ServerError("No pair is loaded.", "request")
         return self._connection, self._found
 
 
-def _info(pair: PairSpec, found: Found, connection: Connection, seconds: float) -> PairInfo:
+def _info(pair: PairSpec, found: Found, connection: ServerConnection, seconds: float) -> PairInfo:
     facts = declared(False, (), REMOTE_BACKEND)
     reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
     place = one_line(connection.root, 80)

@@ -8,18 +8,18 @@ from typing import Any
 
 from specchat.clean import one_line
 from specchat.engine.pair import Server, ServerKind
-from specchat.remote.connection import Connection
+from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.llamacpp import LlamaCpp
-from specchat.remote.openai import Dialect, Known, table
-from specchat.remote.sglang import Sglang
-from specchat.remote.vllm import Vllm
+from specchat.remote.llamacpp import LlamaCppDialect
+from specchat.remote.openai import Dialect, ServerFacts, table
+from specchat.remote.sglang import SglangDialect
+from specchat.remote.vllm import VllmDialect
 
 DIALECTS: Mapping[ServerKind, type[Dialect]] = {
     "openai": Dialect,
-    "llama.cpp": LlamaCpp,
-    "vllm": Vllm,
-    "sglang": Sglang,
+    "llama.cpp": LlamaCppDialect,
+    "vllm": VllmDialect,
+    "sglang": SglangDialect,
 }
 OWNERS: Mapping[str, ServerKind] = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
 """Kinds by the owner that their models name."""
@@ -34,10 +34,10 @@ class Found:
 
     dialect: Dialect
     model: str
-    known: Known
+    known: ServerFacts
 
 
-async def find(connection: Connection, server: Server, template: Mapping[str, str | int | bool]) -> Found:
+async def find(connection: ServerConnection, server: Server, template: Mapping[str, str | int | bool]) -> Found:
     """Ask a server for its kind and model; `template` are the pair's arguments of the chat template.
 
     Raises:
@@ -51,7 +51,7 @@ async def find(connection: Connection, server: Server, template: Mapping[str, st
     return Found(dialect, str(model.get("id", server.model)), known)
 
 
-async def _models(connection: Connection, server: Server) -> list[Mapping[str, Any]]:
+async def _models(connection: ServerConnection, server: Server) -> list[Mapping[str, Any]]:
     try:
         listed = table(await connection.get("/v1/models")).get("data")
     except ServerError as error:
@@ -79,7 +79,7 @@ def _model(models: list[Mapping[str, Any]], server: Server, root: str) -> Mappin
     )
 
 
-async def _kind(connection: Connection, model: Mapping[str, Any]) -> ServerKind:
+async def _kind(connection: ServerConnection, model: Mapping[str, Any]) -> ServerKind:
     if (kind := OWNERS.get(str(model.get("owned_by", "")))) is not None:
         return kind
     with suppress(ServerError):

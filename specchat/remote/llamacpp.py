@@ -7,16 +7,16 @@ from typing import Any, ClassVar
 
 from specchat.engine.options import Sampling
 from specchat.engine.requests import Count, Generate
-from specchat.remote.connection import Connection
+from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures, chat, table, whole
+from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, chat, table, whole
 from specchat.remote.prometheus import counters
 
 SEEDS = 2**32 - 1
 """Seeds that give the same text again; a larger one counts as one of them."""
 
 
-class LlamaReader(Reader):
+class LlamaEventReader(EventReader):
     """Tokens of a verify step share `draft_n` and `predicted_ms`."""
 
     _draft = (0, 0)
@@ -49,7 +49,7 @@ class LlamaReader(Reader):
         )
 
 
-class LlamaCpp(Dialect):
+class LlamaCppDialect(Dialect):
     title: ClassVar[str] = "llama.cpp's server"
     options: ClassVar[Mapping[str, str]] = {
         "top_k": "top_k",
@@ -58,23 +58,23 @@ class LlamaCpp(Dialect):
     }
     continues: ClassVar[bool] = True
     takes_template: ClassVar[bool] = True
-    reader: ClassVar[type[Reader]] = LlamaReader
+    reader: ClassVar[type[EventReader]] = LlamaEventReader
     _context = 0
 
-    async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
+    async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         props = table(await connection.get("/props"))
         settings, meta = table(props.get("default_generation_settings")), table(model.get("meta"))
         drafts = await _drafts(connection)
         self._context = whole(settings.get("n_ctx"), whole(meta.get("n_ctx"))) or self._context
         how = "draft tokens and accepted ones are the server's own counts"
-        return Known(
+        return ServerFacts(
             context=self._context,
             drafts=drafts,
             parameters=whole(meta.get("n_params")) or 0,
             note="this server was started without drafting" if drafts is False else how,
         )
 
-    async def count(self, connection: Connection, model: str, request: Count | Generate) -> int | None:
+    async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
         body = {"messages": chat(request.messages, beginning), **self.arguments(request)}
         prompt = table(await connection.post("/apply-template", body)).get("prompt")
@@ -94,7 +94,7 @@ class LlamaCpp(Dialect):
         return {**super()._sampling(sampling), **own}
 
 
-async def _drafts(connection: Connection) -> bool | None:
+async def _drafts(connection: ServerConnection) -> bool | None:
     """True if the server drafts; None if neither of the pages that tell it is on."""
     try:
         slots = await connection.get("/slots")

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 from specchat.engine.options import Message, Sampling
 from specchat.engine.requests import Count, Generate
-from specchat.remote.connection import Connection
+from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
 
 
 @dataclass(frozen=True)
-class Known:
+class ServerFacts:
     """Facts about a server and its model.
 
     Attributes:
@@ -73,10 +73,10 @@ class ServerFigures:
     all_steps: int = 0
 
 
-class Reader:
+class EventReader:
     """Reads the events of one reply."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: ServerFacts) -> None:
         self.known = known
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
@@ -114,28 +114,28 @@ class Dialect:
     """True if it goes on from a last assistant message."""
     takes_template: ClassVar[bool] = False
     """True if it takes arguments of the chat template."""
-    reader: ClassVar[type[Reader]] = Reader
+    reader: ClassVar[type[EventReader]] = EventReader
 
     def __init__(self, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
         """`template` are the pair's arguments of the chat template."""
         self._template = template
         self.always = True
-        """As `Known.always`, by the last `totals`."""
+        """As `ServerFacts.always`, by the last `totals`."""
 
     def arguments(self, request: Count | Generate) -> dict[str, Any]:
         """The field with the arguments of the chat template: the request's before the pair's."""
         given = {**self._template, **dict(request.template)}
         return {"chat_template_kwargs": given} if given and self.takes_template else {}
 
-    async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
+    async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         """Find facts about a server and its `model`, an entry of its list."""
-        return Known(whole(model.get("max_model_len")) or 0, note="this server does not tell how it drafts")
+        return ServerFacts(whole(model.get("max_model_len")) or 0, note="this server does not tell how it drafts")
 
-    async def totals(self, connection: Connection) -> ServerFigures | None:
+    async def totals(self, connection: ServerConnection) -> ServerFigures | None:
         """Counts of all replies since the server's start; None if it has none, or tells each reply's."""
         return None
 
-    async def count(self, connection: Connection, model: str, request: Count | Generate) -> int | None:
+    async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         """Tokens of a prompt; None if the server does not count."""
         return None
 

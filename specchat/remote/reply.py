@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from specchat.engine.context_policy import KeptMessages, fit
 from specchat.engine.errors import ErrorKind
-from specchat.engine.events import Event, Finished, FinishReason, Started, Waiting
+from specchat.engine.events import AwaitingServer, Event, Finished, FinishReason, Started
 from specchat.engine.options import Message, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.strategies import SERVER
-from specchat.remote.connection import Connection
+from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import BUSY, ServerError, error_in
 from specchat.remote.kinds import Found
-from specchat.remote.openai import Chunk, Reader, ServerFigures
+from specchat.remote.openai import Chunk, EventReader, ServerFigures
 from specchat.remote.steps import Steps
 
 MAX_CHARS = 16 << 20
@@ -37,12 +37,14 @@ class _Uncounted(Exception):
 class RemoteReply:
     """A reply that a server writes; `put` takes its events."""
 
-    def __init__(self, connection: Connection, found: Found, request: Generate, put: Callable[[Event], None]) -> None:
+    def __init__(
+        self, connection: ServerConnection, found: Found, request: Generate, put: Callable[[Event], None]
+    ) -> None:
         self._connection = connection
         self._found = found
         self._request = request
         self._put = put
-        self._reader: Reader = found.dialect.reader(found.known)
+        self._reader: EventReader = found.dialect.reader(found.known)
         self._steps = Steps(request.id, request.beginning, time.monotonic)
         self._begun = time.monotonic()
         self._prompt_ms = 0.0
@@ -59,7 +61,7 @@ class RemoteReply:
             ServerError: the server failed or refused; the text so far has been put.
         """
         ends, number = "", self._request.id
-        self._connection.waiting = lambda words: self._put(Waiting(number, words))
+        self._connection.waiting = lambda words: self._put(AwaitingServer(number, words))
         try:
             await self._fit()
             before = await self._totals()

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from specchat.engine.requests import Generate
-from specchat.remote.connection import Connection
+from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures, table, whole
+from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, table, whole
 from specchat.remote.vllm import ChunkReader, counts, going_on
 
 
@@ -25,7 +25,7 @@ class SglangReader(ChunkReader):
         return chunk
 
 
-class Sglang(Dialect):
+class SglangDialect(Dialect):
     title: ClassVar[str] = "SGLang"
     options: ClassVar[Mapping[str, str]] = {
         "top_k": "top_k",
@@ -34,21 +34,21 @@ class Sglang(Dialect):
     }
     continues: ClassVar[bool] = True
     takes_template: ClassVar[bool] = True
-    reader: ClassVar[type[Reader]] = SglangReader
+    reader: ClassVar[type[EventReader]] = SglangReader
 
-    async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
+    async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         context = whole(model.get("max_model_len")) or 0
         try:
             settings = table(await connection.get("/server_info"))
         except ServerError:
-            return Known(context, note="draft tokens are told at the end of a reply")
+            return ServerFacts(context, note="draft tokens are told at the end of a reply")
         if "speculative_algorithm" not in settings:
-            return Known(context, note="draft tokens are told at the end of a reply")
+            return ServerFacts(context, note="draft tokens are told at the end of a reply")
         if not settings["speculative_algorithm"]:
-            return Known(context, drafts=False, note="this server was started without drafting")
+            return ServerFacts(context, drafts=False, note="this server was started without drafting")
         # The target's own token is one of the tokens that it counts as drafted.
         length = (whole(settings.get("speculative_num_draft_tokens")) or 1) - 1
-        return Known(context, True, length, note="steps are told by chunk, draft tokens at the end of a reply")
+        return ServerFacts(context, True, length, note="steps are told by chunk, draft tokens at the end of a reply")
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         body = {**super().body(request, model), **going_on(request.beginning.text)}

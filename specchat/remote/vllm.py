@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from specchat.engine.requests import Count, Generate
-from specchat.remote.connection import Connection
+from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, Known, Reader, ServerFigures, chat, table, whole
+from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, chat, table, whole
 from specchat.remote.prometheus import counters, labels
 
 COUNTERS = "vllm:spec_decode_num_"
@@ -18,7 +18,7 @@ SHARE = 0.7
 _ACCEPTED_AT = f"{COUNTERS}accepted_tokens_per_pos_total"
 
 
-class ChunkReader(Reader):
+class ChunkReader(EventReader):
     """A chunk of several tokens is a step that accepted all but one; the first step follows the prompt undrafted.
 
     Draft tokens are the server's draft length a step, or the longest accepted draft where that is unknown. A step of
@@ -69,7 +69,7 @@ class VllmReader(ChunkReader):
         return chunk
 
 
-class Vllm(Dialect):
+class VllmDialect(Dialect):
     title: ClassVar[str] = "vLLM"
     options: ClassVar[Mapping[str, str]] = {
         "top_k": "top_k",
@@ -78,23 +78,27 @@ class Vllm(Dialect):
     }
     continues: ClassVar[bool] = True
     takes_template: ClassVar[bool] = True
-    reader: ClassVar[type[Reader]] = VllmReader
+    reader: ClassVar[type[EventReader]] = VllmReader
 
-    async def look(self, connection: Connection, model: Mapping[str, Any]) -> Known:
+    async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         context = whole(model.get("max_model_len")) or 0
         try:
             page = await connection.text("/metrics")
         except ServerError:
-            return Known(context, note="draft lengths are estimated from accepted drafts: /metrics cannot be read")
+            return ServerFacts(
+                context, note="draft lengths are estimated from accepted drafts: /metrics cannot be read"
+            )
         if "vllm:" not in page:
-            return Known(context, note="draft lengths are estimated from accepted drafts: /metrics has none of vLLM's")
+            return ServerFacts(
+                context, note="draft lengths are estimated from accepted drafts: /metrics has none of vLLM's"
+            )
         if not counters(page, COUNTERS):
-            return Known(context, drafts=False, note="this server was started without drafting")
+            return ServerFacts(context, drafts=False, note="this server was started without drafting")
         positions = len(labels(page, _ACCEPTED_AT, "position"))
         how = "accepted tokens are told by step; draft tokens are the server's draft length a step"
-        return Known(context, True, positions, note=how)
+        return ServerFacts(context, True, positions, note=how)
 
-    async def totals(self, connection: Connection) -> ServerFigures | None:
+    async def totals(self, connection: ServerConnection) -> ServerFigures | None:
         page = await connection.text("/metrics")
         self.always = _always(page)
         found = counters(page, COUNTERS)
@@ -102,7 +106,7 @@ class Vllm(Dialect):
         drafts, drafted, accepted = (int(found.get(name, 0)) for name in names)
         return ServerFigures(drafts, drafted, accepted)
 
-    async def count(self, connection: Connection, model: str, request: Count | Generate) -> int | None:
+    async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
         body = {"model": model, "messages": chat(request.messages, beginning), **going_on(beginning)}
         body |= self.arguments(request)

@@ -6,7 +6,18 @@ from typing import Literal
 
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
-from specchat.engine.events import Changed, Counted, Event, Failed, Finished, Loaded, Loading, Started, Step, Waiting
+from specchat.engine.events import (
+    AwaitingServer,
+    Changed,
+    Counted,
+    Event,
+    Failed,
+    Finished,
+    Loaded,
+    Loading,
+    Started,
+    Step,
+)
 from specchat.engine.pair import PairInfo
 from specchat.service.state import ServiceState
 
@@ -61,7 +72,7 @@ class Dispatch:
             case _ if self._state.listeners.notify(event):
                 if isinstance(event, Counted | Failed):
                     yield Update("counted")
-            case Waiting():
+            case AwaitingServer():
                 yield Update("notice", clean(event.why), event=event)
             case Failed():
                 yield from self._failed(event)

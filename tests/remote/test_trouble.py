@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from specchat.engine.events import Counted, Failed, Finished, Loaded, Loading, Step, Waiting
+from specchat.engine.events import AwaitingServer, Counted, Failed, Finished, Loaded, Loading, Step
 from specchat.engine.pair import Server
 from specchat.engine.requests import Cancel, Count, Generate, Load
 from specchat.remote import connection, event_stream, reply
@@ -273,7 +273,7 @@ def test_a_busy_server_is_asked_again_and_the_wait_is_said(status: str, chatting
     with serving(**MODELS, **{CHAT_KEY: answer}) as one:
         chatting.load(one.url)
         events = chatting.ask()
-        said = [event.why for event in events if isinstance(event, Waiting)]
+        said = [event.why for event in events if isinstance(event, AwaitingServer)]
         assert said == [f"{one.url} is busy ({status[:3]}): trying again in 1 s"] * 2
     assert text_of(events) == "Good."
 
@@ -296,8 +296,8 @@ def test_a_key_that_can_be_read_on_the_way_is_warned_of(
     url: str, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BOX_KEY", "secret")
-    assert connection.Connection(Server(url, key_env="BOX_KEY")).reveals_key == warned
-    assert not connection.Connection(Server(url)).reveals_key
+    assert connection.ServerConnection(Server(url, key_env="BOX_KEY")).reveals_key == warned
+    assert not connection.ServerConnection(Server(url)).reveals_key
 
 
 def test_a_server_that_stays_busy_is_given_up(chatting: Chatting, monkeypatch: pytest.MonkeyPatch) -> None:
