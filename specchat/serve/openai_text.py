@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from specchat.engine.events import Finished, Started, Step
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import ReplyFields
+from specchat.serve.fields import Fields, ReplyFields
 from specchat.serve.generation import Served
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
 
@@ -21,15 +21,20 @@ USUAL_TOKENS = 16
 Events = AsyncGenerator[Started | Step | Finished, None]
 
 
-class TextRequest(ReplyFields):
-    prompt: str | list[str]
-    stop: str | list[str] | None = None
-    stream_options: StreamOptions = StreamOptions()
+class UnsupportedFields(Fields):
+    """Fields that would change the reply, and that specchat does not have, as they may be given."""
+
     n: int = 1
     best_of: int = 1
     echo: bool = False
     suffix: str | None = None
     logprobs: int | None = None
+
+
+class TextRequest(ReplyFields, UnsupportedFields):
+    prompt: str | list[str]
+    stop: str | list[str] | None = None
+    stream_options: StreamOptions = StreamOptions()
 
     @property
     def text(self) -> str:
@@ -38,11 +43,9 @@ class TextRequest(ReplyFields):
         Raises:
             ApiError: there is none or several, or a field is given that specchat does not have.
         """
-        for name in ("n", "best_of"):
-            if getattr(self, name) != 1:
-                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
-        for name in ("echo", "suffix", "logprobs"):
-            if getattr(self, name):
+        usual = {name: field.default for name, field in UnsupportedFields.model_fields.items()}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
                 raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
         prompts = [self.prompt] if isinstance(self.prompt, str) else self.prompt
         if len(prompts) != 1 or not prompts[0]:

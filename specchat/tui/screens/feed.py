@@ -1,10 +1,9 @@
 """The service's updates, onto the chat screen: taken as they arrive, drawn at a rate that it can bear."""
 
+import asyncio
 import os
 from collections.abc import Callable
 from time import monotonic, thread_time
-
-from textual.timer import Timer
 
 from specchat.service.dispatch import Update
 from specchat.tui.collector import Collector
@@ -29,8 +28,8 @@ class Feed:
         self._window = window
         self._took = took
         self._text_at = self._gauges_at = self._worked = 0.0
-        self._later: Timer | None = None
-        """Draws the steps that were put off."""
+        self._put_off = False
+        """Whether steps are to be drawn later."""
         self._unsaved = ""
         self._collector = Collector()
 
@@ -111,8 +110,10 @@ class Feed:
         """Draw later, unless that is planned."""
 
         def draw() -> None:
-            self._later = None
+            self._put_off = False
             self._draw_steps()
 
-        if self._later is None:
-            self._later = self._window.set_timer(seconds, draw)
+        if not self._put_off:
+            self._put_off = True
+            # Textual's timers skip a time that has passed before they begin to wait, and so may never come.
+            asyncio.get_running_loop().call_later(seconds, self._window.call_next, draw)
