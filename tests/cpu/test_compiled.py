@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from specchat.config.paths import demo_model
+from specchat.engine.cpu import compiled
 
 START = """
 import logging, os, sys
@@ -90,6 +91,18 @@ def test_what_is_compiled_is_kept_and_used_again(program: str, module: str, tmp_
         assert third.stdout.split("\n")[1:] == first[1:]
         assert "cannot be used" in third.stderr, name
     assert "cannot be used" not in started(folder, program).stderr
+
+
+def test_without_a_folder_code_is_kept_by_its_sources_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """numba's own folder is for a file: it would keep what was made of other files as they were before."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = compiled._folder()
+    assert tmp_path in folder.parents
+    monkeypatch.setattr(compiled.vectors, "__file__", str(Path(compiled.__file__)))
+    assert compiled._folder() != folder
 
 
 def test_a_pair_that_was_started_starts_without_compiling() -> None:

@@ -15,6 +15,7 @@ from specchat.engine.options import Speculation
 from specchat.engine.requests import Cancel, Change, Generate
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
+from specchat.tui.insight import replay
 from specchat.tui.screens.board import Board
 from specchat.tui.screens.ledger import LedgerScreen
 from specchat.tui.screens.race import RaceScreen
@@ -217,7 +218,9 @@ async def test_any_reply_of_the_chat_can_be_replayed_by_its_number() -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_race_is_run_shown_and_replayed(size: tuple[int, int]) -> None:
+async def test_a_race_is_run_shown_and_replayed(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "SHOWN_S", 0.5)
+
     async def test(app: SpecchatApp, pilot: Pilot[None]) -> None:
         turns, reply = list(app.session.conversation.turns), app.session.last_reply
         await pilot.press("f6")

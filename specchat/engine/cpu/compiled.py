@@ -1,7 +1,7 @@
 """Compilation for the processor at hand, and the cache of compiled code.
 
-numba keeps compiled code in files: beside the sources, or in the folder that NUMBA_CACHE_DIR names. The files fit
-this processor and these sources alone. Files that cannot be used are made again.
+numba keeps compiled code in files, in a subfolder of these sources: in the folder that NUMBA_CACHE_DIR names, else in
+the user's cache. The files fit this processor and these sources alone. Files that cannot be used are made again.
 """
 
 import importlib
@@ -18,6 +18,8 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from platformdirs import user_cache_path
 
 from specchat.engine.model import vectors
 
@@ -42,8 +44,7 @@ def share() -> None:
 
     `unavailable` waits for the other process.
     """
-    folder = os.environ.get("NUMBA_CACHE_DIR")
-    kept = Path(folder) / _digest() if folder else Path(__file__).parent / "__pycache__"
+    kept = _folder()
     if not expected() or (os.cpu_count() or 1) < 2 or next(kept.rglob("*.nbi"), None) or not _writable(kept):
         return
     start = f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.cpu.helper import main; main()"
@@ -135,11 +136,8 @@ _lost: list[str] = []
 
 @cache
 def use_folder() -> None:
-    """Keep compiled code in the folder that NUMBA_CACHE_DIR names, in a subfolder of these sources."""
-    folder = os.environ.get("NUMBA_CACHE_DIR")
-    if not folder:
-        return
-    own = Path(folder) / _digest()
+    """Keep compiled code in a subfolder of these sources."""
+    own = _folder()
     if _writable(own):
         _keep_in(str(own))
     else:
@@ -155,6 +153,11 @@ def _writable(folder: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+def _folder() -> Path:
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    return (Path(folder) if folder else user_cache_path("specchat") / "compiled") / _digest()
 
 
 def _kept_in() -> str:
