@@ -1,7 +1,6 @@
 """Compares `specchat serve` with a client of the same engine: `python -m measure.served [--rounds 20]`.
 
-Both ask the demo pair the same prompts with the same seeds, in turn. Seconds are a client's: from the request to the
-first text, and from there to the end.
+Both ask the demo pair the same prompts with the same seeds, in turn. Seconds are a client's, from the request on.
 """
 
 import argparse
@@ -12,7 +11,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from tempfile import TemporaryDirectory
 
 import httpx2
@@ -28,8 +27,18 @@ PROMPTS = ("Tell me a story about a fox.", "What is a lamp?", "Write a Python fu
 TOKENS = 120
 
 
-def direct(engine: EnginePort, number: int, prompt: str, seed: int) -> tuple[float, float, str]:
-    """Seconds to the first text, tokens per second after it, and the text, of the engine's own client."""
+@dataclass(frozen=True)
+class Measured:
+    """A reply: milliseconds to its first text, its tokens per second for the client and for the engine."""
+
+    first_ms: float
+    client: float
+    engine: float
+    text: str
+
+
+def direct(engine: EnginePort, number: int, prompt: str, seed: int) -> Measured:
+    """A reply to the engine's own client."""
     prepared = prepare(Wishes())
     settings = prepared.preferences.settings(prepared.pair)
     sampling = replace(settings.sampling, seed=seed)
@@ -47,15 +56,17 @@ def direct(engine: EnginePort, number: int, prompt: str, seed: int) -> tuple[flo
             break
     assert last is not None
     ended = time.perf_counter()
-    return first - begun, last.stats.completion_tokens / (ended - first), last.text
+    stats = last.stats
+    rate = stats.completion_tokens / (ended - begun)
+    return Measured(1e3 * (first - begun), rate, stats.tokens_per_second, last.text)
 
 
-def served(client: httpx2.Client, prompt: str, seed: int) -> tuple[float, float, str]:
-    """The same of the server."""
+def served(client: httpx2.Client, prompt: str, seed: int) -> Measured:
+    """A reply of the server."""
     body = {"messages": [{"role": "user", "content": prompt}], "seed": seed, "max_tokens": TOKENS, "stream": True}
     body["stream_options"] = {"include_usage": True}
     begun = time.perf_counter()
-    first, text, tokens = 0.0, "", 0
+    first, text, tokens, rate = 0.0, "", 0, 0.0
     with client.stream("POST", "/v1/chat/completions", json=body) as stream:
         for line in stream.iter_lines():
             if not line.startswith("data: {"):
@@ -65,8 +76,9 @@ def served(client: httpx2.Client, prompt: str, seed: int) -> tuple[float, float,
                 if part := choice["delta"].get("content"):
                     first = first or time.perf_counter()
                     text += part
-            tokens = chunk.get("usage", {}).get("completion_tokens", tokens)
-    return first - begun, tokens / (time.perf_counter() - first), text
+            if "usage" in chunk:
+                tokens, rate = chunk["usage"]["completion_tokens"], chunk["metrics"]["tokens_per_second"]
+    return Measured(1e3 * (first - begun), tokens / (time.perf_counter() - begun), rate, text)
 
 
 def main() -> None:
@@ -81,31 +93,27 @@ def main() -> None:
         assert process.stdout is not None
         url = process.stdout.readline().split()[-1].removesuffix("/v1")
         prepared = prepare(Wishes())
-        ratios, firsts, different = [], [], 0
+        pairs: list[tuple[Measured, Measured]] = []
         with closing(engine_for(prepared, "measure")) as engine, httpx2.Client(base_url=url, timeout=120) as client:
             while client.get("/health").status_code != 200:
                 time.sleep(0.1)
             engine.start()
             engine.send(Load(prepared.pair.spec))
-            for event in engine.events(30):
-                print(event)
-                if isinstance(event, Loaded):
-                    break
+            assert any(isinstance(event, Loaded) for event in engine.events(30))
             for number in range(rounds + 2):
                 prompt, seed = PROMPTS[number % len(PROMPTS)], number
-                _, own, text = direct(engine, number + 1, prompt, seed)
-                first, theirs, other = served(client, prompt, seed)
-                if number >= 2:
-                    ratios.append(theirs / own)
-                    firsts.append(1e3 * first)
-                    different += text != other
+                pairs.append((direct(engine, number + 1, prompt, seed), served(client, prompt, seed)))
         process.terminate()
         process.wait(60)
         subprocess.run((sys.executable, "-m", "specchat", "engine", "stop"), check=True, capture_output=True)
-    low, middle, high = statistics.quantiles(ratios, n=4)
-    print(f"tokens per second of serve over the engine's own client: {middle:.3f} ({low:.3f}-{high:.3f})")
-    print(f"first text after {statistics.median(firsts):.0f} ms ({min(firsts):.0f}-{max(firsts):.0f})")
-    print(f"{different} of {rounds} texts differ")
+    pairs = pairs[2:]
+    for name in ("client", "engine"):
+        ratios = [getattr(theirs, name) / getattr(own, name) for own, theirs in pairs]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        print(f"tokens per second over the engine's own client, by the {name}: {middle:.3f} ({low:.3f}-{high:.3f})")
+    firsts = [statistics.median(each.first_ms for each in side) for side in zip(*pairs, strict=True)]
+    print(f"first text after {firsts[1]:.0f} ms, {firsts[0]:.0f} ms for the engine's own client")
+    print(f"{sum(own.text != theirs.text for own, theirs in pairs)} of {rounds} texts differ")
 
 
 if __name__ == "__main__":

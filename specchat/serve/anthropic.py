@@ -1,7 +1,7 @@
 """Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -14,11 +14,10 @@ from specchat.engine.options import Message
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
-from specchat.serve.generation import Served
+from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
 from specchat.serve.runs import Runs
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "context": "model_context_window_exceeded"}
-Events = AsyncGenerator[Started | Step | Finished, None]
 
 
 class ContentBlock(ContentPart):
@@ -94,10 +93,12 @@ class MessageReply:
         self._given = given
         self._id = f"msg_{uuid.uuid4().hex}"
         self._runs = Runs()
+        self._index, self._open = -1, ""
+        """Number and kind of the block that is being written."""
 
-    async def whole(self, events: Events) -> dict[str, Any]:
+    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
         """The whole reply."""
-        async for event in events:
+        async for event in each(events):
             if isinstance(event, Finished):
                 written = event.written
                 thoughts = written.thoughts.strip("\n")
@@ -110,35 +111,38 @@ class MessageReply:
                 )
         raise ApiError(503, "The engine ended.")
 
-    async def events(self, first: Started | Step | Finished, events: Events) -> AsyncIterator[str]:
-        """The reply as server-sent events."""
-        known = first if isinstance(first, Started) else None
+    async def events(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
+        """The reply as server-sent events; those that come together are sent together."""
+        known = next((event for event in first if isinstance(event, Started)), None)
         given = {"input_tokens": known.prompt_tokens - known.reused if known else 0}
         given["cache_read_input_tokens"] = known.reused if known else 0
-        yield _event("message_start", message=self._message([], None, given, 0))
-        index, open_kind = -1, ""
         async with aclosing(events):
             try:
-                async for event in events:
-                    if isinstance(event, Step):
-                        for reasoning, text in self._runs.of(event):
-                            kind = "thinking" if reasoning else "text"
-                            if kind != open_kind:
-                                if open_kind:
-                                    yield _event("content_block_stop", index=index)
-                                index, open_kind = index + 1, kind
-                                yield _event("content_block_start", index=index, content_block={"type": kind, kind: ""})
-                            delta = {"type": f"{kind}_delta", kind: text}
-                            yield _event("content_block_delta", index=index, delta=delta)
-                    elif isinstance(event, Finished):
-                        if open_kind:
-                            yield _event("content_block_stop", index=index)
-                        ended = {"stop_reason": STOP_REASONS[event.reason], "stop_sequence": None}
-                        used = {"output_tokens": event.stats.completion_tokens}
-                        yield _event("message_delta", delta=ended, usage=used)
-                        yield _event("message_stop")
+                start = _event("message_start", message=self._message([], None, given, 0))
+                yield start + "".join(part for event in first for part in self._parts(event))
+                async for some in events:
+                    yield "".join(part for event in some for part in self._parts(event))
             except ApiError as error:
                 yield sse.event(error.anthropic(), "error")
+
+    def _parts(self, event: ReplyEvent) -> Iterator[str]:
+        """The server-sent events of an event."""
+        if isinstance(event, Step):
+            for reasoning, text in self._runs.of(event):
+                kind = "thinking" if reasoning else "text"
+                if kind != self._open:
+                    if self._open:
+                        yield _event("content_block_stop", index=self._index)
+                    self._index, self._open = self._index + 1, kind
+                    yield _event("content_block_start", index=self._index, content_block={"type": kind, kind: ""})
+                delta = {"type": f"{kind}_delta", kind: text}
+                yield _event("content_block_delta", index=self._index, delta=delta)
+        elif isinstance(event, Finished):
+            if self._open:
+                yield _event("content_block_stop", index=self._index)
+            ended = {"stop_reason": STOP_REASONS[event.reason], "stop_sequence": None}
+            yield _event("message_delta", delta=ended, usage={"output_tokens": event.stats.completion_tokens})
+            yield _event("message_stop")
 
     def _message(self, content: list[Any], reason: str | None, given: dict[str, int], written: int) -> dict[str, Any]:
         return {

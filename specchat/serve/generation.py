@@ -17,6 +17,8 @@ from specchat.serve.metrics import Metrics
 from specchat.serve.queue import FairQueue
 from specchat.service.chat_service import ChatService
 
+ReplyEvent = Started | Step | Finished
+ReplyEvents = AsyncGenerator[list[ReplyEvent], None]
 Make = Callable[[int], Generate]
 NO_CHAT = Chat(())
 
@@ -50,8 +52,10 @@ class Served:
         async for _ in self._service.updates():
             pass
 
-    async def reply(self, client: str, make: Make) -> AsyncGenerator[Started | Step | Finished, None]:
-        """The events of a reply from Started to Finished; leaving the iterator cancels it. `make` gets the id.
+    async def reply(self, client: str, make: Make) -> ReplyEvents:
+        """The events of a reply from Started to Finished, those that came together in a list.
+
+        Leaving the iterator cancels the reply. `make` gets the id.
 
         Raises:
             ApiError: the queue is full, or the engine fails.
@@ -60,19 +64,15 @@ class Served:
         begun = time.monotonic()
         async with self.queue.turn(client), aclosing(self._events(make)) as events:
             queued = time.monotonic() - begun
-            async for event in events:
-                match event:
-                    case Failed():
-                        self.metrics.failed()
-                        raise ApiError.of(event)
-                    case Step():
-                        self.metrics.step(event)
-                        yield event
-                    case Finished():
-                        self.metrics.finished(event, queued)
-                        yield event
-                    case Started():
-                        yield event
+            async for some in events:
+                last = some[-1]
+                if isinstance(last, Finished):
+                    self.metrics.finished(last, queued)
+                if known := [event for event in some if isinstance(event, Started | Step | Finished)]:
+                    yield known
+                if isinstance(last, Failed):
+                    self.metrics.failed()
+                    raise ApiError.of(last)
 
     def request(self, wanted: ReplyFields, stop: list[str], chat: Chat = NO_CHAT, raw: str = "") -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
@@ -108,16 +108,26 @@ class Served:
         assert isinstance(event, Counted)
         return event
 
-    async def _events(self, make: Make) -> AsyncGenerator[Event, None]:
+    async def _events(self, make: Make) -> AsyncGenerator[list[Event], None]:
         arrived: asyncio.Queue[Event] = asyncio.Queue()
         request = make(self._service.listeners.new_id())
         self._service.request(request, arrived.put_nowait)
         ended = False
         try:
             while not ended:
-                event = await arrived.get()
-                ended = isinstance(event, Finished | Failed)
-                yield event
+                some = [await arrived.get()]
+                while not arrived.empty():
+                    some.append(arrived.get_nowait())
+                ended = isinstance(some[-1], Finished | Failed)
+                yield some
         finally:
             if not ended:
                 self._service.engine.send(Cancel(request.id))
+
+
+async def each(events: ReplyEvents) -> AsyncGenerator[ReplyEvent, None]:
+    """The events one by one."""
+    async with aclosing(events):
+        async for some in events:
+            for event in some:
+                yield event

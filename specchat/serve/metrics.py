@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from specchat.engine.events import Finished, Step
+from specchat.engine.events import Finished
 from specchat.serve.queue import FairQueue
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -42,16 +42,6 @@ class Metrics:
         gauge("num_requests_running", "Requests being answered.").set_function(lambda: queue.running)
         gauge("num_requests_waiting", "Requests in the queue.").set_function(lambda: queue.waiting)
 
-    def step(self, step: Step) -> None:
-        """Count a verify step."""
-        if not step.drafted:
-            return
-        self._drafts.inc()
-        self._drafted.inc(step.drafted)
-        self._accepted.inc(step.accepted)
-        for position in range(step.accepted):
-            self._at.labels(self._model, str(position)).inc()
-
     def finished(self, event: Finished, queued_s: float) -> None:
         """Count a reply that ended."""
         stats = event.stats
@@ -59,6 +49,12 @@ class Metrics:
         self._generated.inc(stats.completion_tokens)
         self._queries.inc(stats.prompt_tokens)
         self._hits.inc(stats.reused_tokens)
+        self._drafts.inc(stats.num_spec_steps)
+        self._drafted.inc(stats.num_draft_tokens)
+        self._accepted.inc(stats.num_accepted_draft_tokens)
+        for position in range(max(stats.per_step_accepted, default=0)):
+            reached = sum(accepted > position for accepted in stats.per_step_accepted)
+            self._at.labels(self._model, str(position)).inc(reached)
         reason = {"context": "length", "cancelled": "abort"}.get(event.reason, event.reason)
         self._ended.labels(self._model, reason).inc()
         self._ttft.observe(stats.ttft_ms / 1e3)

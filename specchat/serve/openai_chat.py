@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from specchat.engine.options import Message, Role, Written
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, Content, Fields, ReplyFields, text_of
-from specchat.serve.generation import Served
+from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
 from specchat.serve.runs import Runs
 
 _NAMES = {True: "reasoning_content", False: "content"}
@@ -115,9 +115,9 @@ class ChatReply:
         self._runs = Runs()
         self._head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
-    async def whole(self, events: AsyncGenerator[Started | Step | Finished, None]) -> dict[str, Any]:
+    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
         """The whole reply."""
-        async for event in events:
+        async for event in each(events):
             self._add(event)
             if isinstance(event, Finished):
                 return {
@@ -135,29 +135,32 @@ class ChatReply:
                 }
         raise ApiError(503, "The engine ended.")
 
-    async def chunks(
-        self, first: Started | Step | Finished, events: AsyncGenerator[Started | Step | Finished, None]
-    ) -> AsyncIterator[str]:
-        """The reply as server-sent events, a chunk a verify step."""
-        self._add(first)
-        yield self._chunk({"role": "assistant", "content": ""})
+    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
+        """The reply as server-sent events, a chunk a verify step; those that come together are sent together."""
         async with aclosing(events):
             try:
-                async for event in events:
-                    self._add(event)
-                    if isinstance(event, Finished):
-                        yield self._chunk({}, finish_reason(event), self._last(event))
-                        if self._wanted.stream_options.include_usage:
-                            yield self._event([], self._figures(event))
-                    elif isinstance(event, Step):
-                        timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
-                        for reasoning, text in self._runs.of(event):
-                            yield self._chunk({_NAMES[reasoning]: text}, None, timings)
+                yield self._chunks(first, self._chunk({"role": "assistant", "content": ""}))
+                async for some in events:
+                    yield self._chunks(some)
             except ApiError as error:
                 yield sse.event(error.openai())
         yield sse.DONE
 
-    def _add(self, event: Started | Step | Finished) -> None:
+    def _chunks(self, some: list[ReplyEvent], begun: str = "") -> str:
+        chunks = [begun]
+        for event in some:
+            self._add(event)
+            if isinstance(event, Finished):
+                chunks.append(self._chunk({}, finish_reason(event), self._last(event)))
+                if self._wanted.stream_options.include_usage:
+                    chunks.append(self._event([], self._figures(event)))
+            elif isinstance(event, Step):
+                timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
+                for reasoning, text in self._runs.of(event):
+                    chunks.append(self._chunk({_NAMES[reasoning]: text}, None, timings))
+        return "".join(chunks)
+
+    def _add(self, event: ReplyEvent) -> None:
         self._timings.add(event)
         if isinstance(event, Started):
             self._head["seed"] = event.seed

@@ -2,23 +2,22 @@
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from specchat.engine.events import Finished, Started, Step
+from specchat.engine.events import Finished, Step
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Fields, ReplyFields
-from specchat.serve.generation import Served
+from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
 
 USUAL_TOKENS = 16
 """Tokens of a completion that does not say how many, as OpenAI has it."""
-Events = AsyncGenerator[Started | Step | Finished, None]
 
 
 class UnsupportedFields(Fields):
@@ -104,30 +103,36 @@ class TextReply:
             "model": model,
         }
 
-    async def whole(self, events: Events) -> dict[str, Any]:
+    async def whole(self, events: ReplyEvents) -> dict[str, Any]:
         """The whole reply."""
-        async for event in events:
+        async for event in each(events):
             self._timings.add(event)
             if isinstance(event, Finished):
                 return {**self._head, "choices": [_choice(event.text, finish_reason(event))], **self._figures(event)}
         raise ApiError(503, "The engine ended.")
 
-    async def chunks(self, first: Started | Step | Finished, events: Events) -> AsyncIterator[str]:
-        """The reply as server-sent events, a chunk a verify step."""
-        self._timings.add(first)
+    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
+        """The reply as server-sent events, a chunk a verify step; those that come together are sent together."""
         async with aclosing(events):
             try:
-                async for event in events:
-                    self._timings.add(event)
-                    if isinstance(event, Step):
-                        yield self._event([_choice("".join(piece.text for piece in event.pieces), None)])
-                    elif isinstance(event, Finished):
-                        yield self._event([_choice("", finish_reason(event))])
-                        if self._wanted.stream_options.include_usage:
-                            yield self._event([], self._figures(event))
+                yield self._chunks(first)
+                async for some in events:
+                    yield self._chunks(some)
             except ApiError as error:
                 yield sse.event(error.openai())
         yield sse.DONE
+
+    def _chunks(self, some: list[ReplyEvent]) -> str:
+        chunks = []
+        for event in some:
+            self._timings.add(event)
+            if isinstance(event, Step):
+                chunks.append(self._event([_choice("".join(piece.text for piece in event.pieces), None)]))
+            elif isinstance(event, Finished):
+                chunks.append(self._event([_choice("", finish_reason(event))]))
+                if self._wanted.stream_options.include_usage:
+                    chunks.append(self._event([], self._figures(event)))
+        return "".join(chunks)
 
     def _figures(self, event: Finished) -> dict[str, Any]:
         found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
