@@ -16,7 +16,7 @@ from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
 from specchat.engine.client import EngineClient
-from specchat.engine.events import Finished, Stats
+from specchat.engine.events import Event, Finished, Stats
 from specchat.engine.options import Message, Sampling
 from specchat.engine.requests import Generate
 from specchat.service.settings import Preferences
@@ -26,8 +26,6 @@ from specchat.tui.launch import Launch
 PROMPT = "Tell me a story about a fox, a lamp and a river."
 GREEDY = Sampling(temperature=0.0)
 """The same reply each time."""
-FIRST_ID = 1 << 20
-"""First id of the replies that the app does not see."""
 REST_S = 0.5
 
 
@@ -44,7 +42,6 @@ class Turns:
         self._app = app
         self._engine = engine
         self._plan = plan
-        self._id = FIRST_ID
 
     async def run(self) -> None:
         session = self._app.session
@@ -85,18 +82,18 @@ class Turns:
         return reply.stats
 
     async def _read(self) -> Stats:
-        settings = self._app.session.settings
-        self._id += 1
+        session = self._app.session
+        settings, id = session.settings, session.listeners.new_id()
         messages = (Message("user", PROMPT),)
-        request = Generate(self._id, messages, settings.sampling_with(None), settings.limits, settings.speculation)
-        return await asyncio.to_thread(self._consume, request)
+        request = Generate(id, messages, settings.sampling_with(None), settings.limits, settings.speculation)
+        ended: asyncio.Future[Stats] = asyncio.get_running_loop().create_future()
 
-    def _consume(self, request: Generate) -> Stats:
-        self._engine.send(request)
-        for event in self._engine.events():
+        def listen(event: Event) -> None:
             if isinstance(event, Finished):
-                return event.stats
-        raise RuntimeError("the engine ended")
+                ended.set_result(event.stats)
+
+        session.request(request, listen)
+        return await ended
 
 
 def main(arguments: str) -> None:
