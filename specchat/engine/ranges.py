@@ -17,6 +17,12 @@ class Range:
     whole: bool = False
     above: bool = False
 
+    @property
+    def words(self) -> str:
+        """`from 0 to 10`, `above 0`."""
+        high = "" if self.high is None else f" to {self.high}"
+        return f"{'above' if self.above else 'from'} {self.low}{high}"
+
     def __contains__(self, value: float) -> bool:
         return (value > self.low if self.above else value >= self.low) and (self.high is None or value <= self.high)
 

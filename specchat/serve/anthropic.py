@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from specchat.engine.events import Finished, Started, Stats, Step
 from specchat.engine.options import Message
@@ -15,6 +15,7 @@ from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "context": "model_context_window_exceeded"}
@@ -51,7 +52,7 @@ class CountRequest(MessagesRequest):
 
 def _message(message: AnthropicMessage, where: str) -> Message:
     if message.role == "user":
-        return Message("user", text_of(message.content, f"{where}.content"))  # type: ignore[arg-type]
+        return Message("user", text_of(message.content, f"{where}.content"))
     if message.role != "assistant":
         raise ApiError(400, f"{where}.role: {message.role} is not supported; user and assistant are.", f"{where}.role")
     blocks = message.content if isinstance(message.content, list) else [ContentBlock(type="text", text=message.content)]
@@ -71,10 +72,7 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     chat = wanted.chat()
     reply = MessageReply(served.pair.id, len(chat.prefill))
     events = served.reply(client, served.request(wanted, wanted.stop_sequences, chat))
-    if not wanted.stream:
-        return JSONResponse(await sse.while_connected(request, reply.whole(events)))
-    first = await sse.while_connected(request, anext(events))
-    return StreamingResponse(reply.events(first, events), media_type="text/event-stream", headers=sse.HEADERS)
+    return await respond(request, reply, events, stream=wanted.stream)
 
 
 async def count_tokens(served: Served, body: Any) -> Response:
@@ -111,7 +109,7 @@ class MessageReply:
                 )
         raise ApiError(503, "The engine ended.")
 
-    async def events(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
+    async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
         """The reply as server-sent events; those that come together are sent together."""
         known = next((event for event in first if isinstance(event, Started)), None)
         given = {"input_tokens": known.prompt_tokens - known.reused if known else 0}

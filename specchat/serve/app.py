@@ -39,13 +39,13 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
         guarded.check(request)
         card = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
         with contextlib.suppress(ApiError):
-            card["max_model_len"] = served.info.context
+            card["max_model_len"] = served.loaded().context
         found = {"object": "list", "data": [card], "has_more": False}
         return JSONResponse(found)
 
     async def health(request: Request) -> Response:
         del request
-        served.info  # noqa: B018  raises
+        served.loaded()
         return JSONResponse({"status": "ok"})
 
     async def metrics(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """Fields of requests that all endpoints share, and the engine's options that they become."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -31,16 +31,13 @@ class ContentPart(Fields):
     text: str = ""
 
 
-Content = str | list[ContentPart] | None
-
-
-def text_of(content: Content, where: str) -> str:
+def text_of(content: str | Sequence[ContentPart] | None, where: str) -> str:
     """The text of a content.
 
     Raises:
         ApiError: a part is no text.
     """
-    if not isinstance(content, list):
+    if content is None or isinstance(content, str):
         return content or ""
     for part in content:
         if part.type not in ("text", "input_text", "output_text"):
@@ -73,8 +70,7 @@ class ReplyFields(Fields):
     def _in_range(cls, value: float | None, info: Any) -> float | None:
         span = SAMPLING[info.field_name]
         if value is not None and value not in span:
-            high = "" if span.high is None else f" to {span.high}"
-            raise ValueError(f"has to be {'above' if span.above else 'from'} {span.low}{high}")
+            raise ValueError(f"has to be {span.words}")
         return value
 
     def sampling(self, usual: Sampling) -> Sampling:
@@ -96,12 +92,13 @@ class ReplyFields(Fields):
         length = self.draft_length or (usual.draft_length if strategy == usual.strategy else pair.lengths.get(strategy))
         return Speculation.of(strategy, length or None, self.acceptance or usual.acceptance)
 
-    def limits(self, stop: list[str]) -> Limits:
+    def limits(self, stop: str | list[str] | None) -> Limits:
         """The limits of a reply; a prompt that does not fit is refused.
 
         Raises:
             ApiError: too many or too long stop strings.
         """
+        stop = [stop] if isinstance(stop, str) else stop or []
         if len(stop) > MAX_STOPS or any(len(text) > MAX_STOP_CHARACTERS for text in stop):
             words = f"at most {MAX_STOPS} strings of {MAX_STOP_CHARACTERS:,} characters can be given."
             raise ApiError(400, f"stop: {words}", "stop")

@@ -34,17 +34,16 @@ class Served:
         self.metrics = Metrics(pair.id, self.queue)
         self._service = service
 
-    @property
-    def info(self) -> PairInfo:
+    def loaded(self) -> PairInfo:
         """The loaded pair.
 
         Raises:
             ApiError: 503, none is loaded.
         """
-        loaded = self._service.loaded
-        if loaded.info is None:
-            raise ApiError(503, f"{self.pair.id} cannot be loaded: {loaded.error}" if loaded.error else "Loading model")
-        return loaded.info
+        pair = self._service.loaded
+        if pair.info is None:
+            raise ApiError(503, f"{self.pair.id} cannot be loaded: {pair.error}" if pair.error else "Loading model")
+        return pair.info
 
     async def run(self) -> None:
         """Load the pair, and deliver the engine's events until cancelled."""
@@ -60,7 +59,7 @@ class Served:
         Raises:
             ApiError: the queue is full, or the engine fails.
         """
-        self.info  # noqa: B018  raises
+        self.loaded()
         begun = time.monotonic()
         async with self.queue.turn(client), aclosing(self._events(make)) as events:
             queued = time.monotonic() - begun
@@ -74,7 +73,7 @@ class Served:
                     self.metrics.failed()
                     raise ApiError.of(last)
 
-    def request(self, wanted: ReplyFields, stop: list[str], chat: Chat = NO_CHAT, raw: str = "") -> Make:
+    def request(self, wanted: ReplyFields, stop: str | list[str] | None, chat: Chat = NO_CHAT, raw: str = "") -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
 
         Raises:
@@ -87,7 +86,7 @@ class Served:
             sampling=wanted.sampling(self.usual.sampling),
             limits=wanted.limits(stop),
             speculation=wanted.speculation(self.pair, self.usual.speculation),
-            template=wanted.template(dict(self.info.template_choices)),
+            template=wanted.template(dict(self.loaded().template_choices)),
             raw=raw,
         )
 
@@ -97,7 +96,7 @@ class Served:
         Raises:
             ApiError: the engine cannot count it.
         """
-        template = wanted.template(dict(self.info.template_choices))
+        template = wanted.template(dict(self.loaded().template_choices))
         id = self._service.listeners.new_id()
         arrived: asyncio.Queue[Event] = asyncio.Queue()
         request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, tokens=True)

@@ -8,14 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response
 
 from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Message, Role, Written
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, Content, Fields, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 
 _NAMES = {True: "reasoning_content", False: "content"}
@@ -24,7 +25,7 @@ ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "us
 
 class ChatMessage(Fields):
     role: str
-    content: Content = None
+    content: str | list[ContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
@@ -49,10 +50,6 @@ class ChatRequest(ReplyFields):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     response_format: ResponseFormat = ResponseFormat()
-
-    @property
-    def stops(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
     def chat(self) -> Chat:
         """The messages.
@@ -95,13 +92,10 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     wanted.refuse_unsupported()
     wanted.max_tokens = wanted.max_completion_tokens or wanted.max_tokens
     chat = wanted.chat()
-    make = served.request(wanted, wanted.stops, chat)
+    make = served.request(wanted, wanted.stop, chat)
     reply = ChatReply(wanted, served.pair.id, len(chat.prefill))
     events = served.reply(client, make)
-    if not wanted.stream:
-        return JSONResponse(await sse.while_connected(request, reply.whole(events)))
-    first = await sse.while_connected(request, anext(events))
-    return StreamingResponse(reply.chunks(first, events), media_type="text/event-stream", headers=sse.HEADERS)
+    return await respond(request, reply, events, stream=wanted.stream)
 
 
 class ChatReply:

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from specchat.engine.events import Finished, Step
 from specchat.serve import figures, sse
@@ -15,6 +15,7 @@ from specchat.serve.errors import ApiError
 from specchat.serve.fields import Fields, ReplyFields
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
+from specchat.serve.responses import respond
 
 USUAL_TOKENS = 16
 """Tokens of a completion that does not say how many, as OpenAI has it."""
@@ -66,13 +67,9 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
         ValidationError: its fields cannot be used.
     """
     wanted = TextRequest.model_validate({"max_tokens": USUAL_TOKENS, **body})
-    stop = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
     reply = TextReply(wanted, served.pair.id)
-    events = served.reply(client, served.request(wanted, stop, raw=wanted.text))
-    if not wanted.stream:
-        return JSONResponse(await sse.while_connected(request, reply.whole(events)))
-    first = await sse.while_connected(request, anext(events))
-    return StreamingResponse(reply.chunks(first, events), media_type="text/event-stream", headers=sse.HEADERS)
+    events = served.reply(client, served.request(wanted, wanted.stop, raw=wanted.text))
+    return await respond(request, reply, events, stream=wanted.stream)
 
 
 async def tokenize(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -85,7 +82,7 @@ async def tokenize(served: Served, client: str, request: Request, body: Any) -> 
     elif text:
         counted = await served.count(wanted, raw=text)
     else:
-        return JSONResponse({"tokens": [], "count": 0, "max_model_len": served.info.context})
+        return JSONResponse({"tokens": [], "count": 0, "max_model_len": served.loaded().context})
     found = {"tokens": counted.token_ids, "count": counted.tokens, "max_model_len": counted.context}
     return JSONResponse(found)
 

@@ -33,9 +33,7 @@ def _shown(value: float) -> str:
 
 
 def _number(text: str, span: Range) -> float:
-    kind = "a whole number" if span.whole else "a number"
-    wanted = f"{kind} {'above' if span.above else 'from'} {span.low}"
-    wanted += f" to {span.high}" if span.high is not None else ""
+    wanted = f"{'a whole number' if span.whole else 'a number'} {span.words}"
     try:
         value: float = int(text) if span.whole else float(text.replace(",", "."))
     except ValueError:
