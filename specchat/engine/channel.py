@@ -73,7 +73,7 @@ class Channel:
 
 
 class Receiver(ABC):
-    """What is alike in all `EnginePort`s over a channel: reading events, and refusing requests that none can answer."""
+    """Common part of all `EnginePort`s over a channel: reads events, and refuses requests that nobody can answer."""
 
     def __init__(self) -> None:
         self._own: SimpleQueue[Event] = SimpleQueue()

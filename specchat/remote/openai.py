@@ -56,7 +56,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ServerFigures:
-    """What a server counted of a reply at its end.
+    """A server's counts of a reply, from its end.
 
     Attributes:
         steps: verify steps with a draft.
@@ -80,13 +80,13 @@ class EventReader:
         self.known = known
         self.prompt_tokens: int | None = None
         self.completion_tokens: int | None = None
-        """As the server counted them at the end."""
+        """The server's counts at the end."""
         self.reused = 0
         self.figures: ServerFigures | None = None
         self._tokens = 0
 
     def read(self, event: Mapping[str, Any]) -> Chunk:
-        """What an event brings. Fields of unexpected types count as absent."""
+        """The content of an event. Fields of unexpected types count as absent."""
         choice = _first(event.get("choices"))
         delta = table(choice.get("delta"))
         text, thought = _text(delta.get("content")), _text(delta.get("reasoning") or delta.get("reasoning_content"))
@@ -120,7 +120,7 @@ class Dialect:
         """`template` are the pair's arguments of the chat template."""
         self._template = template
         self.always = True
-        """As `ServerFacts.always`, by the last `totals`."""
+        """`ServerFacts.always` by the last `totals`."""
 
     def arguments(self, request: Count | Generate) -> dict[str, Any]:
         """The field with the arguments of the chat template: the request's before the pair's."""

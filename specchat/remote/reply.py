@@ -162,7 +162,7 @@ class RemoteReply:
         return None
 
     def _difference(self, before: ServerFigures | None, after: ServerFigures | None) -> ServerFigures | None:
-        """What the server counted meanwhile; None if it was not for this reply alone, by the accepted tokens.
+        """The server's counts of this time; None if it was not for this reply alone, by the accepted tokens.
 
         The last step may have accepted tokens after the reply's end.
         """

@@ -28,7 +28,7 @@ class Steps:
         self._now = Chunk()
         self._at: float | None = None
         self._parts: list[tuple[int, str, bool]] = []
-        """Of the step: the index of the token that completes each text, the text, and whether it is reasoning."""
+        """Texts of the step: the index of the token that completes each, the text, and True for reasoning."""
         self._held = Piece("", _UNDRAFTED)
         self._before_ms: float | None = None
         self._first = 0

@@ -48,7 +48,7 @@ class Broker:
         """When workers that nobody uses end."""
         self._linger_s = 0.0
         self._steps_wait = False
-        """Whether steps are to be delivered soon."""
+        """True while steps wait to be delivered."""
         self._over = asyncio.Event()
         self._ending: asyncio.TimerHandle | None = None
 

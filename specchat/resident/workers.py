@@ -111,7 +111,7 @@ class SharedWorker:
         client.waiting.clear()
 
     def events(self) -> Iterator[tuple[Client, Event | Sealed]]:
-        """What came from the worker, by the clients that it is for."""
+        """New events of the worker, each with its client."""
         for event in self.engine.poll():
             yield from self._event(event)
 

@@ -38,7 +38,7 @@ class OpenChat:
         self.editing: Turn | None = None
         """The earlier prompt that the next one replaces."""
         self.scratch = False
-        """Whether the chat goes when the next scratch chat begins."""
+        """True for a chat that goes when the next scratch chat begins."""
 
     @property
     def saved(self) -> str | None:

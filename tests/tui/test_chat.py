@@ -117,6 +117,16 @@ async def test_text_streams() -> None:
         assert footer(app.session.last_reply) in screen_text(app)
 
 
+async def test_steps_put_off_by_next_to_nothing_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test() as pilot:
+        await loaded(app, pilot)
+        drawn: list[bool] = []
+        monkeypatch.setattr(app.chat.feed, "_draw_steps", lambda: drawn.append(True))
+        app.chat.feed._draw_after(1e-9)
+        await wait_until(pilot, lambda: drawn)
+
+
 async def test_escape_stops_and_keeps_the_partial_reply() -> None:
     async with being_answered(LONG, (120, 36), 30, "word20") as (app, pilot, _):
         await pilot.press("escape")

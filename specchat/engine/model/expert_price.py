@@ -1,4 +1,4 @@
-"""What experts in main memory cost, in words: a GPU reads those of a pass over its bus."""
+"""The price of experts in main memory, in words: a GPU reads those of a pass over its bus."""
 
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.model.need import Model, expert_bytes
