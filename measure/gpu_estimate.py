@@ -1,6 +1,6 @@
 """Estimates steps on a GPU from their bytes and the compiled code, by what a step of Llama-3.1-8B took on an H200.
 
-`python -m measure.gpu_estimate` writes the tables of docs/gpu-step.md, which explains the method and its limits.
+`python -m measure.gpu_estimate` prints the tables of docs/measurements.md, which explains the method and its limits.
 """
 
 from collections.abc import Iterator
