@@ -2,7 +2,16 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import (
+    NOTHING_WRITTEN,
+    Arguments,
+    Grammar,
+    Limits,
+    Message,
+    Sampling,
+    Speculation,
+    Written,
+)
 from specchat.engine.pair import PairSpec
 
 
@@ -31,6 +40,7 @@ class Generate:
         chat: key of the chat in that cache.
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
+        grammar: holds the answer; None leaves it free.
     """
 
     id: int
@@ -44,6 +54,7 @@ class Generate:
     chat: str = ""
     template: Arguments = ()
     raw: str = ""
+    grammar: Grammar | None = None
 
     @property
     def beginning(self) -> Written:
