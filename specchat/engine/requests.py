@@ -2,7 +2,18 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import (
+    NOTHING_WRITTEN,
+    Arguments,
+    Grammar,
+    Limits,
+    Message,
+    Sampling,
+    Speculation,
+    Tool,
+    ToolChoice,
+    Written,
+)
 from specchat.engine.pair import PairSpec
 
 
@@ -31,6 +42,8 @@ class Generate:
         chat: key of the chat in that cache.
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
+        tools: functions that the reply may call, as `tool_choice` says.
+        grammar: holds the answer; None leaves it free.
     """
 
     id: int
@@ -44,6 +57,9 @@ class Generate:
     chat: str = ""
     template: Arguments = ()
     raw: str = ""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    grammar: Grammar | None = None
 
     @property
     def beginning(self) -> Written:
@@ -80,6 +96,8 @@ class Count:
     template: Arguments = ()
     raw: str = ""
     tokens: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
 
 
 @dataclass(frozen=True)
