@@ -188,7 +188,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     spec = PairSpec(
         id=table["id"],
         name=table.get("name") or table["id"],
-        target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table)),
+        target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table, folder)),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
         heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
@@ -211,8 +211,9 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     )
 
 
-def _server(table: Mapping[str, Any]) -> Server:
-    return Server(**{key: table[key] for key in ("url", "kind", "model", "key_env") if table.get(key)})
+def _server(table: Mapping[str, Any], folder: Path) -> Server:
+    given = {key: table[key] for key in ("url", "kind", "model", "key_env") if table.get(key)}
+    return Server(**given, tokenizer=_placed(table["tokenizer"], folder) if "tokenizer" in table else "")
 
 
 def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:

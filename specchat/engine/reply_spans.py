@@ -5,12 +5,10 @@ from copy import copy
 from typing import Literal
 
 from specchat.engine.model.chat_format import ChatFormat
-from specchat.engine.model.marks import REASONING_CHANNELS, ReplyMarks
+from specchat.engine.model.marks import REASONING_CHANNELS, SENTENCE_ENDS, ReplyMarks
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Span
 
-SENTENCE_ENDS = "\n.!?…"
-"""After these characters a closing mark without an opening one counts as a mark, not as text about one."""
 MAX_HEADER_CHARS = 200
 """A longer header of a part counts as an answer."""
 

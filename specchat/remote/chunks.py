@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from specchat.engine.requests import Generate
 from specchat.remote.openai import Chunk, Dialect, EventReader, whole
@@ -41,13 +41,13 @@ class ChunkReader(EventReader):
 
 
 class ChunkDialect(Dialect):
-    options: ClassVar[Mapping[str, str]] = {
+    options: Mapping[str, str] = {
         "top_k": "top_k",
         "min_p": "min_p",
         "repetition_penalty": "repetition_penalty",
     }
-    continues: ClassVar[bool] = True
-    takes_template: ClassVar[bool] = True
+    continues: bool = True
+    takes_template: bool = True
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         body = {**super().body(request, model), **going_on(request.beginning.text)}

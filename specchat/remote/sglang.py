@@ -1,7 +1,7 @@
 """SGLang: usage by chunk tells the verify steps, `spec_tokens_details` their drafts at the end."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from specchat.engine.requests import Generate
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts
@@ -26,8 +26,8 @@ class SglangReader(ChunkReader):
 
 
 class SglangDialect(ChunkDialect):
-    title: ClassVar[str] = "SGLang"
-    reader: ClassVar[type[EventReader]] = SglangReader
+    title: str = "SGLang"
+    reader: type[EventReader] = SglangReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         context = whole(model.get("max_model_len")) or 0

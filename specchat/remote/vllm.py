@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from specchat.engine.requests import Count, Generate
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts, going_on
@@ -39,8 +39,8 @@ class VllmReader(ChunkReader):
 
 
 class VllmDialect(ChunkDialect):
-    title: ClassVar[str] = "vLLM"
-    reader: ClassVar[type[EventReader]] = VllmReader
+    title: str = "vLLM"
+    reader: type[EventReader] = VllmReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         context = whole(model.get("max_model_len")) or 0

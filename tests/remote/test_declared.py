@@ -31,9 +31,13 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_all_keys_are_read(write: Callable[[str], Path]) -> None:
-    lines = 'url = "https://box:8080/v1"\nkind = "vllm"\nmodel = "Qwen/Qwen3-8B"\nkey_env = "BOX_KEY"'
-    pair = load_catalog(write(HEAD + lines)).find("box")
-    assert pair.spec.target == ModelSource(server=Server("https://box:8080/v1", "vllm", "Qwen/Qwen3-8B", "BOX_KEY"))
+    lines = (
+        'url = "https://box:8080/v1"\nkind = "vllm"\nmodel = "Qwen/Qwen3-8B"\nkey_env = "BOX_KEY"\ntokenizer = "qwen"'
+    )
+    file = write(HEAD + lines)
+    pair = load_catalog(file).find("box")
+    server = Server("https://box:8080/v1", "vllm", "Qwen/Qwen3-8B", "BOX_KEY", str(file.parent / "qwen"))
+    assert pair.spec.target == ModelSource(server=server)
     assert pair.strategy == "plain"
     assert pair.spec.target.label == "Qwen/Qwen3-8B at https://box:8080/v1"
 

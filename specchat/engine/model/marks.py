@@ -58,6 +58,10 @@ TOOL_MARKS = frozenset(
 )
 
 
+SENTENCE_ENDS = "\n.!?…"
+"""After these characters a closing mark without an opening one counts as a mark, not as text about one."""
+
+
 @dataclass(frozen=True)
 class ReplyMarks:
     """Marks in a model's replies; `tokens`: those of one token, `special`: the special ones' texts."""
