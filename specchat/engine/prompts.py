@@ -63,15 +63,28 @@ class Prompts:
 
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
-        before, tokenizer = request.beginning, self._with(request.template)
-        part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
         # A template's suffix of replies acts as a stop string, unless it is a token.
-        own = tokenizer.format.stop
-        tools = () if request.raw else self._tools(request, tokenizer)
-        calls = _reader(tokenizer, tools, _ids(prompt.tokens[: len(prompt.tokens) - len(prompt.begun)]))
-        text = ReplyText(_spans("" if prompt.begun else part, tokenizer, calls), (*request.limits.stop, own))
+        own = self._with(request.template).format.stop
+        text = ReplyText(self._begun(request, prompt, calls=True), (*request.limits.stop, own))
         text.resume(request.begun, prompt.begun)
         return text
+
+    def spans(self, request: Generate, prompt: PromptTokens) -> ReplySpans:
+        """The parts of the reply to a prompt, after its beginning; calls are text of the answer."""
+        spans = self._begun(request, prompt)
+        for token in prompt.begun:
+            spans.push(token)
+        return spans
+
+    def _begun(self, request: Generate, prompt: PromptTokens, *, calls: bool = False) -> ReplySpans:
+        """The parts of a reply before its tokens."""
+        before, tokenizer = request.beginning, self._with(request.template)
+        part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
+        reader = None
+        if calls and not request.raw:
+            ids = _ids(prompt.tokens[: len(prompt.tokens) - len(prompt.begun)])
+            reader = _reader(tokenizer, self._tools(request, tokenizer), ids)
+        return _spans("" if prompt.begun else part, tokenizer, reader)
 
     def _tools(self, request: Generate | Count, tokenizer: Tokenizer) -> tuple[Tool, ...]:
         """The tools that the reply may call.
