@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from specchat.attachments import Attachment
 from specchat.chat.fork import Fork, new_key
+from specchat.chat.tool_results import ToolResult
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
 from specchat.engine.options import Message
@@ -58,6 +59,10 @@ class Conversation:
     def ask(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
         """A new prompt at the end of the path; in the place of the last one where nothing answered that."""
         return self.add(Turn(prompt, attachments, self._end))
+
+    def return_results(self, results: tuple[ToolResult, ...]) -> Turn:
+        """The results of the last reply's calls, as a turn at the end of the path."""
+        return self.add(Turn("", parent=self._end, results=results))
 
     def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
         """Another prompt in the place of `turn`, which stays as a branch."""
@@ -127,11 +132,11 @@ class Conversation:
 
     def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
         """The messages for the engine: `turn` after the answered turns above it, or `prompt` after the path."""
-        messages = [Message("user", turn.content if turn is not None else prompt)]
+        messages = [*reversed(turn.messages)] if turn is not None else [Message("user", prompt)]
         above = turn.parent if turn is not None else self._end
         while above is not None and above.turn is not None:
-            if above.raw:
-                messages += [above.written.message, Message("user", above.turn.content)]
+            if above.raw or above.tool_calls:
+                messages += [above.written.message, *reversed(above.turn.messages)]
             above = above.turn.parent
         if self.system:
             messages.append(Message("system", self.system))

@@ -8,10 +8,11 @@ from typing import Literal
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
+from specchat.chat.tool_results import ToolResult
 from specchat.clean import clean
 from specchat.engine.comparison import Comparison
 from specchat.engine.events import Changed, Failed, Finished, FinishReason, Speedup, Started, Stats, Step
-from specchat.engine.options import NOTHING_WRITTEN, Sampling, Span, Speculation, Written
+from specchat.engine.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
 from specchat.engine.tally import Tally
 
 State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
@@ -49,6 +50,8 @@ class Reply:
     """Messages of the chat that did not fit and were left out."""
     prompt_ms: float = 0.0
     """Milliseconds of reading the prompt, while the reply is written."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls it makes, as far as they are written; their names and arguments are as the model wrote them."""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -150,8 +153,9 @@ class Reply:
     def written(self) -> Written:
         """The model's own text, for it to see again."""
         if self._reasoning is None:
-            return Written(self.raw)
-        return Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
+            return Written(self.raw, tool_calls=self.tool_calls)
+        written = Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
+        return replace(written, tool_calls=self.tool_calls)
 
     @property
     def marked(self) -> str:
@@ -215,6 +219,7 @@ class Reply:
             self.rewritten = True
         for piece in event.pieces:
             self._add(piece.text, piece.reasoning)
+        self.tool_calls += event.tool_calls
 
     def _add(self, raw: str, reasoning: bool) -> None:
         if not raw:
@@ -250,6 +255,7 @@ class Reply:
         for text, reasoning in written.spans:
             self._add(text, reasoning)
         self._thinking, self._token_ids = written.thinking and self._thinking, written.token_ids
+        self.tool_calls = written.tool_calls
 
     def restore(
         self,
@@ -271,7 +277,10 @@ class Reply:
 
 @dataclass(eq=False)
 class Turn:
-    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat."""
+    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat.
+
+    A turn with the `results` of its parent's calls has no prompt.
+    """
 
     prompt: str
     attachments: tuple[Attachment, ...] = ()
@@ -279,6 +288,7 @@ class Turn:
     key: str = field(default_factory=new_key)
     created: float = field(default_factory=time.time)
     replies: Fork[Reply] = field(default_factory=Fork)
+    results: tuple[ToolResult, ...] = ()
 
     @property
     def reply(self) -> Reply | None:
@@ -291,6 +301,11 @@ class Turn:
         return with_attachments(self.prompt, self.attachments) if self.attachments else self.prompt
 
     @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turn as the model gets it."""
+        return tuple(each.message for each in self.results) or (Message("user", self.content),)
+
+    @property
     def answered(self) -> bool:
-        """True if there is any text to go on from."""
-        return self.reply is not None and bool(self.reply.raw)
+        """True if there is any text or call to go on from."""
+        return self.reply is not None and bool(self.reply.raw or self.reply.tool_calls)

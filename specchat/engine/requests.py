@@ -2,7 +2,17 @@
 
 from dataclasses import dataclass
 
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import (
+    NOTHING_WRITTEN,
+    Arguments,
+    Limits,
+    Message,
+    Sampling,
+    Speculation,
+    Tool,
+    ToolChoice,
+    Written,
+)
 from specchat.engine.pair import PairSpec
 
 
@@ -31,6 +41,7 @@ class Generate:
         chat: key of the chat in that cache.
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
+        tools: functions that the reply may call, as `tool_choice` says.
     """
 
     id: int
@@ -44,6 +55,8 @@ class Generate:
     chat: str = ""
     template: Arguments = ()
     raw: str = ""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
 
     @property
     def beginning(self) -> Written:
@@ -80,6 +93,8 @@ class Count:
     template: Arguments = ()
     raw: str = ""
     tokens: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
 
 
 @dataclass(frozen=True)
