@@ -12,8 +12,8 @@ import threading
 
 GRACE_S = 1.0
 """Seconds that the server has to end by itself once its input is closed."""
-MOST_BYTES = 16 << 20
-MOST_LINES = 20_000
+MOST_BYTES = 4 << 20
+MOST_LINES = 5_000
 """Output of the server at most since the last message to it."""
 TAIL_BYTES = 4096
 """Of what it wrote to its standard error, passed on at its end."""

@@ -131,7 +131,7 @@ class ServerLink:
         if scope.deadline <= anyio.current_time():
             return f"It was not ready within {START_S:g} s."
         errors.seek(0)
-        words = one_line(errors.read(), _WORDS)
+        words = one_line(errors.read()[-_WORDS:], _WORDS)
         return f"It ended by itself: {words}" if words else "It ended by itself, without a word."
 
     async def _connected(self, entry: ServerEntry, errors: TextIO) -> None:
