@@ -15,8 +15,9 @@ from specchat.engine.events import Changed, Failed, Finished, FinishReason, Spee
 from specchat.engine.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
 from specchat.engine.tally import Tally
 
-State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
-"""Queued until there is an engine to ask, waiting while that writes in another chat."""
+State = Literal["queued", "preparing", "waiting", "reading", "writing", "finished", "failed"]
+"""Queued until there is an engine to ask, preparing until its tools are known, waiting while the engine writes in
+another chat."""
 
 LATELY = 4
 """Replies that are put together where one is too short to tell a speed."""
@@ -189,6 +190,11 @@ class Reply:
     @property
     def seed(self) -> int:
         return self.sampling.seed
+
+    @property
+    def requested(self) -> bool:
+        """True once the engine was asked for it."""
+        return self.state not in ("queued", "preparing")
 
     @property
     def ended(self) -> bool:

@@ -22,7 +22,7 @@ _PIPE = 4096
 """Bytes that a pipe which can be written to has room for."""
 
 
-class Guard:
+class ServerGuard:
     """Passes on what client and server write to each other."""
 
     def __init__(self, command: list[str]) -> None:
@@ -130,7 +130,7 @@ def end_all(server: "subprocess.Popen[bytes]") -> None:
 def main(command: list[str]) -> None:
     """Run a server until it or the client ends."""
     try:
-        guard = Guard(command)
+        guard = ServerGuard(command)
     except OSError as error:
         write(2, f"{command[0]} cannot be started ({error.strerror}).".encode())
         sys.exit(127)

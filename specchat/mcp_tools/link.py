@@ -49,6 +49,7 @@ class ServerLink:
         self.problem = ""
         """Why it ended, in a sentence; empty where it was told to."""
         self.tools: tuple[ServedTool, ...] = ()
+        """As it listed them last; a call starts it again."""
         self.left_out: tuple[str, ...] = ()
         self._seconds = seconds
         self._changed = changed
@@ -112,7 +113,7 @@ class ServerLink:
     async def _run(self) -> None:
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
             problem = await self._until_ended(errors)
-        self._client, self.tools, self.left_out = None, (), ()
+        self._client = None
         self.problem = problem if self._why is None else self._why
         self._set("ended")
 

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -64,7 +64,7 @@ class ToolServers:
                 with self._lock:
                     status = self._statuses[name]
                     if status.state not in ("starting", "ready"):
-                        self._statuses[name] = ToolServerStatus(status.entry, "starting")
+                        self._statuses[name] = replace(status, state="starting", problem="")
                 self._submit(self._start(name))
 
     def stop(self, name: str) -> None:

@@ -39,7 +39,7 @@ async def streams(entry: ServerEntry, errors: TextIO, ended: Callable[[], object
     bounded = httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **entry.headers},
         timeout=httpx2.Timeout(CONNECT_S, read=None),
-        transport=_Bounded(),
+        transport=_BoundedHttp(),
         follow_redirects=False,
     )
     async with (
@@ -86,7 +86,7 @@ class _Watched:
         return result
 
 
-class _Bounded(httpx2.AsyncHTTPTransport):
+class _BoundedHttp(httpx2.AsyncHTTPTransport):
     """Ends responses that are too long, or that are compressed, whose length nobody knows."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -95,11 +95,11 @@ class _Bounded(httpx2.AsyncHTTPTransport):
             await response.aclose()
             raise httpx2.ReadError("The server sent a compressed response, which was not asked for.", request=request)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _BoundedStream(response.stream, request)
+        response.stream = _BoundedBody(response.stream, request)
         return response
 
 
-class _BoundedStream(httpx2.AsyncByteStream):
+class _BoundedBody(httpx2.AsyncByteStream):
     def __init__(self, stream: httpx2.AsyncByteStream, request: httpx2.Request) -> None:
         self._stream = stream
         self._request = request

@@ -101,10 +101,10 @@ def problem_with(app: App) -> str:
 
 
 def test_a_server_that_floods_or_compresses_is_left() -> None:
-    async def floods(scope: Any, receive: Any, send: Any) -> None:
+    async def floods(_scope: Any, _receive: Any, send: Any) -> None:
         await answer(send, 200, {"content-type": "application/json"}, b"[" * 65536, 2 + guard.MOST_BYTES // 65536)
 
-    async def compresses(scope: Any, receive: Any, send: Any) -> None:
+    async def compresses(_scope: Any, _receive: Any, send: Any) -> None:
         await answer(send, 200, {"content-type": "application/json", "content-encoding": "gzip"}, b"bomb")
 
     assert "more than 4 MB" in problem_with(floods)
@@ -114,13 +114,13 @@ def test_a_server_that_floods_or_compresses_is_left() -> None:
 def test_the_key_follows_no_redirect_to_another_host() -> None:
     met: list[str] = []
 
-    async def elsewhere(scope: Any, receive: Any, send: Any) -> None:
+    async def elsewhere(scope: Any, _receive: Any, send: Any) -> None:
         met.append(scope["path"])
         await answer(send, 200, {})
 
     with serving(elsewhere, lifespan="off") as other:
 
-        async def redirects(scope: Any, receive: Any, send: Any) -> None:
+        async def redirects(_scope: Any, _receive: Any, send: Any) -> None:
             await answer(send, 307, {"location": f"{other}/mcp"})
 
         assert "not followed" in problem_with(redirects)
@@ -128,7 +128,7 @@ def test_the_key_follows_no_redirect_to_another_host() -> None:
 
 
 def test_html_and_nobody_at_the_address_are_said_so() -> None:
-    async def page(scope: Any, receive: Any, send: Any) -> None:
+    async def page(_scope: Any, _receive: Any, send: Any) -> None:
         await answer(send, 200, {"content-type": "text/html"}, b"<html>\x1b[31m")
 
     assert "text/html" in problem_with(page)
