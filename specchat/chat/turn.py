@@ -159,21 +159,10 @@ class Reply:
         return replace(written, tool_calls=self.tool_calls)
 
     @property
-    def marked(self) -> str:
-        """The whole text, its reasoning between tags, for readers that know no other sign of it."""
-        written = self.written
-        if not written.reasoning:
-            return written.text
-        thoughts, answer = written.thoughts.strip("\n"), written.answer
-        if not written.thinking:
-            return f"<think>\n{thoughts}\n</think>\n\n{answer}"
-        if not answer:
-            return f"<think>\n{thoughts}"
-        *earlier, (begin, end) = written.reasoning
-        before = "".join(written.text[a:b] for a, b in earlier).strip("\n")
-        closed = f"<think>\n{before}\n</think>\n\n" if before else ""
-        last = written.text[begin:end].strip("\n")
-        return f"{closed}{answer}\n\n<think>\n{last}"
+    def results(self) -> dict[str, ToolResult]:
+        """The results of its calls that the chat shows after it, by the calls' ids."""
+        shown = self.turns.shown
+        return {result.call_id: result for result in shown.results} if shown is not None else {}
 
     @property
     def length(self) -> int:
@@ -300,6 +289,14 @@ class Turn:
     def reply(self) -> Reply | None:
         """The reply that is shown."""
         return self.replies.shown
+
+    @property
+    def asked(self) -> "Turn":
+        """The turn with the prompt, where this one has results of calls made for it."""
+        turn = self
+        while turn.results and turn.parent is not None and turn.parent.turn is not None:
+            turn = turn.parent.turn
+        return turn
 
     @property
     def content(self) -> str:

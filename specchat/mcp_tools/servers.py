@@ -67,6 +67,11 @@ class ToolServers:
                         self._statuses[name] = replace(status, state="starting", problem="")
                 self._submit(self._start(name))
 
+    def restart(self, name: str) -> None:
+        """End a server that runs, and start it."""
+        if self._usable(name):
+            self._submit(self._restart(name))
+
     def stop(self, name: str) -> None:
         """End a server that runs."""
         if self._loop is not None:
@@ -107,6 +112,10 @@ class ToolServers:
     async def _stop(self, name: str) -> None:
         if name in self._links:
             await self._links[name].stop()
+
+    async def _restart(self, name: str) -> None:
+        await self._stop(name)
+        self._link(name).start()
 
     async def _stop_all(self) -> None:
         await asyncio.gather(*(link.stop() for link in self._links.values()))

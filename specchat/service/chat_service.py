@@ -176,15 +176,18 @@ class ChatService(ServiceState):
             self.chat.saving.looked(self.conversation)
 
     def use_tools(self, on: bool, server: str = "") -> None:
-        """Use tools in the open chat or not, or those of one server."""
+        """Use tools in the open chat or not, or those of one server; what is turned off ends, what is on starts."""
         key = self.conversation.key
+        before = self.tools.used(key)
         if server:
             self.tools.use_server(key, server, on)
         else:
             self.tools.use(key, on)
         self.chat.saving.looked(self.conversation)
-        if self.tools.of(key).on:
-            self.tools.ready(key)
+        self.tools.ready(key)
+        if not self.calls:
+            for name in before.keys() - self.tools.used(key).keys():
+                self.tools.servers.stop(name)
 
     def _return(self, ended: CallRound) -> Turn:
         """Add the results of calls to their chat."""

@@ -108,6 +108,11 @@ class ServiceState:
         return self.calls.of(self.conversation.key)
 
     @property
+    def at_work(self) -> bool:
+        """True while the open chat's last prompt is being answered, its calls of tools included."""
+        return self.running is not None or self.calling is not None
+
+    @property
     def elsewhere(self) -> Conversation | None:
         """The chat that the engine writes in, unless that is the open one."""
         first = next(iter(self.replies.all), None)
