@@ -9,6 +9,7 @@ from specchat.engine.strategies import STRATEGIES
 
 Role = Literal["system", "user", "assistant", "tool"]
 Acceptance = Literal["coupled", "ratio", "block"]
+GrammarKind = Literal["json_schema", "json_object", "regex", "lark"]
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
 """Policies for a full context: "drop-oldest" drops the oldest turns, "keep-ends" those after the first.
 A turn is a user's message with its answer; system messages and the last turn always stay."""
@@ -160,6 +161,18 @@ class Limits:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     context: ContextPolicy = "drop-oldest"
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A grammar that holds the answer of a reply, not its reasoning.
+
+    `text` is a JSON schema, a regular expression for the whole answer, or a Lark grammar as llguidance reads it; the
+    kind "json_object", any JSON object, has none.
+    """
+
+    kind: GrammarKind
+    text: str = ""
 
 
 @dataclass(frozen=True)

@@ -52,12 +52,14 @@ class Server:
         kind: the program that serves, one of `SERVER_KINDS`; "auto" finds it out.
         model: the model's name there; empty for the server's first one.
         key_env: the environment variable with its key; empty where it needs none.
+        undrafted: a server of the same model that was started without drafting.
     """
 
     url: str
     kind: ServerKind = "auto"
     model: str = ""
     key_env: str = ""
+    undrafted: "Server | None" = None
 
 
 @dataclass(frozen=True)

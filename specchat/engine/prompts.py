@@ -62,13 +62,24 @@ class Prompts:
 
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
-        before, tokenizer = request.beginning, self._with(request.template)
-        part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
         # A template's suffix of replies acts as a stop string, unless it is a token.
-        own = tokenizer.format.stop
-        text = ReplyText(_spans("" if prompt.begun else part, tokenizer), (*request.limits.stop, own))
+        own = self._with(request.template).format.stop
+        text = ReplyText(self._begun(request, prompt), (*request.limits.stop, own))
         text.resume(request.begun, prompt.begun)
         return text
+
+    def spans(self, request: Generate, prompt: PromptTokens) -> ReplySpans:
+        """The parts of the reply to a prompt, after its beginning."""
+        spans = self._begun(request, prompt)
+        for token in prompt.begun:
+            spans.push(token)
+        return spans
+
+    def _begun(self, request: Generate, prompt: PromptTokens) -> ReplySpans:
+        """The parts of a reply before its tokens."""
+        before = request.beginning
+        part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
+        return _spans("" if prompt.begun else part, self._with(request.template))
 
     def _decodes(self, begun: Written, tokenizer: Tokenizer) -> bool:
         """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""

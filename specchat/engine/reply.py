@@ -10,7 +10,9 @@ from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.errors import EngineError
 from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step
+from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
 from specchat.engine.prompts import written
@@ -34,6 +36,7 @@ class Reply:
         prompt: list[int],
         reused: int,
         started: float,
+        constraint: AnswerConstraint | None = None,
     ) -> None:
         """Initialise.
 
@@ -41,6 +44,7 @@ class Reply:
             ends: tokens that end the reply.
             reused: prompt tokens that were cached.
             started: when it was asked for, by `perf_counter`.
+            constraint: of its tokens, at the end of the prompt.
         """
         self.request, self.prompt = request, prompt
         self.speculation = request.speculation
@@ -48,10 +52,15 @@ class Reply:
         self._runner, self._tokenizer, self._text = runner, tokenizer, text
         self._ends = ends
         self._started = started
+        self.constraint = constraint
         self._tokens: list[int] = []
 
     def steps(self, decoding: Decoding, yardstick: Yardstick, control: Control) -> Iterator[Event]:
-        """Decode to the end: Step and Changed events, then Finished."""
+        """Decode to the end: Step and Changed events, then Finished.
+
+        Raises:
+            EngineError: "request": no token goes on with the grammar.
+        """
         text, tokens, meter, most = self._text, self._tokens, self.meter, self.request.limits.max_tokens
         reason: FinishReason | None = "length" if most == 0 else None
         begun, ran = perf_counter(), self._runner.executor.costs.clock()
@@ -59,6 +68,8 @@ class Reply:
             drafter = self._runner.drafters[self.speculation.strategy]
             left = None if most is None else most - len(tokens)
             stepped = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
+            if self.constraint is not None and (error := self.constraint.error):
+                raise EngineError("request", error)
             turned = text.turned
             taken, reason = self._take(stepped.tokens[:left], stepped)
             tokens += stepped.tokens[:taken]

@@ -1,6 +1,7 @@
 """Splits a reply's tokens into spans of reasoning and answer, without the marks between them."""
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Literal
 
 from specchat.engine.model.chat_format import ChatFormat
@@ -14,6 +15,9 @@ MAX_HEADER_CHARS = 200
 """A longer header of a part counts as an answer."""
 
 Begun = Literal["", "thinking", "answer"]
+Place = Literal["start", "inside", "between", "answer"]
+"""Places of a reply's next token: at the start of reasoning or an answer, inside reasoning or a header, between the
+parts of a reply in channels, or in an answer."""
 
 MOST_HELD = 16
 """Limit of tokens held back: a character takes four, but a token may end inside the next one."""
@@ -34,6 +38,12 @@ class TextStream:
             return ""
         self._held.clear()
         return text
+
+    def copied(self) -> "TextStream":
+        """A copy that goes on by itself."""
+        made = copy(self)
+        made._held = list(self._held)
+        return made
 
     def flush(self) -> str:
         """The rest at the end, without the bytes of an incomplete character."""
@@ -67,6 +77,10 @@ class ReplySpans:
         """The last character of the answer."""
         self.turned = False
         """True once a closing mark turned the text before it into reasoning."""
+        self.reasoned = begun == "thinking"
+        """True once reasoning has begun."""
+        self._ended = False
+        """True after a part of a reply in channels."""
         if begun == "answer":
             self._state = "answer"
         elif begun == "thinking":
@@ -80,6 +94,38 @@ class ReplySpans:
     def thinking(self) -> bool:
         """True while the reply is reasoning."""
         return self._state == "thinking"
+
+    @property
+    def place(self) -> Place:
+        """Place of the next token."""
+        if self._state in ("thinking", "header"):
+            return "inside"
+        if self._state == "answer" and not self._ended:
+            return "answer"
+        return "between" if self._ended and self._marks.channels and self._marks.channels.start else "start"
+
+    @property
+    def marks(self) -> frozenset[int]:
+        """Tokens that are marks."""
+        return frozenset(self._marks.tokens)
+
+    @property
+    def openings(self) -> frozenset[int]:
+        """Tokens that may begin reasoning or a part at this place."""
+        channels = self._marks.channels
+        if self.place == "between":
+            begin = {channels.start} if channels else set()
+        elif self.reasoned:
+            begin = set()
+        else:
+            begin = {*self._closings, *((channels.start, channels.channel) if channels else ())}
+        return frozenset(token for token, mark in self._marks.tokens.items() if mark in begin)
+
+    def copied(self) -> "ReplySpans":
+        """A copy that goes on by itself."""
+        made = copy(self)
+        made._stream = self._stream.copied()
+        return made
 
     def push(self, token: int) -> list[Span]:
         """Spans that `token` completes, in order."""
@@ -118,6 +164,7 @@ class ReplySpans:
         """Apply a mark, and return the spans held back before it."""
         held, self._held = self._held, ""
         channels = self._marks.channels
+        self._ended = channels is not None and mark == channels.end
         kept = [(held, False)] if held.strip() and self._state != "header" else []
         unmarked, self._unmarked = self._unmarked, False
         if unmarked and mark not in self._closings:
@@ -140,9 +187,10 @@ class ReplySpans:
     def _begin_part(self, header: str) -> None:
         words = REASONING_CHANNELS & set(header.split())
         self._thought, self._state, self._closing = False, "thinking" if words else "answer", ""
+        self.reasoned = self.reasoned or bool(words)
 
     def _think(self, closing: str) -> None:
-        self._thought, self._state, self._closing = False, "thinking", closing
+        self._thought, self._state, self._closing, self.reasoned = False, "thinking", closing, True
 
     def _split(self, text: str) -> list[Span]:
         if not text:

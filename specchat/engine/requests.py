@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from specchat.engine.options import (
     NOTHING_WRITTEN,
     Arguments,
+    Grammar,
     Limits,
     Message,
     Sampling,
@@ -42,6 +43,7 @@ class Generate:
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
         tools: functions that the reply may call, as `tool_choice` says.
+        grammar: holds the answer; None leaves it free.
     """
 
     id: int
@@ -57,6 +59,7 @@ class Generate:
     raw: str = ""
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
+    grammar: Grammar | None = None
 
     @property
     def beginning(self) -> Written:

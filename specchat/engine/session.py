@@ -12,6 +12,7 @@ from specchat.engine.decoding.step import longest
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.events import Changed, Counted, Event, Finished, Started
+from specchat.engine.grammar.compiler import Grammars
 from specchat.engine.learnt import Learnt
 from specchat.engine.measure import check_costs, draft_costs, plain_speed, rehearse, reply_plainly
 from specchat.engine.model.habits import habits
@@ -61,6 +62,7 @@ class Session:
             draft_context=runner.draft_context,
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
+        self._grammars = Grammars(tokenizer)
         self._speed = PlainSpeed(runner.executor.costs)
         self._learnt = Learnt.of(pair, runner.device)
         self._learnt.restore(self.drafters.get("auto"))
@@ -115,7 +117,7 @@ class Session:
 
         Raises:
             ContextError: the chat does not fit the context.
-            EngineError: "request": an unknown or unavailable strategy.
+            EngineError: "request": an unknown or unavailable strategy, or a grammar that cannot be used.
         """
         self._check(request.speculation)
         started = perf_counter()
@@ -132,11 +134,12 @@ class Session:
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 "Shorten the message or start a new chat."
             )
+        constraint = self._grammars.constraint(request, self._prompts.spans(request, made), self.eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = Reply(request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started)
+        reply = Reply(request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint)
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -177,7 +180,7 @@ class Session:
         request, prompt, speed = reply.request, reply.prompt, self._speed
         usual = self.info.plain_speed(request.sampling)
         speed.yardstick.begin(1e3 / usual if usual else 0.0)
-        decoding = self.runner.reply(request.sampling, prompt, self.eos, speed.yardstick.due)
+        decoding = self.runner.reply(request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint)
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished):

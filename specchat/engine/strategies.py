@@ -26,6 +26,8 @@ HEADED = tuple(name for name, one in STRATEGIES.items() if one.head is not None)
 
 SERVER = "server"
 """Names the drafts of a server elsewhere, in steps and replies; nobody can choose it."""
+GRAMMAR = "grammar"
+"""Names the drafts of tokens that a grammar forces, in steps; nobody can choose it."""
 
 
 def delegates(strategy: str) -> bool:

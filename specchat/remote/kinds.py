@@ -46,7 +46,7 @@ async def find(connection: ServerConnection, server: Server, template: Mapping[s
     models = await _models(connection, server)
     model = _model(models, server, connection.root)
     kind = server.kind if server.kind != "auto" else await _kind(connection, model)
-    dialect = DIALECTS[kind](template)
+    dialect = DIALECTS[kind](server, template)
     known = await dialect.look(connection, model)
     return Found(dialect, str(model.get("id", server.model)), known)
 

@@ -58,6 +58,7 @@ class LlamaCppDialect(Dialect):
     }
     continues: ClassVar[bool] = True
     takes_template: ClassVar[bool] = True
+    keeps_text: ClassVar[bool] = True
     reader: ClassVar[type[EventReader]] = LlamaEventReader
     _context = 0
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from specchat.engine.options import Message, Sampling
+from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
@@ -114,13 +115,25 @@ class Dialect:
     """True if it goes on from a last assistant message."""
     takes_template: ClassVar[bool] = False
     """True if it takes arguments of the chat template."""
+    keeps_text: ClassVar[bool] = False
+    """True if sampled text with a seed is the same with and without drafting."""
+    undrafted: ClassVar[Mapping[str, Any]] = {}
+    """Fields that turn drafting off for a request; empty if there are none."""
+    ends_with_body: ClassVar[bool] = False
+    """True if nothing but the end of the stream ends a reply."""
     reader: ClassVar[type[EventReader]] = EventReader
 
-    def __init__(self, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
+    def __init__(self, server: Server, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
         """`template` are the pair's arguments of the chat template."""
+        self._server = server
         self._template = template
         self.always = True
         """`ServerFacts.always` by the last `totals`."""
+
+    def path(self, model: str) -> str:
+        """The page that writes replies."""
+        del model
+        return "/v1/chat/completions"
 
     def arguments(self, request: Count | Generate) -> dict[str, Any]:
         """The field with the arguments of the chat template: the request's before the pair's."""

@@ -129,7 +129,9 @@ class RemoteReply:
     async def _read(self) -> str:
         """Read the stream; returns the server's word for the reply's end, empty if there was none."""
         body = self._found.dialect.body(self._request, self._found.model)
-        ends, events = "", self._connection.stream("/v1/chat/completions", body)
+        dialect = self._found.dialect
+        events = self._connection.stream(dialect.path(self._found.model), body)
+        ends = "stop" if dialect.ends_with_body else ""
         async with contextlib.aclosing(events):
             async for event in events:
                 if words := error_in(event):

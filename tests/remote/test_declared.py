@@ -38,6 +38,17 @@ def test_all_keys_are_read(write: Callable[[str], Path]) -> None:
     assert pair.spec.target.label == "Qwen/Qwen3-8B at https://box:8080/v1"
 
 
+def test_a_pair_names_the_one_that_does_not_draft(write: Callable[[str], Path]) -> None:
+    other = '[[pair]]\nid = "slow"\nbackend = "remote"\nurl = "http://slow"\n'
+    catalog = load_catalog(write(f'{HEAD}url = "http://box"\nplain = "slow"\n{other}'))
+    server = catalog.find("box").spec.target.server
+    assert server == Server("http://box", undrafted=Server("http://slow"))
+    assert catalog.find("slow").plain == ""
+    for name in ("slwo", "box", "demo"):
+        with pytest.raises(ConfigError, match=f'plain = "{name}" is no other pair on a server'):
+            load_catalog(write(f'{HEAD}url = "http://box"\nplain = "{name}"\n{other}'))
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Protocol
 
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Proposal
 from specchat.engine.decoding.length_policy import LengthPolicies
@@ -23,8 +24,14 @@ class Executor(Protocol):
     costs: StepCosts
     policies: LengthPolicies
 
-    def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
-        """Begin a reply to `prompt`; nothing is added after a token of `eos`."""
+    def begin(
+        self, sampling: Sampling, prompt: list[int], eos: Collection[int], constraint: Constraint | None = None
+    ) -> None:
+        """Begin a reply to `prompt`, under a `constraint`; nothing is added after a token of `eos`.
+
+        Raises:
+            EngineError: "request": this executor takes no constraint.
+        """
         ...
 
     def start(self, acceptance: Acceptance) -> None:

@@ -6,6 +6,7 @@ from torch import Tensor, cat
 
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
@@ -33,8 +34,10 @@ class HostExecutor:
         self.policies = LengthPolicies(self.costs)
         self.loops = HostLoops(models, self._target.vocab, self.policies)
 
-    def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int] = ()) -> None:
-        self.loops.begin(sampling, prompt, eos)
+    def begin(
+        self, sampling: Sampling, prompt: list[int], eos: Collection[int] = (), constraint: Constraint | None = None
+    ) -> None:
+        self.loops.begin(sampling, prompt, eos, constraint)
 
     def start(self, acceptance: Acceptance) -> None:
         self.loops.start(acceptance)

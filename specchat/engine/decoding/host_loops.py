@@ -10,6 +10,7 @@ from torch.nn.functional import one_hot, pad
 
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.cached import CachedModel, HostModel, InBlocks, InOneGo
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import WIDTH, Block, Chain, Copy, Draft, Proposal, Role, Then, Tree
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
@@ -67,12 +68,18 @@ class HostLoops:
         self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, InOneGo)}
         self.begin(Sampling(), [])
 
-    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
-        """Begin a reply to `prompt`; nothing is drafted after a token of `eos`."""
+    def begin(
+        self,
+        sampling: Sampling,
+        prompt: Sequence[int],
+        eos: Collection[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
+        """Begin a reply to `prompt`, under a `constraint`; nothing is drafted after a token of `eos`."""
         self.ends, self._end_tokens = frozenset(eos), np.array(sorted(eos), np.int64)
-        self.sampler = Sampler(sampling)
+        self.sampler = Sampler(sampling, constraint is not None)
         self.text = list(prompt)
-        self.history = self.sampler.history(prompt)
+        self.history = self.sampler.history(prompt, constraint)
         self.start("coupled")
 
     def start(self, acceptance: Acceptance) -> None:
@@ -97,7 +104,23 @@ class HostLoops:
                 self._chain(chain, made, copy.tokens)
             case Chain():
                 self._chain(proposal, made)
+        self._cut(made)
         return made
+
+    def _cut(self, made: Made) -> None:
+        """Cut a chain before the first token that the constraint does not allow, where no distribution has drawn it.
+
+        A drawn one is allowed; the target rejects those of trees.
+        """
+        draft, constraint = made.draft, self.history.constraint
+        whole = bool(draft.parents or draft.q or made.early) or (isinstance(draft, Copy) and draft.likeliest)
+        if constraint is None or not draft.tokens or whole:
+            return
+        fitting = constraint.prefix(draft.tokens)
+        if fitting == len(draft.tokens):
+            return
+        made.copied, made.switch = min(made.copied, fitting), min(made.switch, fitting)
+        made.draft = Draft(draft.tokens[:fitting], confidence=draft.confidence[: fitting - made.copied])
 
     def _chain(self, chain: Chain, made: Made, copied: Sequence[int] = ()) -> None:
         draft, follow = made.draft, chain.follow
@@ -148,6 +171,8 @@ class HostLoops:
                 tokens, confidence = zip(*several, strict=True)
                 draft.tokens += tokens
                 draft.confidence += confidence
+                for drafted in tokens:
+                    self.history.push(drafted)
                 return True
             hidden = model.forward(fed, start, chain.skip or NOTHING)
         token, probability = self._picked(model, hidden, node, draft)

@@ -27,8 +27,8 @@ class Margin:
         self._off = 2 * error * factor / (1.0 if sampler.greedy else s.temperature)
         self._filters = not sampler.greedy and bool(s.top_k or s.top_p < 1 or s.min_p)
         if self._filters:
-            self._bare = Sampler(replace(s, top_k=0, top_p=1.0, min_p=0.0))
-            self._looser, self._tighter = Sampler(_moved(s, self._off)), Sampler(_moved(s, -self._off))
+            options = (replace(s, top_k=0, top_p=1.0, min_p=0.0), _moved(s, self._off), _moved(s, -self._off))
+            self._bare, self._looser, self._tighter = (Sampler(each, sampler.constrained) for each in options)
 
     def none(self, logits: Tensor) -> bool:
         """Quick test of `logits` float32 [rows, vocab]: True if surely no choice after any row is close."""

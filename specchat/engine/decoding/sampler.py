@@ -1,7 +1,8 @@
 """Choice of the target's next token: logits processors, then argmax or Gumbel-max with keyed noise.
 
-Order: repetition, presence and frequency penalties, logit bias, temperature, top-k, top-p, min-p. Losslessness is
-relative to the distribution after all of them.
+Order: constraint, repetition, presence and frequency penalties, logit bias, temperature, top-k, top-p, min-p.
+Losslessness is relative to the distribution after all of them. A constraint comes first: the others see only tokens
+that it allows.
 """
 
 from collections import Counter
@@ -17,30 +18,36 @@ from torch import Tensor
 
 from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.errors import ModelError
 from specchat.engine.options import Sampling
 
 
 class History:
-    """Tokens that penalties depend on: the set in the prompt, and counts of generated ones."""
+    """State of a reply that scores depend on: tokens of the prompt, counts of generated ones, and a constraint."""
 
-    def __init__(self, prompt: Iterable[int]) -> None:
+    def __init__(self, prompt: Iterable[int], constraint: Constraint | None = None) -> None:
         self.prompt = frozenset(prompt)
         self.generated: Counter[int] = Counter()
+        self.constraint = constraint
 
     def push(self, token: int) -> None:
         """Count a token of the reply, or a drafted one until popped."""
         self.generated[token] += 1
+        if self.constraint is not None:
+            self.constraint.push(token)
 
     def pop(self, token: int) -> None:
-        """Undo one `push` of `token`."""
+        """Undo one `push` of `token`, the last one or one of the last if all are undone."""
         self.generated[token] -= 1
         if not self.generated[token]:
             del self.generated[token]
+        if self.constraint is not None:
+            self.constraint.pop()
 
 
 class Uncounted(History):
-    """History for a sampler without penalties: it counts nothing."""
+    """History for a sampler without penalties or constraint: it counts nothing."""
 
     def push(self, token: int) -> None:
         """Do nothing."""
@@ -52,22 +59,24 @@ class Uncounted(History):
 class Sampler:
     """Stateless sampler of tokens from rows of logits, by fixed options."""
 
-    def __init__(self, sampling: Sampling) -> None:
-        self.sampling = sampling
+    def __init__(self, sampling: Sampling, constrained: bool = False) -> None:
+        """Create a sampler; `constrained` if histories have a constraint."""
+        self.sampling, self.constrained = sampling, constrained
         self.greedy = sampling.greedy
         self._penalised = (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
         )
         _fast()  # compiled now, not within a step
         as_is = not self._penalised and not sampling.logit_bias
-        self.plain_argmax = self.greedy and as_is
+        self.plain_argmax = self.greedy and as_is and not constrained
         cut = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
         self.temperature_alone = as_is and (self.greedy or not cut)
-        """True if scores are just logits over the temperature, or just logits when greedy."""
+        """True if scores are just logits over the temperature, or just logits when greedy, of the allowed tokens."""
 
-    def history(self, prompt: Iterable[int]) -> History:
+    def history(self, prompt: Iterable[int], constraint: Constraint | None = None) -> History:
         """Create the history of a reply to `prompt`."""
-        return History(prompt) if self._penalised else Uncounted(())
+        counted = self._penalised or constraint is not None
+        return History(prompt, constraint) if counted else Uncounted(())
 
     def choose(self, logits: Tensor, position: int, history: History) -> int:
         """Choose the token at absolute `position` from raw logits float32 [vocab].
@@ -93,7 +102,7 @@ class Sampler:
             likeliest: list[int] = logits.numpy().argmax(-1).tolist()
             return likeliest
         fast = _fast()
-        if fast is None or not self.temperature_alone:
+        if fast is None or not self.temperature_alone or self.constrained:
             return None
         tokens = np.empty(len(positions), np.int64)
         row = np.empty(logits.shape[1], np.float32)
@@ -134,8 +143,10 @@ class Sampler:
             return logits
         s = self.sampling
         scores = logits
+        if history.constraint is not None and (allowed := history.constraint.allowed(len(logits))) is not None:
+            scores = torch.where(torch.from_numpy(allowed), logits, -torch.inf)
         if self._penalised or s.logit_bias:
-            scores = logits.clone()
+            scores = scores.clone()
             self._penalise(scores, history)
         if self.greedy:
             return scores

@@ -4,19 +4,23 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import PLAIN, Drafter
+from specchat.engine.decoding.constraint import Constraint
+from specchat.engine.decoding.draft import PLAIN, Copy, Drafter, Proposal
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.strategies import GRAMMAR
+from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of a step: its drafter, limit of draft tokens, and acceptance test."""
+    """Plan of a step: its drafter, limit of draft tokens, acceptance test, and limit of tokens that are forced."""
 
     drafter: Drafter
     limit: int
     acceptance: Acceptance
+    most: int
 
 
 class Decoding:
@@ -34,22 +38,24 @@ class Decoding:
         prompt: list[int],
         eos: Collection[int],
         slip: Callable[[], bool] = lambda: False,
+        constraint: Constraint | None = None,
     ) -> None:
         """Begin a reply; the cache of `target` holds `prompt` but its last token. A token of `eos` ends the reply.
 
-        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`).
+        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`). A `constraint` stands at the
+        end of the prompt.
         """
         self.committed = list(prompt)
         self._executor = executor
         self._target = target
         self._eos = frozenset(eos)
         self._under_way: Plan | None = None
-        self._slip, self._greedy = slip, sampling.greedy
-        self._slipped = False
-        """True if `slip` made the last started step plain."""
+        self._slip, self._greedy, self._constraint = slip, sampling.greedy, constraint
+        self._passed_over = False
+        """True if the last started step is plain by `slip`, or drafts what the constraint forces."""
         self._drafts = False
         """True if the last started step may draft."""
-        executor.begin(sampling, prompt, self._eos)
+        executor.begin(sampling, prompt, self._eos, constraint)
         executor.costs.begin()
 
     @property
@@ -58,15 +64,18 @@ class Decoding:
         return self._target.model.context - len(self.committed)
 
     def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> Stepped:
-        """Add at least one token, at most `length` + 1, none after an end-of-text token.
+        """Add at least one token, at most `length` + 1 unless more are forced, none after an end-of-text token.
 
         The draft is limited to the tokens still `wanted`. A device may have a longer one under way, and may add more.
         """
-        plan = Plan(drafter, longest(self._executor, length, self.room, wanted), acceptance)
+        limit = longest(self._executor, length, self.room, wanted)
+        most = longest(self._executor, MAX_DRAFT_LENGTH, self.room, wanted) if self._constraint is not None else limit
+        plan = Plan(drafter, limit, acceptance, most)
         if self._under_way != plan:
             self.close()
             self._start(plan)
-        early = self._executor.ahead and drafter.ahead
+        # A constraint needs the text of a step before the next one.
+        early = self._executor.ahead and drafter.ahead and self._constraint is None
         # The device has the pending token of a plain step.
         follow = early and plan.limit == 0 and not self._drafts and self.room > 1
         stepped = self._executor.verdict(follow)
@@ -74,7 +83,7 @@ class Decoding:
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
         self._executor.costs.add(stepped.strategy, stepped)
-        if not self._slipped:
+        if not self._passed_over:
             drafter.observe(self.committed, stepped)
         if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
@@ -91,11 +100,22 @@ class Decoding:
         self._executor.start(plan.acceptance)
         # If the text depends on drafts, these must not depend on time.
         exact = plan.acceptance == "coupled" or self._greedy
-        self._slipped = exact and plan.limit > 0 and self._slip()
-        proposal = PLAIN if self._slipped else plan.drafter.propose(self.committed, plan.limit)
+        forced = self._forced(plan)
+        slipped = not forced and exact and plan.limit > 0 and self._slip()
+        self._passed_over = slipped or bool(forced)
+        if forced:
+            proposal: Proposal = Copy(forced, strategy=GRAMMAR)
+        else:
+            proposal = PLAIN if slipped else plan.drafter.propose(self.committed, plan.limit)
         self._drafts = proposal.strategy != PLAIN.strategy
         self._executor.verify(proposal)
         self._under_way = plan
+
+    def _forced(self, plan: Plan) -> list[int]:
+        """Tokens that the constraint leaves no choice about, which cost nothing to draft; none in a plain reply."""
+        if self._constraint is None or not plan.limit:
+            return []
+        return self._constraint.forced(plan.most)
 
 
 def longest(executor: Executor, length: int, room: int, wanted: int | None) -> int:

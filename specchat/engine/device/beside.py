@@ -11,6 +11,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Chain, Proposal
 from specchat.engine.decoding.host_loops import HostLoops, Made
 from specchat.engine.decoding.length_policy import LengthPolicy
@@ -40,10 +41,16 @@ class LoopsBeside(HostLoops):
 class LoopsAhead(LoopsBeside):
     """Host loops that draft with the model "draft"."""
 
-    def begin(self, sampling: Sampling, prompt: Sequence[int], eos: Collection[int] = ()) -> None:
+    def begin(
+        self,
+        sampling: Sampling,
+        prompt: Sequence[int],
+        eos: Collection[int] = (),
+        constraint: Constraint | None = None,
+    ) -> None:
         self._ready: list[tuple[int, float]] = []
         """Tokens after the text and their probabilities: the part of the next draft made so far."""
-        super().begin(sampling, prompt, eos)
+        super().begin(sampling, prompt, eos, constraint)
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)

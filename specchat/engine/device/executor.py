@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role, Then, Tree
 from specchat.engine.decoding.length_policy import LengthPolicies
@@ -17,11 +18,14 @@ from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
+from specchat.engine.errors import EngineError
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
+NO_CONSTRAINTS = "On a GPU specchat's own decoder takes no grammars yet: run the pair on the CPU, or with llama.cpp."
 
 
 class DeviceExecutor:
@@ -60,12 +64,17 @@ class DeviceExecutor:
         """Host loops, by the models that they draft with."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
-    def begin(self, sampling: Sampling, prompt: list[int], eos: Collection[int]) -> None:
+    def begin(
+        self, sampling: Sampling, prompt: list[int], eos: Collection[int], constraint: Constraint | None = None
+    ) -> None:
         """Start a reply to `prompt`.
 
         Raises:
+            EngineError: "request": there is a constraint, which this executor does not take.
             ModelError: more end-of-text tokens than the kernels allow.
         """
+        if constraint is not None:
+            raise EngineError("request", NO_CONSTRAINTS)
         self._prompt, self._greedy = len(prompt), sampling.greedy
         self._state.set_sampling(sampling)
         self._state.begin(prompt, eos)

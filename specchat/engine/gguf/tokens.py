@@ -29,7 +29,8 @@ class GgufTokens:
     def __init__(self, file: GgufFile) -> None:
         self._file = file
         api, vocab = file.api, file.vocab
-        self._pieces: list[bytes] = []
+        self.pieces: list[bytes] = []
+        """The bytes of each token."""
         self._ids: dict[str, int] = {}
         self._added: dict[int, AddedToken] = {}
         self.ends: set[int] = set()
@@ -38,7 +39,7 @@ class GgufTokens:
         buffer = ctypes.create_string_buffer(MAX_TOKEN_BYTES)
         for token in range(file.size):
             length = api.llama_token_to_piece(vocab, token, buffer, MAX_TOKEN_BYTES, 0, True)
-            self._pieces.append(ctypes.string_at(buffer, max(0, length)))
+            self.pieces.append(ctypes.string_at(buffer, max(0, length)))
             attributes = api.llama_vocab_get_attr(vocab, token)
             if attributes & api.LLAMA_TOKEN_ATTR_UNUSED:
                 continue
@@ -66,7 +67,7 @@ class GgufTokens:
             room = -found
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        shown = [self._pieces[i] for i in ids if not (skip_special_tokens and i in self._special)]
+        shown = [self.pieces[i] for i in ids if not (skip_special_tokens and i in self._special)]
         text = b"".join(shown).decode("utf-8", "replace")
         return text.removeprefix(" ") if self._space_first else text
 

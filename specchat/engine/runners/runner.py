@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.step import Decoding
@@ -68,10 +69,15 @@ class Runner:
         return self.draft.model.parameters() if self.draft is not None else 0
 
     def reply(
-        self, sampling: Sampling, prompt: list[int], eos: Collection[int], slip: Callable[[], bool] = lambda: False
+        self,
+        sampling: Sampling,
+        prompt: list[int],
+        eos: Collection[int],
+        slip: Callable[[], bool] = lambda: False,
+        constraint: Constraint | None = None,
     ) -> Decoding:
         """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
-        `slip`: see `Decoding`.
+        `slip`, `constraint`: see `Decoding`.
         """
-        return Decoding(self.executor, self.target, sampling, prompt, eos, slip)
+        return Decoding(self.executor, self.target, sampling, prompt, eos, slip, constraint)

@@ -1,0 +1,37 @@
+"""A constraint on the tokens of a reply, as decoding asks for it. Free of the grammars behind it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Allowed = NDArray[np.bool_]
+
+
+class Constraint(Protocol):
+    """The tokens that may come next, after the text and after drafted tokens.
+
+    It stands at a place of the text, which `push` and `pop` move. After a token that is not allowed, and after the end
+    of a reply, all tokens are.
+    """
+
+    def push(self, token: int) -> None:
+        """Go on after `token`."""
+        ...
+
+    def pop(self) -> None:
+        """Go back before the last token."""
+        ...
+
+    def allowed(self, columns: int) -> Allowed | None:
+        """Return the allowed ones of the first `columns` tokens, bool [columns]; None if all are."""
+        ...
+
+    def forced(self, limit: int) -> list[int]:
+        """Return up to `limit` tokens that most likely come next, as no other text is allowed."""
+        ...
+
+    def prefix(self, tokens: Sequence[int]) -> int:
+        """Return how many of `tokens` are allowed, up to the end of the reply."""
+        ...

@@ -1,0 +1,209 @@
+"""The place of a reply in its grammar: after reasoning, within the answer, at its end."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from specchat.clean import one_line
+from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.reply_spans import ReplySpans
+
+MAX_GAP = 4
+"""Tokens of empty lines between reasoning and answer; no text shows them."""
+MAX_UNDONE = 256
+"""Pushes that can be undone: more than a step drafts."""
+
+
+class _Undo(NamedTuple):
+    """The state before a token; `consumed` is the matcher's number of tokens."""
+
+    spans: ReplySpans | None
+    gap: int
+    consumed: int
+
+
+class AnswerConstraint:
+    """A `Constraint` that holds the answer of one reply to a grammar.
+
+    Reasoning is free, but cannot end the reply. The grammar begins with the answer: at once, after the mark that ends
+    reasoning, or with the channel of the answer. The reply ends only where the grammar may.
+    """
+
+    def __init__(
+        self, matcher: Any, tokens: Any, eos: Collection[int], spans: ReplySpans, rows: int, written: str = ""
+    ) -> None:
+        """Begin a reply.
+
+        Args:
+            matcher: an `LLMatcher` at the start of the grammar.
+            tokens: its `LLTokenizer`.
+            eos: tokens that end the reply.
+            spans: parts of the reply so far.
+            rows: tokens below it have an embedding.
+            written: the answer so far.
+        """
+        self._matcher, self._first, self._tokens, self._rows = matcher, matcher.deep_copy(), tokens, rows
+        self._eos = sorted(eos)
+        self._marks = spans.marks
+        self._spans: ReplySpans | None = spans
+        """Parts of the reply; None once the answer has begun."""
+        self._consumed: list[int] = []
+        """Tokens of the answer."""
+        self._gap = 0
+        self._undo: list[_Undo] = []
+        self._after = 0
+        """Tokens since the end of the reply, or since the first one that is not allowed."""
+        self._wrong = False
+        self._mask: Allowed | None = None
+        """The allowed tokens, while they are known."""
+        self._newlines = {ids[0] for n in range(1, MAX_GAP) if len(ids := tokens.tokenize_str("\n" * n)) == 1}
+        self.fits = True
+        """False if `written` does not fit the grammar."""
+        if written or spans.place == "answer":
+            self._spans = None
+            self.fits = self._consume(tokens.tokenize_str(written))
+
+    @property
+    def error(self) -> str:
+        """A sentence if the reply has left the grammar, which happens where no token goes on with it; else ""."""
+        if not self._wrong:
+            return ""
+        if why := self._matcher.get_error():
+            return f"The grammar became too complex in this reply: {one_line(why, 200).rstrip('.')}."
+        return "The model has no token with which the answer could go on by the grammar."
+
+    def push(self, token: int) -> None:
+        self._mask = None
+        if self._after:
+            self._after += 1
+            return
+        before = _Undo(self._spans, self._gap, len(self._consumed))
+        if self._goes_on(token):
+            self._undo.append(before)
+            if len(self._undo) > 2 * MAX_UNDONE:
+                del self._undo[:-MAX_UNDONE]
+        else:
+            self._after, self._wrong = 1, not self._ends(token)
+
+    def pop(self) -> None:
+        self._mask = None
+        if self._after:
+            self._after -= 1
+            self._wrong = self._wrong and self._after > 0
+            return
+        self._spans, self._gap, consumed = self._undo.pop()
+        undone = len(self._consumed) - consumed
+        del self._consumed[consumed:]
+        if undone and not self._matcher.rollback(undone):
+            # After an error, a limit for one, a matcher stays in it.
+            self._matcher = self._first.deep_copy()
+            self._matcher.try_consume_tokens(self._consumed)
+
+    def allowed(self, columns: int) -> Allowed | None:
+        if self._after:
+            return None
+        if self._mask is None or len(self._mask) != columns:
+            self._mask = self._allowed(columns)
+        return self._mask if self._mask.any() else None
+
+    def forced(self, limit: int) -> list[int]:
+        if self._after or (self._spans is not None and (self._spans.place != "start" or self._others())):
+            return []
+        matcher = self._matcher
+        tokens = [token for token in matcher.compute_ff_tokens() if token < self._rows][:limit]
+        fitting = matcher.try_consume_tokens(tokens)
+        ends = matcher.is_stopped() and not matcher.is_error()
+        if fitting:
+            matcher.rollback(fitting)
+        return [*tokens[:fitting], *self._eos[:ends]][:limit]
+
+    def prefix(self, tokens: Sequence[int]) -> int:
+        pushed = fitting = 0
+        for token in tokens:
+            self.push(token)
+            pushed += 1
+            if self._wrong:
+                break
+            fitting += 1
+            if self._after:
+                break
+        for _ in range(pushed):
+            self.pop()
+        return fitting
+
+    def _goes_on(self, token: int) -> bool:
+        """Move behind `token`; False if it is not allowed, or ends the reply."""
+        spans = self._spans
+        if token in self._eos:
+            return False
+        if spans is None:
+            return self._consume([token])
+        if spans.place == "start" and token not in spans.openings:
+            if self._consume([token]):
+                self._spans = None
+                return True
+            self._gap += 1
+            return token in self._newlines and spans.reasoned and self._gap <= MAX_GAP
+        if spans.place == "between" and token not in spans.openings:
+            return False
+        self._spans = after = spans.copied()
+        begun = "".join(text for text, reasoning in after.push(token) if not reasoning).lstrip("\n")
+        if after.place == "answer":
+            self._spans = None
+            return self._consume(self._tokens.tokenize_str(begun)) if begun else True
+        return True
+
+    def _ends(self, token: int) -> bool:
+        """True if `token` may end the reply here."""
+        return token in self._eos and self._spans_allow_answer and bool(self._matcher.is_accepting())
+
+    @property
+    def _spans_allow_answer(self) -> bool:
+        return self._spans is None or self._spans.place == "start"
+
+    def _others(self) -> bool:
+        """True if something else than the answer may come next, at the start of a part."""
+        assert self._spans is not None
+        return self._spans.reasoned or bool(self._spans.openings)
+
+    def _consume(self, tokens: Sequence[int]) -> bool:
+        """Move the grammar behind tokens of the answer, if they fit."""
+        fitting = self._matcher.try_consume_tokens(list(tokens))
+        if fitting < len(tokens):
+            if fitting:
+                self._matcher.rollback(fitting)
+            return False
+        self._consumed += tokens
+        return True
+
+    def _allowed(self, columns: int) -> Allowed:
+        spans = self._spans
+        if spans is None or spans.place == "start":
+            mask = _bits(self._matcher.compute_bitmask(), columns)
+            _set(mask, self._marks, False)
+            _set(mask, self._eos, self._matcher.is_accepting())
+            if spans is not None:
+                _set(mask, spans.openings, True)
+                if spans.reasoned and self._gap < MAX_GAP:
+                    _set(mask, self._newlines, True)
+            return mask
+        if spans.place == "between":
+            mask = np.zeros(columns, np.bool_)
+            _set(mask, spans.openings, True)
+            return mask
+        mask = np.ones(columns, np.bool_)
+        _set(mask, self._eos, False)
+        return mask
+
+
+def _bits(packed: bytes, columns: int) -> Allowed:
+    """Unpack a mask of one bit a token; tokens after it are not allowed."""
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little", count=columns)
+    return bits.astype(np.bool_)
+
+
+def _set(mask: Allowed, tokens: Collection[int], value: bool) -> None:
+    for token in tokens:
+        if token < len(mask):
+            mask[token] = value
