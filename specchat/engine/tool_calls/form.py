@@ -57,6 +57,7 @@ class ToolFormat:
         ids: "any", or "nine" where the template demands nine letters and digits.
         writes_calls: the template writes calls; otherwise they are part of the content.
         results: the role of a tool's result; "user" where the template does not show other roles.
+        joined: a user's message may not follow results: it is joined to the last of them.
         call: the form of calls.
     """
 
@@ -69,4 +70,5 @@ class ToolFormat:
     ids: Literal["any", "nine"] = "any"
     writes_calls: bool = True
     results: Literal["tool", "user"] = "tool"
+    joined: bool = False
     call: CallForm = CallForm("object")

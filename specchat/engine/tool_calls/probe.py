@@ -26,6 +26,7 @@ SCHEMA = {
 TOOL = Tool(NAME, "Look.", json.dumps(SCHEMA))
 ARGUMENTS = {KEY: VALUE, COUNT: 7}
 ASKED = Message("user", "Ombrasket")
+AGAIN = Message("user", "Gorsehaven")
 ANSWERED = Message("assistant", "Tamblewick")
 VARIABLES = (("tools", False), ("xml_tools", False), ("functions", True))
 """Names that templates have for tools."""
@@ -258,4 +259,7 @@ def _with_results(show: Show, form: ToolFormat, call: ToolCall) -> ToolFormat:
     result = Message("tool", RESULT, tool_call_id=call.id, tool_name=call.name)
     results: Literal["tool", "user"] = "tool" if RESULT in show([ASKED, said, result], form, True) else "user"
     both = show([ASKED, replace(said, content=ANSWERED.content), result], form, True)
-    return replace(form, results=results, alone=both.count(NAME) <= show([ASKED], form, True).count(NAME))
+    joined = AGAIN.content not in show([ASKED, said, result, AGAIN], form, True)
+    return replace(
+        form, results=results, joined=joined, alone=both.count(NAME) <= show([ASKED], form, True).count(NAME)
+    )
