@@ -17,9 +17,8 @@ from tests.serve.test_clients import requested
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
 TOOL = Tool("look", "Look into a file.", json.dumps(SCHEMA))
-OPENAI: list[Any] = [
-    {"type": "function", "function": {"name": "look", "description": TOOL.description, "parameters": SCHEMA}}
-]
+FUNCTION = {"name": "look", "description": TOOL.description, "parameters": SCHEMA}
+OPENAI: list[Any] = [{"type": "function", "function": FUNCTION}]
 ANTHROPIC: list[Any] = [{"name": "look", "description": TOOL.description, "input_schema": SCHEMA}]
 CALLS = (ToolCall("abcdefgh1", "look", '{"path": "a.txt"}'), ToolCall("abcdefgh2", "look", '{"path": "ç.txt"}'))
 CALLING = Written("I look.", tool_calls=CALLS)
