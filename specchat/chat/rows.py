@@ -11,12 +11,13 @@ from typing import Any, Literal, TypeVar, cast
 from specchat.attachments import Attachment
 from specchat.chat.fork import new_key
 from specchat.chat.record import Mark, Record
+from specchat.chat.tool_results import ToolResult
 from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
 from specchat.engine.events import FinishReason, Stats
-from specchat.engine.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, Written
+from specchat.engine.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, ToolCall, Written
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
 
@@ -78,6 +79,7 @@ class Sent:
     """A prompt's properties beside its text."""
 
     attachments: tuple[Attachment, ...] = ()
+    results: tuple[ToolResult, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,7 @@ class Answered:
     thinking: bool = False
     token_ids: tuple[int, ...] = ()
     """Fields of a reply that can go on."""
+    tool_calls: tuple[ToolCall, ...] = ()
 
 
 Meta = TypeVar("Meta", Sent, Answered)
@@ -119,7 +122,8 @@ def with_leaf(view: Mapping[str, Any], chat: Conversation) -> dict[str, Any]:
 
 def turn_row(turn: Turn) -> MessageRow:
     parent = turn.parent.key if turn.parent else None
-    meta = json.dumps(asdict(Sent(turn.attachments))) if turn.attachments else "{}"
+    sent = Sent(turn.attachments, turn.results)
+    meta = "{}" if sent == Sent() else json.dumps(asdict(sent))
     return MessageRow(turn.key, parent, "user", turn.prompt, turn.created, "sent", meta)
 
 
@@ -145,6 +149,7 @@ def reply_row(reply: Reply) -> MessageRow:
         None if reply.reasoning is None else written.reasoning,
         written.thinking,
         written.token_ids,
+        written.tool_calls,
     )
     parent = reply.turn.key if reply.turn else None
     return MessageRow(reply.key, parent, "assistant", written.text, reply.created, state, json.dumps(asdict(meta)))
@@ -172,8 +177,7 @@ def conversation(row: ChatRow, messages: Iterable[MessageRow], record: Recorded)
             made = _reply(message, record)
             chat.answer(parent, made)
         else:
-            attachments = _read(Sent, message.meta).attachments
-            made = chat.add(Turn(message.text, attachments, parent, message.key, message.created))
+            made = chat.add(_turn(message, parent))
         waiting += [(child, made) for child in children.get(message.key, ())]
     leaf = row.view.get("leaf")
     if isinstance(leaf, str) and (shown := chat.find(leaf)) is not None:
@@ -199,11 +203,15 @@ def merge(chat: Conversation, messages: Iterable[MessageRow], record: Recorded) 
             known[row.key] = reply = _reply(row, record)
             chat.answer(parent, reply)
         elif row.role == "user" and not isinstance(parent, Turn):
-            attachments = _read(Sent, row.meta).attachments
-            known[row.key] = chat.add(Turn(row.text, attachments, parent, row.key, row.created))
+            known[row.key] = chat.add(_turn(row, parent))
     if end is not None and not any(end in (turn, turn.reply) for turn in chat.turns):
         chat.show(end)
     return len(known) > before
+
+
+def _turn(row: MessageRow, parent: Reply | None) -> Turn:
+    sent = _read(Sent, row.meta)
+    return Turn(row.text, sent.attachments, parent, row.key, row.created, results=sent.results)
 
 
 def _reply(row: MessageRow, record: Recorded) -> Reply:
@@ -216,6 +224,7 @@ def _reply(row: MessageRow, record: Recorded) -> Reply:
     marks = tuple(replace(mark, text=one_line(mark.text)) for mark in meta.marks)
     reply.begun = meta.begun or NOTHING_WRITTEN
     written = Written(row.text, _sound(meta.reasoning or (), len(row.text)), meta.thinking, meta.token_ids)
+    written = replace(written, tool_calls=meta.tool_calls)
     beginning = len(clean(meta.begun.text if meta.begun else meta.prefill))
     reply.restore(written, marks, lambda: record(row.key, beginning), known=meta.reasoning is not None)
     return reply

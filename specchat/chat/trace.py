@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _LEVEL = 3
 _MOST = 1 << 16
 """Tokens of a step; no drafter comes near it."""
-_SEVERAL = {"pieces": Piece, "drafts": Drafted}
-"""Fields of a step that hold any number of these."""
+_SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece}
+"""Fields of a step that hold any number of these; the last is left out where no step has any."""
+_ELSEWHERE = {"id", "tool_calls"}
+"""Fields that are not recorded: a reply keeps its calls itself."""
 _COUNTS = "in_step"
 _PARENT = "parent"
 _DEFAULTS: tuple[tuple[str, object], ...] = (
@@ -48,6 +50,8 @@ def columns(record: Record) -> Columns:
         table[name] = counts | _table(_SEVERAL[name], [item for row in rows for item in row])
     for name in _SEVERAL:
         _drop_defaults(table[name])
+    if not any(table["call_pieces"][_COUNTS]):
+        del table["call_pieces"]
     changes = [[at, asdict(change.speculation), change.tokens] for at, change in record.changes]
     return {"speculation": asdict(record.first), "steps": table, "changes": changes}
 
@@ -61,7 +65,7 @@ def record_of(data: Columns, start: int = 0) -> Record:
     try:
         speculation = _adapter(Speculation).validate_python(data["speculation"])
         changes = [(int(at), _adapter(Speculation).validate_python(spec), int(n)) for at, spec, n in data["changes"]]
-        several = {name: _in_steps(_SEVERAL[name], data["steps"][name]) for name in _SEVERAL}
+        several = {name: _in_steps(_SEVERAL[name], data["steps"][name]) for name in _SEVERAL if name in data["steps"]}
         single = _checked(Step, {name: column for name, column in data["steps"].items() if name not in _SEVERAL})
         steps = _rows(Step, partial(Step, 0), single | several)
     except (KeyError, TypeError, AttributeError) as error:
@@ -117,7 +121,7 @@ def unpack(blob: bytes) -> Columns:
 
 def _names(kind: type) -> list[str]:
     """Values of the kept fields, in the order in which `kind` takes them."""
-    return [field.name for field in fields(kind) if field.name != "id"]
+    return [field.name for field in fields(kind) if field.name not in _ELSEWHERE]
 
 
 def _table(kind: type, rows: Sequence[object]) -> Columns:

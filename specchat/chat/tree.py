@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from specchat.attachments import Attachment
 from specchat.chat.fork import Fork, new_key
+from specchat.chat.tool_results import NOT_MADE, ToolResult, unanswered
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
-from specchat.engine.options import Message
+from specchat.engine.options import Message, ToolCall
 
 UNTITLED = "new chat"
 
@@ -58,6 +59,10 @@ class Conversation:
     def ask(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
         """A new prompt at the end of the path; in the place of the last one where nothing answered that."""
         return self.add(Turn(prompt, attachments, self._end))
+
+    def return_results(self, results: tuple[ToolResult, ...]) -> Turn:
+        """The results of the last reply's calls, as a turn at the end of the path."""
+        return self.add(Turn("", parent=self._end, results=results))
 
     def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
         """Another prompt in the place of `turn`, which stays as a branch."""
@@ -127,12 +132,21 @@ class Conversation:
 
     def messages(self, turn: Turn | None = None, prompt: str = "") -> tuple[Message, ...]:
         """The messages for the engine: `turn` after the answered turns above it, or `prompt` after the path."""
-        messages = [Message("user", turn.content if turn is not None else prompt)]
+        messages = [*reversed(turn.messages)] if turn is not None else [Message("user", prompt)]
         above = turn.parent if turn is not None else self._end
+        results = turn.results if turn is not None else ()
         while above is not None and above.turn is not None:
-            if above.raw:
-                messages += [above.written.message, Message("user", above.turn.content)]
-            above = above.turn.parent
+            if above.raw or above.tool_calls:
+                messages += [_not_made(call) for call in reversed(unanswered(above.tool_calls, results))]
+                messages.append(above.written.message)
+            if above.raw or above.tool_calls or above.turn.results:
+                messages += reversed(above.turn.messages)
+            results, above = above.turn.results, above.turn.parent
         if self.system:
             messages.append(Message("system", self.system))
         return tuple(reversed(messages))
+
+
+def _not_made(call: ToolCall) -> Message:
+    """Chat templates want an answer to each call."""
+    return ToolResult(call.id, call.name, NOT_MADE, failed=True).message

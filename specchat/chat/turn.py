@@ -8,14 +8,16 @@ from typing import Literal
 from specchat.attachments import Attachment, with_attachments
 from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
+from specchat.chat.tool_results import ToolResult
 from specchat.clean import clean
 from specchat.engine.comparison import Comparison
 from specchat.engine.events import Changed, Failed, Finished, FinishReason, Speedup, Started, Stats, Step
-from specchat.engine.options import NOTHING_WRITTEN, Sampling, Span, Speculation, Written
+from specchat.engine.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
 from specchat.engine.tally import Tally
 
-State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
-"""Queued until there is an engine to ask, waiting while that writes in another chat."""
+State = Literal["queued", "preparing", "waiting", "reading", "writing", "finished", "failed"]
+"""Queued until there is an engine to ask, preparing until its tools are known, waiting while the engine writes in
+another chat."""
 
 LATELY = 4
 """Replies that are put together where one is too short to tell a speed."""
@@ -49,6 +51,8 @@ class Reply:
     """Messages of the chat that did not fit and were left out."""
     prompt_ms: float = 0.0
     """Milliseconds of reading the prompt, while the reply is written."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls it makes, as far as they are written; their names and arguments are as the model wrote them."""
     reason: FinishReason | None = None
     error: str = ""
     stats: Stats | None = None
@@ -150,25 +154,15 @@ class Reply:
     def written(self) -> Written:
         """The model's own text, for it to see again."""
         if self._reasoning is None:
-            return Written(self.raw)
-        return Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
+            return Written(self.raw, tool_calls=self.tool_calls)
+        written = Written.of(self._raw, thinking=self._thinking, token_ids=self._token_ids)
+        return replace(written, tool_calls=self.tool_calls)
 
     @property
-    def marked(self) -> str:
-        """The whole text, its reasoning between tags, for readers that know no other sign of it."""
-        written = self.written
-        if not written.reasoning:
-            return written.text
-        thoughts, answer = written.thoughts.strip("\n"), written.answer
-        if not written.thinking:
-            return f"<think>\n{thoughts}\n</think>\n\n{answer}"
-        if not answer:
-            return f"<think>\n{thoughts}"
-        *earlier, (begin, end) = written.reasoning
-        before = "".join(written.text[a:b] for a, b in earlier).strip("\n")
-        closed = f"<think>\n{before}\n</think>\n\n" if before else ""
-        last = written.text[begin:end].strip("\n")
-        return f"{closed}{answer}\n\n<think>\n{last}"
+    def results(self) -> dict[str, ToolResult]:
+        """The results of its calls that the chat shows after it, by the calls' ids."""
+        shown = self.turns.shown
+        return {result.call_id: result for result in shown.results} if shown is not None else {}
 
     @property
     def length(self) -> int:
@@ -185,6 +179,11 @@ class Reply:
     @property
     def seed(self) -> int:
         return self.sampling.seed
+
+    @property
+    def requested(self) -> bool:
+        """True once the engine was asked for it."""
+        return self.state not in ("queued", "preparing")
 
     @property
     def ended(self) -> bool:
@@ -215,6 +214,7 @@ class Reply:
             self.rewritten = True
         for piece in event.pieces:
             self._add(piece.text, piece.reasoning)
+        self.tool_calls += event.tool_calls
 
     def _add(self, raw: str, reasoning: bool) -> None:
         if not raw:
@@ -250,6 +250,7 @@ class Reply:
         for text, reasoning in written.spans:
             self._add(text, reasoning)
         self._thinking, self._token_ids = written.thinking and self._thinking, written.token_ids
+        self.tool_calls = written.tool_calls
 
     def restore(
         self,
@@ -271,7 +272,10 @@ class Reply:
 
 @dataclass(eq=False)
 class Turn:
-    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat."""
+    """A prompt and the replies made to it. `parent` is the reply it follows, None at the start of the chat.
+
+    A turn with the `results` of its parent's calls has no prompt.
+    """
 
     prompt: str
     attachments: tuple[Attachment, ...] = ()
@@ -279,6 +283,7 @@ class Turn:
     key: str = field(default_factory=new_key)
     created: float = field(default_factory=time.time)
     replies: Fork[Reply] = field(default_factory=Fork)
+    results: tuple[ToolResult, ...] = ()
 
     @property
     def reply(self) -> Reply | None:
@@ -286,11 +291,24 @@ class Turn:
         return self.replies.shown
 
     @property
+    def asked(self) -> "Turn":
+        """The turn with the prompt, where this one has results of calls made for it."""
+        turn = self
+        while turn.results and turn.parent is not None and turn.parent.turn is not None:
+            turn = turn.parent.turn
+        return turn
+
+    @property
     def content(self) -> str:
         """The prompt as the model gets it, with what was attached."""
         return with_attachments(self.prompt, self.attachments) if self.attachments else self.prompt
 
     @property
+    def messages(self) -> tuple[Message, ...]:
+        """The turn as the model gets it."""
+        return tuple(each.message for each in self.results) or (Message("user", self.content),)
+
+    @property
     def answered(self) -> bool:
-        """True if there is any text to go on from."""
-        return self.reply is not None and bool(self.reply.raw)
+        """True if there is any text or call to go on from."""
+        return self.reply is not None and bool(self.reply.raw or self.reply.tool_calls)

@@ -30,8 +30,8 @@ def run(chat: PlainChat, line: str) -> None:
     name, _, value = line.removeprefix("/").partition(" ")
     if name not in COMMANDS:
         raise click.UsageError(
-            f'There is no command "/{name}".{nearest(name, COMMANDS)} /help lists them; a message that begins with a '
-            "slash is written with a space before it."
+            f'There is no command "/{name}".{nearest(f"/{name}", [f"/{known}" for known in COMMANDS])} /help lists '
+            "them; a message that begins with a slash is written with a space before it."
         )
     COMMANDS[name].run(chat, value.strip())
 
@@ -117,8 +117,7 @@ def _stats(chat: PlainChat, value: str) -> None:
     if stats.num_spec_steps:
         lines.append(
             f"Drafting: {stats.mean_acceptance_length:.1f} tokens a step, {stats.draft_acceptance_rate:.0%} of the "
-            f"drafts kept, {stats.tested_acceptance_rate:.0%} of those judged; {stats.draft_ms / 1e3:.2f} seconds to "
-            f"draft, {stats.verify_ms / 1e3:.2f} to verify."
+            f"drafts accepted; {stats.draft_ms / 1e3:.2f} seconds to draft, {stats.verify_ms / 1e3:.2f} to verify."
         )
     chat.say("\n".join(lines))
 

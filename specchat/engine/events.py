@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.engine.errors import ErrorKind
-from specchat.engine.options import Ranges, Speculation, Written
+from specchat.engine.options import Ranges, Speculation, ToolCall, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Generate
 
@@ -107,6 +107,9 @@ class Step:
         plain_error: relative error of `plain_ms`.
         turned: True if this step revealed that all text before was reasoning, without an opening mark.
         waited_ms: time waiting for a processor that other programs used; no other time includes it.
+        call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
+            be unreadable: then all of it comes there.
+        tool_calls: calls that this step completed.
     """
 
     id: int
@@ -127,6 +130,8 @@ class Step:
     plain_error: float = 0.0
     turned: bool = False
     waited_ms: float = 0.0
+    call_pieces: tuple[Piece, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @property
     def ran_ms(self) -> float:
@@ -210,6 +215,8 @@ class Finished:
         token_ids: the generated tokens.
         reasoning: ranges of `text` that are no answer.
         thinking: True if the last of them was not closed.
+        tool_calls: the calls that the reply makes; `reason` is then "stop".
+        unreadable_calls: calls that could not be read, and that are text of the answer.
     """
 
     id: int
@@ -219,6 +226,8 @@ class Finished:
     stats: Stats
     reasoning: Ranges = ()
     thinking: bool = False
+    tool_calls: tuple[ToolCall, ...] = ()
+    unreadable_calls: int = 0
 
     @classmethod
     def unbegun(cls, request: Generate) -> "Finished":
@@ -230,11 +239,13 @@ class Finished:
         cls, reply: int, reason: FinishReason, written: Written, token_ids: tuple[int, ...], stats: Stats
     ) -> "Finished":
         """The end of a reply `written` so far; `token_ids` are the generated tokens."""
-        return cls(reply, reason, written.text, token_ids, stats, written.reasoning, written.thinking)
+        return cls(
+            reply, reason, written.text, token_ids, stats, written.reasoning, written.thinking, written.tool_calls
+        )
 
     @property
     def written(self) -> Written:
-        return Written(self.text, self.reasoning, self.thinking, self.token_ids)
+        return Written(self.text, self.reasoning, self.thinking, self.token_ids, self.tool_calls)
 
 
 @dataclass(frozen=True)

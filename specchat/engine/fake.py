@@ -44,6 +44,7 @@ INFO = PairInfo(
     load_seconds=0.5,
     exactness="nothing is computed",
     note="",
+    tools=True,
 )
 ReplyEvent = Started | Step | Changed | Finished | Failed
 LOOK_S = 0.005
@@ -52,9 +53,10 @@ LOOK_S = 0.005
 class FakeEngine:
     """An `EnginePort` that answers with `replies` in a cycle.
 
-    A reply is a text, with or without reasoning, or its recorded events (`trace.replies`). With `tokens_per_second`
-    steps arrive at that pace by `clock` (seconds); with None they all arrive at the next poll. `requests` records what
-    was sent. While `holds_loads` is set no load ends. Several `candidates` per position make drafts of texts trees.
+    A reply is a text, with or without reasoning and calls, or its recorded events (`trace.replies`). With
+    `tokens_per_second` steps arrive at that pace by `clock` (seconds); with None they all arrive at the next poll.
+    `requests` records what was sent. While `holds_loads` is set no load ends. Several `candidates` per position make
+    drafts of texts trees.
     """
 
     def __init__(
@@ -286,14 +288,17 @@ class FakeEngine:
 
     def _finished(self, reason: FinishReason) -> Finished:
         assert self._reply is not None
-        written = Written.of([*self._beginning.spans, *_written(self._steps).spans])
+        added = _written(self._steps)
+        written = Written.of([*self._beginning.spans, *added.spans])
         last = [piece for step in self._steps for piece in step.pieces][-1:]
         thinking = any(piece.reasoning for piece in last)
         figures = stats(self._steps, self._reply.prompt_tokens, self.info.plain_tokens_per_second)
         tokens = tuple(range(figures.completion_tokens))
         reply, self._reply = self._reply.id, None
-        return Finished(reply, reason, written.text, tokens, figures, written.reasoning, thinking)
+        written = replace(written, thinking=thinking, tool_calls=added.tool_calls)
+        return Finished.of(reply, reason, written, tokens, figures)
 
 
 def _written(steps: Sequence[Step]) -> Written:
-    return Written.of((piece.text, piece.reasoning) for step in steps for piece in step.pieces)
+    written = Written.of((piece.text, piece.reasoning) for step in steps for piece in step.pieces)
+    return replace(written, tool_calls=tuple(call for step in steps for call in step.tool_calls))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import cycle, islice
 
 from specchat.engine.events import Drafted, Piece, Stats, Step
-from specchat.engine.options import Written
+from specchat.engine.options import ToolCall, Written
 from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 
@@ -38,7 +38,8 @@ def steps(
 
     A token is a word with the space before it. `used` tokens
     were in the context before. `plain` accepts nothing. A draft has at most `length` tokens, with up to 3 `candidates`
-    per position, one of which continues: one candidate makes a chain, several make a tree.
+    per position, one of which continues: one candidate makes a chain, several make a tree. The calls of `text` follow,
+    one a step.
     """
     written = Written(text) if isinstance(text, str) else text
     tokens = [(token, reasoning) for run, reasoning in written.spans for token in _TOKEN.findall(run)]
@@ -75,7 +76,7 @@ def steps(
                 drafts=drafts,
             )
         )
-    return made
+    return made + [_call(call, used + done + number, strategy) for number, call in enumerate(written.tool_calls, 1)]
 
 
 def compared(reply: Iterable[Step], plain_tokens_per_second: float) -> list[Step]:
@@ -90,6 +91,26 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
     """The figures of a reply made of these steps."""
     ttft_ms = reply[0].draft_ms + reply[0].verify_ms if reply else 0.0
     return Tally.of(compared(reply, plain_tokens_per_second)).stats(prompt_tokens=prompt_tokens, ttft_ms=ttft_ms)
+
+
+def _call(call: ToolCall, context_used: int, strategy: str) -> Step:
+    """A step that writes a call, without a draft."""
+    piece = Piece(f"<tool_call>{call.name} {call.arguments}</tool_call>", "plain")
+    return Step(
+        id=0,
+        pieces=(),
+        drafted=0,
+        tested=0,
+        accepted=0,
+        emitted=1,
+        draft_ms=0.0,
+        verify_ms=VERIFY_MS,
+        other_ms=OTHER_MS,
+        context_used=context_used,
+        strategy=strategy,
+        tool_calls=(call,),
+        call_pieces=(piece,),
+    )
 
 
 def _drafts(taken: Sequence[str], places: int, strategy: str, candidates: int) -> tuple[Drafted, ...]:

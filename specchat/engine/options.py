@@ -7,7 +7,7 @@ from typing import Literal
 
 from specchat.engine.strategies import STRATEGIES
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 Acceptance = Literal["coupled", "ratio", "block"]
 GrammarKind = Literal["json_schema", "json_object", "regex", "lark"]
 ContextPolicy = Literal["refuse", "drop-oldest", "keep-ends"]
@@ -21,12 +21,43 @@ CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-en
 
 
 @dataclass(frozen=True)
+class Tool:
+    """A function that a model may call; `parameters` is a JSON schema as text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call that a reply makes; `arguments` is a JSON object as text."""
+
+    id: str
+    name: str
+    arguments: str = "{}"
+
+
+@dataclass(frozen=True)
 class Message:
-    """A message of a chat; an assistant's `reasoning` precedes its `content`."""
+    """A message of a chat.
+
+    Attributes:
+        reasoning: an assistant's, before its `content`.
+        tool_calls: an assistant's, after its `content`.
+        tool_call_id: the call that a message of role "tool" answers; `tool_name` is its function.
+    """
 
     role: Role
     content: str
     reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    tool_name: str = ""
+
+
+ToolChoice = str
+"""Rule for the calls of a reply: "auto", "required", "none", or the name of the function that it has to call."""
 
 
 Arguments = tuple[tuple[str, str | bool], ...]
@@ -45,12 +76,14 @@ class Written:
         reasoning: ranges of the text that are no answer.
         thinking: True if the last range was not closed.
         token_ids: the model's tokens, if known.
+        tool_calls: the calls it makes; their text is no part of `text`.
     """
 
     text: str = ""
     reasoning: Ranges = ()
     thinking: bool = False
     token_ids: tuple[int, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
 
     @classmethod
     def of(cls, spans: Iterable[Span], *, thinking: bool = False, token_ids: tuple[int, ...] = ()) -> "Written":
@@ -87,7 +120,7 @@ class Written:
     @property
     def message(self) -> Message:
         """The reply as a message of the next prompt."""
-        return Message("assistant", self.answer, self.thoughts.strip("\n"))
+        return Message("assistant", self.answer, self.thoughts.strip("\n"), self.tool_calls)
 
 
 NOTHING_WRITTEN = Written()

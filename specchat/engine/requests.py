@@ -10,6 +10,8 @@ from specchat.engine.options import (
     Message,
     Sampling,
     Speculation,
+    Tool,
+    ToolChoice,
     Written,
 )
 from specchat.engine.pair import PairSpec
@@ -40,6 +42,7 @@ class Generate:
         chat: key of the chat in that cache.
         template: arguments of the chat template, before those of the pair; those that it does not take are left out.
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
+        tools: functions that the reply may call, as `tool_choice` says.
         grammar: holds the answer; None leaves it free.
     """
 
@@ -54,6 +57,8 @@ class Generate:
     chat: str = ""
     template: Arguments = ()
     raw: str = ""
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
     grammar: Grammar | None = None
 
     @property
@@ -91,6 +96,8 @@ class Count:
     template: Arguments = ()
     raw: str = ""
     tokens: bool = False
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
 
 
 @dataclass(frozen=True)

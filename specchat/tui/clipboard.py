@@ -15,7 +15,7 @@ _SECONDS = 3
 
 
 @dataclass(frozen=True)
-class Tool:
+class ClipboardProgram:
     """A pair of commands. It works where the environment variable `where` is set, or everywhere without one."""
 
     where: str
@@ -27,11 +27,13 @@ class Tool:
 
 _POWERSHELL = "[Console]::OutputEncoding=[Text.Encoding]::UTF8;[Console]::Out.Write((Get-Clipboard -Raw))"
 TOOLS = (
-    Tool("WSL_DISTRO_NAME", ("clip.exe",), ("powershell.exe", "-NoProfile", "-Command", _POWERSHELL), "utf-16"),
-    Tool("WAYLAND_DISPLAY", ("wl-copy",), ("wl-paste", "--no-newline")),
-    Tool("DISPLAY", ("xclip", "-selection", "clipboard"), ("xclip", "-selection", "clipboard", "-o")),
-    Tool("DISPLAY", ("xsel", "--clipboard", "--input"), ("xsel", "--clipboard", "--output")),
-    Tool("", ("pbcopy",), ("pbpaste",)),
+    ClipboardProgram(
+        "WSL_DISTRO_NAME", ("clip.exe",), ("powershell.exe", "-NoProfile", "-Command", _POWERSHELL), "utf-16"
+    ),
+    ClipboardProgram("WAYLAND_DISPLAY", ("wl-copy",), ("wl-paste", "--no-newline")),
+    ClipboardProgram("DISPLAY", ("xclip", "-selection", "clipboard"), ("xclip", "-selection", "clipboard", "-o")),
+    ClipboardProgram("DISPLAY", ("xsel", "--clipboard", "--input"), ("xsel", "--clipboard", "--output")),
+    ClipboardProgram("", ("pbcopy",), ("pbpaste",)),
 )
 
 

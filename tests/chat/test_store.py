@@ -359,6 +359,7 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "BUSY_S", 0.05)
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
@@ -381,6 +382,7 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     store.close()
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "chats.db"), sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
     flush(store)
@@ -393,6 +395,7 @@ def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path) -> None:
     assert (store.problem, store.close()) == ("", True)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
     store = Store(tmp_path / "chats.db")
@@ -411,6 +414,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: py
     store.close()
 
 
+@pytest.mark.usefixtures("hurried")
 def test_closing_with_something_unsaved_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "BUSY_S", 0.05)
     path = tmp_path / "chats.db"
@@ -513,6 +517,7 @@ def test_a_chat_removed_by_another_copy_comes_back_whole(store: Store, tmp_path:
     assert len(list(loaded.every_turn())) == 4
 
 
+@pytest.mark.usefixtures("hurried")
 def test_damage_that_shows_while_the_file_is_open_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     store = Store(path)

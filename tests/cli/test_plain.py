@@ -128,7 +128,7 @@ def test_help_and_figures_go_to_standard_error(run: Run) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        ("/sed 3", 2, 'There is no command "/sed". Did you mean "seed"?'),
+        ("/sed 3", 2, 'There is no command "/sed". Did you mean "/seed"?'),
         ("/seed x", 2, "not a valid integer"),
         ("/length 16", 2, "1<=x<=15"),
         ("/temperature nan", 2, "not a finite number"),
@@ -252,7 +252,7 @@ def test_mistakes_and_failures_leave_the_chat_open() -> None:
     terminal = Terminal(*SCRIPTED, "--plain")
     terminal.until(b"> ")
     terminal.type(b"/sed 3\n")
-    terminal.until(b'Did you mean "seed"?')
+    terminal.until(b'Did you mean "/seed"?')
     terminal.type(b"too long\n")
     terminal.until(b"Error: It does not fit.\r\n> ")
     terminal.type(b"exit\n")

@@ -164,7 +164,7 @@ def _chosen(tally: Tally, strategy: str) -> str:
 
 def _findings(tally: Tally, times: float) -> str:
     """`31 % of drafts accepted; a step writes 2.3 tokens in the time of 1.8 plain ones`, at `times` plain's speed."""
-    accepted = f"{figures.percent(tally.accepted, tally.tested)} of drafts" if tally.accepted else "no draft was"
+    accepted = f"{figures.percent(tally.accepted, tally.drafted)} of drafts" if tally.accepted else "no draft was"
     words, length = f"{accepted} accepted", tally.acceptance_length
     if not times or not length:
         return words
