@@ -85,7 +85,7 @@ async def test_a_race_against_the_server_without_drafting_is_measured(server: Sc
             assert compared is not None
             assert compared.times == pytest.approx(verdict.times, rel=0.05)
             await app.chat.do("about")
-            await wait_until(pilot, lambda: f"without drafting at {plain.url}" in screen_text(app))
+            await wait_until(pilot, lambda: "measured by a race, without drafting at" in screen_text(app))
 
 
 async def test_the_settings_offer_what_the_server_does(server: Scripted) -> None:
