@@ -138,6 +138,7 @@ class StrategyStatus:
     reason: str = ""
 
 
+NO_TOOLS = "This model's chat template shows no tools, or no form of calls: take another model, or ask without tools."
 NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
 
 
@@ -180,6 +181,8 @@ class PairInfo:
     """Arguments of that template that users choose, with their values."""
     system_role: bool = True
     """False if that template has no system role: a system prompt then precedes the first message."""
+    tools: bool = False
+    """True if that template shows tools, and calls that can be read."""
     draft_context: int | None = None
     """The draft's context, if the target's is larger."""
     server: str = ""

@@ -42,6 +42,8 @@ class AppSession(ChatService):
             saves_settings=True,
             restarts=True,
             ended=self.ledger.add,
+            servers=launch.servers,
+            uses_tools=launch.uses_tools,
         )
         self.launch = launch
         self.gpu = GpuWatch()
@@ -61,7 +63,7 @@ class AppSession(ChatService):
         super().load(pair, settings)
 
     def refusal(self, content: str) -> str:
-        if self.running is None and self.racing.running:
+        if not self.at_work and self.racing.running:
             return "a race is running; your text is kept"
         return super().refusal(content)
 

@@ -1,4 +1,4 @@
-"""Choice of a token from a row of scores, and the token's probability, in one scan of the row each.
+"""Choice of a token from a row of scores, the token's probability, and a mask of a row, in one scan of the row each.
 
 `decoding/noise.py` computes noise for every token; this computes it only for tokens that can still be chosen.
 """
@@ -145,3 +145,25 @@ def probability(scores: Any, token: int) -> float:
     for other in range(vectors * LANES, len(scores)):
         total += math.exp(scores[other] - scores[token])
     return 1.0 / total
+
+
+@called("b1(f4[::1], u4[::1], f4[::1])")
+def masked(logits: Any, allowed: Any, scores: Any) -> bool:
+    """Put `logits` into `scores`, -inf for tokens that are not allowed; return True if a finite one is left.
+
+    `allowed` has a bit for each token, 32 a word, the lowest first.
+    """
+    size, whole = len(scores), len(scores) // 32
+    for word in range(len(allowed)):
+        bits, first = np.int64(allowed[word]), 32 * word
+        if bits == 0:
+            scores[first : first + 32] = -np.inf
+        elif bits == 0xFFFFFFFF and word < whole:
+            scores[first : first + 32] = logits[first : first + 32]
+        else:
+            for token in range(first, min(first + 32, size)):
+                scores[token] = logits[token] if (bits >> (token - first)) & 1 else -np.inf
+    found = 0
+    while found < size and not scores[found] > -np.inf:
+        found += 1
+    return found < size

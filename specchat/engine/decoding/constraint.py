@@ -6,7 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-Allowed = NDArray[np.bool_]
+Allowed = NDArray[np.uint32]
+"""A set of tokens, 32 a word, the lowest first."""
 
 
 class Constraint(Protocol):
@@ -25,7 +26,7 @@ class Constraint(Protocol):
         ...
 
     def allowed(self, columns: int) -> Allowed | None:
-        """Return the allowed ones of the first `columns` tokens, bool [columns]; None if all are."""
+        """Return the allowed ones of the first `columns` tokens, ceil(columns / 32) words; None if all are."""
         ...
 
     def forced(self, limit: int) -> list[int]:

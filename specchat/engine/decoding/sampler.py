@@ -18,7 +18,7 @@ from torch import Tensor
 
 from specchat.engine.cpu import compiled
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.constraint import Constraint
+from specchat.engine.decoding.constraint import Allowed, Constraint
 from specchat.engine.errors import ModelError
 from specchat.engine.options import Sampling
 
@@ -144,7 +144,7 @@ class Sampler:
         s = self.sampling
         scores = logits
         if history.constraint is not None and (allowed := history.constraint.allowed(len(logits))) is not None:
-            scores = torch.where(torch.from_numpy(allowed), logits, -torch.inf)
+            scores = _masked(logits, allowed)
         if self._penalised or s.logit_bias:
             scores = scores.clone()
             self._penalise(scores, history)
@@ -181,6 +181,7 @@ class _Fast(NamedTuple):
     drawn: Callable[[NDArray[Any], int, int, int], int]
     probability: Callable[[NDArray[np.float32], int], float]
     each_drawn: Callable[..., None]
+    masked: Callable[..., bool]
 
 
 @cache
@@ -188,7 +189,7 @@ def _fast() -> _Fast | None:
     if compiled.unavailable(compiled.CHOICE):
         return None
     choice = import_module(compiled.CHOICE)
-    return _Fast(choice.drawn, choice.probability, choice.each_drawn)
+    return _Fast(choice.drawn, choice.probability, choice.each_drawn, choice.masked)
 
 
 def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
@@ -211,6 +212,22 @@ def _drawn(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: 
         return -1
     perturbed = scores[tokens].astype(np.float64) + noise.gumbel(seed, position, stream, tokens)
     return int(tokens[perturbed.argmax()])
+
+
+def _masked(logits: Tensor, allowed: Allowed) -> Tensor:
+    """Return `logits` float32 [vocab] with -inf for tokens that are not allowed.
+
+    Return `logits` themselves if that leaves nothing, as in a draft whose vocabulary has none of the allowed tokens.
+    """
+    values, fast = logits.numpy(), _fast()
+    if fast is not None:
+        scores = np.empty_like(values)
+        left = fast.masked(values, allowed, scores)
+    else:
+        bits = np.unpackbits(allowed.astype("<u4").view(np.uint8), bitorder="little", count=len(values))
+        scores = np.where(bits.view(np.bool_), values, np.float32(-np.inf))
+        left = bool((scores > -np.inf).any())
+    return torch.from_numpy(scores) if left else logits
 
 
 def _lead(values: NDArray[np.floating[Any]]) -> tuple[int, float]:

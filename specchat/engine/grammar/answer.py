@@ -44,8 +44,10 @@ class AnswerConstraint:
             written: the answer so far.
         """
         self._matcher, self._first, self._tokens, self._rows = matcher, matcher.deep_copy(), tokens, rows
-        self._eos = sorted(eos)
-        self._marks = spans.marks
+        self._eos = frozenset(eos)
+        self._never = self._eos | spans.marks
+        """Tokens that no grammar allows: marks are none of the answer, and only its end may be followed by an end."""
+        self._sets: dict[tuple[frozenset[int], int], Allowed] = {}
         self._spans: ReplySpans | None = spans
         """Parts of the reply; None once the answer has begun."""
         self._consumed: list[int] = []
@@ -57,7 +59,8 @@ class AnswerConstraint:
         self._wrong = False
         self._mask: Allowed | None = None
         """The allowed tokens, while they are known."""
-        self._newlines = {ids[0] for n in range(1, MAX_GAP) if len(ids := tokens.tokenize_str("\n" * n)) == 1}
+        lines = (tokens.tokenize_str("\n" * n) for n in range(1, MAX_GAP))
+        self._newlines = frozenset(ids[0] for ids in lines if len(ids) == 1)
         self.fits = True
         """False if `written` does not fit the grammar."""
         if written or spans.place == "answer":
@@ -69,8 +72,9 @@ class AnswerConstraint:
         """A sentence if the reply has left the grammar, which happens where no token goes on with it; else ""."""
         if not self._wrong:
             return ""
-        if why := self._matcher.get_error():
-            return f"The grammar became too complex in this reply: {one_line(why, 200).rstrip('.')}."
+        why = self._matcher.get_error().partition("<")[0].partition(";")[0]
+        if why and not why.startswith("NoExtension"):
+            return f"The grammar became too complex in this reply: {one_line(why, 200).rstrip('. ')}."
         return "The model has no token with which the answer could go on by the grammar."
 
     def push(self, token: int) -> None:
@@ -103,7 +107,7 @@ class AnswerConstraint:
     def allowed(self, columns: int) -> Allowed | None:
         if self._after:
             return None
-        if self._mask is None or len(self._mask) != columns:
+        if self._mask is None or len(self._mask) != -(-columns // 32):
             self._mask = self._allowed(columns)
         return self._mask if self._mask.any() else None
 
@@ -116,7 +120,7 @@ class AnswerConstraint:
         ends = matcher.is_stopped() and not matcher.is_error()
         if fitting:
             matcher.rollback(fitting)
-        return [*tokens[:fitting], *self._eos[:ends]][:limit]
+        return [*tokens[:fitting], *([min(self._eos)] if ends else [])][:limit]
 
     def prefix(self, tokens: Sequence[int]) -> int:
         pushed = fitting = 0
@@ -169,6 +173,8 @@ class AnswerConstraint:
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         """Move the grammar behind tokens of the answer, if they fit."""
+        if any(token >= self._tokens.vocab_size for token in tokens):  # of the model's padding
+            return False
         fitting = self._matcher.try_consume_tokens(list(tokens))
         if fitting < len(tokens):
             if fitting:
@@ -178,32 +184,33 @@ class AnswerConstraint:
         return True
 
     def _allowed(self, columns: int) -> Allowed:
-        spans = self._spans
+        spans, words = self._spans, -(-columns // 32)
         if spans is None or spans.place == "start":
-            mask = _bits(self._matcher.compute_bitmask(), columns)
-            _set(mask, self._marks, False)
-            _set(mask, self._eos, self._matcher.is_accepting())
+            packed = self._matcher.compute_bitmask()
+            mask = np.zeros(words, np.uint32)
+            found = np.frombuffer(packed, np.uint32, min(words, len(packed) // 4))
+            mask[: len(found)] = found
+            mask &= ~self._words(self._never, words)
+            if self._matcher.is_accepting():
+                mask |= self._words(self._eos, words)
             if spans is not None:
-                _set(mask, spans.openings, True)
+                mask |= self._words(spans.openings, words)
                 if spans.reasoned and self._gap < MAX_GAP:
-                    _set(mask, self._newlines, True)
-            return mask
-        if spans.place == "between":
-            mask = np.zeros(columns, np.bool_)
-            _set(mask, spans.openings, True)
-            return mask
-        mask = np.ones(columns, np.bool_)
-        _set(mask, self._eos, False)
+                    mask |= self._words(self._newlines, words)
+        elif spans.place == "between":
+            mask = self._words(spans.openings, words).copy()
+        else:
+            mask = ~self._words(self._eos, words)
+        if spare := 32 * words - columns:
+            mask[-1] &= np.uint32(0xFFFFFFFF >> spare)
         return mask
 
-
-def _bits(packed: bytes, columns: int) -> Allowed:
-    """Unpack a mask of one bit a token; tokens after it are not allowed."""
-    bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little", count=columns)
-    return bits.astype(np.bool_)
-
-
-def _set(mask: Allowed, tokens: Collection[int], value: bool) -> None:
-    for token in tokens:
-        if token < len(mask):
-            mask[token] = value
+    def _words(self, tokens: frozenset[int], words: int) -> Allowed:
+        """A set of tokens as `words` words."""
+        key = (tokens, words)
+        if key not in self._sets:
+            self._sets[key] = made = np.zeros(words, np.uint32)
+            for token in tokens:
+                if token < 32 * words:
+                    made[token // 32] |= np.uint32(1 << token % 32)
+        return self._sets[key]

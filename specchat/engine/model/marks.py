@@ -64,12 +64,18 @@ SENTENCE_ENDS = "\n.!?…"
 
 @dataclass(frozen=True)
 class ReplyMarks:
-    """Marks in a model's replies; `tokens`: those of one token, `special`: the special ones' texts."""
+    """Marks in a model's replies.
+
+    Attributes:
+        tokens: those of one token; `calls` are those of tool calls.
+        special: texts of the special ones.
+    """
 
     marks: tuple[Marks, ...]
     channels: Channels | None
     tokens: Mapping[int, str]
     special: frozenset[str]
+    calls: Mapping[int, str]
 
 
 def channels_of(tokens: Collection[str]) -> Channels | None:

@@ -88,6 +88,7 @@ class Race:
         self._prefill, self._begun = prefill, begun
         self._messages = messages
         self._limits, self._template = limits, template
+        self._tools = service.tools.for_model(service.conversation.key)
         plain = Speculation("plain", 0, speculation.acceptance)
         new_id = service.listeners.new_id
         self.lanes = (Lane(new_id(), sampling, plain), Lane(new_id(), sampling, speculation))
@@ -156,6 +157,7 @@ class Race:
             cold=True,
             template=self._template,
             undrafted=self.elsewhere and self.at == 0,
+            tools=self._tools,
         )
         self.service.request(request, self._take)
 

@@ -28,7 +28,7 @@ class Racing:
         turn = service.conversation.last
         if turn is None or turn.reply is None:
             return "ask something first: a race answers the last prompt again"
-        if service.running is not None or self.running:
+        if service.at_work or self.running:
             return "a reply is running"
         if service.replies:
             return "another chat is being answered: a race needs the engine for itself"
