@@ -17,7 +17,7 @@ from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Shu
 from specchat.engine.strategies import STRATEGIES
 from specchat.remote.connection import PATIENCE_S
 from specchat.remote.errors import ServerError
-from specchat.remote.link import ServerLink
+from specchat.remote.link import FoundServer
 from specchat.remote.reply import RemoteReply
 
 JOIN_S = 2.0
@@ -82,8 +82,8 @@ class _Worker:
         self._running: tuple[Load | Generate | Count, asyncio.Task[None]] | None = None
         self._main: asyncio.Task[None] | None = None
         self._pair: PairSpec | None = None
-        self._link: ServerLink | None = None
-        self._undrafted: ServerLink | None = None
+        self._link: FoundServer | None = None
+        self._undrafted: FoundServer | None = None
         """That to the server which does not draft, once it was needed."""
         self._thread = Thread(target=self._run, name="remote engine", daemon=True)
         self._thread.start()
@@ -173,7 +173,7 @@ class _Worker:
         assert server is not None
         begun = time.monotonic()
         self._put(Loading(f"asking {one_line(server.url, 80)}"))
-        link = await ServerLink.open(server, pair.template, self._patience_s, lambda words: self._put(Loading(words)))
+        link = await FoundServer.open(server, pair.template, self._patience_s, lambda words: self._put(Loading(words)))
         await self._close()
         self._pair, self._link = pair, link
         self._put(Loaded(_info(pair, link, time.monotonic() - begun)))
@@ -200,12 +200,12 @@ class _Worker:
             raise ServerError("This server does not count tokens.", "request")
         self._put(Counted(request.id, tokens, found.known.context))
 
-    def _there(self) -> ServerLink:
+    def _there(self) -> FoundServer:
         if self._link is None:
             raise ServerError("No pair is loaded.", "request")
         return self._link
 
-    async def _plain(self) -> ServerLink:
+    async def _plain(self) -> FoundServer:
         """The server that writes without drafting."""
         link, pair = self._there(), self._pair
         server = pair.target.server.undrafted if pair is not None and pair.target.server is not None else None
@@ -214,14 +214,14 @@ class _Worker:
                 raise ServerError("This server decides by itself whether it drafts.", "request")
             return link
         if self._undrafted is None:
-            self._undrafted = await ServerLink.open(server, pair.template, self._patience_s)
+            self._undrafted = await FoundServer.open(server, pair.template, self._patience_s)
         if self._undrafted.found.known.drafts and not self._undrafted.found.dialect.undrafted:
             root = self._undrafted.connection.root
             raise ServerError(f"{root}, which plain names, drafts too. Start it without drafting.", "request")
         return self._undrafted
 
 
-def _info(pair: PairSpec, link: ServerLink, seconds: float) -> PairInfo:
+def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
     found, connection = link.found, link.connection
     facts = declared(False, (), REMOTE_BACKEND)
     reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
@@ -247,7 +247,7 @@ def _info(pair: PairSpec, link: ServerLink, seconds: float) -> PairInfo:
     )
 
 
-def _plain_server(pair: PairSpec, link: ServerLink) -> str:
+def _plain_server(pair: PairSpec, link: FoundServer) -> str:
     """The server that writes without drafting, in words."""
     server = pair.target.server
     if server is not None and server.undrafted is not None:

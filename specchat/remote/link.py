@@ -9,7 +9,7 @@ from specchat.remote.kinds import Found, find
 
 
 @dataclass(frozen=True)
-class ServerLink:
+class FoundServer:
     connection: ServerConnection
     found: Found
 
@@ -20,7 +20,7 @@ class ServerLink:
         template: Mapping[str, str | int | bool],
         patience_s: float = PATIENCE_S,
         waiting: Callable[[str], object] = lambda _: None,
-    ) -> "ServerLink":
+    ) -> "FoundServer":
         """Find a server and its model; `waiting` gets a sentence while it is busy.
 
         Raises:

@@ -14,7 +14,7 @@ from specchat.engine.requests import Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError, error_in
 from specchat.remote.kinds import Found
-from specchat.remote.link import ServerLink
+from specchat.remote.link import FoundServer
 from specchat.remote.openai import table
 from specchat.remote.written_replies import TokenOption, TokenOptions
 
@@ -36,7 +36,7 @@ class ServerReplies:
         """Raises ServerError: the server cannot be reached, or does not have the model."""
         self._runner.__enter__()
         try:
-            self._link = self._runner.run(ServerLink.open(self._server, self._pair.template))
+            self._link = self._runner.run(FoundServer.open(self._server, self._pair.template))
         except BaseException:
             self._runner.close()
             raise
