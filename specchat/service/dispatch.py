@@ -88,9 +88,17 @@ class Dispatch:
         if isinstance(event, Finished):
             yield self._finished(running, event, shown)
         elif shown:
-            if isinstance(event, Started) and running.chat.system and (words := self._state.loaded.about_system()):
-                yield Update("notice", words)
+            if isinstance(event, Started):
+                yield from self._explained(running)
             yield Update("reply", event=event)
+
+    def _explained(self, running: Running) -> Iterator[Update]:
+        """What the pair does otherwise than the chat asks."""
+        loaded = self._state.loaded
+        if running.chat.system and (words := loaded.about_system()):
+            yield Update("notice", words)
+        if self._state.tools.used(running.chat.key) and (words := loaded.about_tools()):
+            yield Update("notice", words)
 
     def _finished(self, running: Running, event: Finished, shown: bool) -> Update:
         uncalled = ""
@@ -99,7 +107,8 @@ class Dispatch:
             if not uncalled:
                 return Update("called", event=event)
         answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
-        words = (uncalled or self._undrafted(running.reply)) if shown else answered
+        unread = f"{event.unreadable_calls} calls of tools could not be read" if event.unreadable_calls else ""
+        words = (uncalled or unread or self._undrafted(running.reply)) if shown else answered
         return Update("ended" if shown else "answered", words, event=event)
 
     def _undrafted(self, reply: Reply) -> str:
