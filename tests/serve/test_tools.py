@@ -61,6 +61,15 @@ async def test_openai_sends_calls_and_results_back(engine: FakeEngine) -> None:
     )
 
 
+async def test_a_choice_is_handed_to_the_engine(engine: FakeEngine) -> None:
+    named = {"type": "function", "function": {"name": "look"}}
+    choices: list[tuple[Any, str]] = [("required", "required"), (named, "look"), ("auto", "auto")]
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        for choice, expected in choices:
+            await client.chat.completions.create(model="demo", messages=HI, tools=OPENAI, tool_choice=choice)
+            assert requested(engine).tool_choice == expected
+
+
 async def test_without_parallel_calls_the_first_is_passed_on(engine: FakeEngine) -> None:
     async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
         kind: dict[str, Any] = {"model": "demo", "messages": HI, "tools": OPENAI, "parallel_tool_calls": False}

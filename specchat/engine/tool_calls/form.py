@@ -29,6 +29,7 @@ class CallForm:
             `id` is the call's, if the model writes one.
         key: pattern of an argument's name, in its group `key`, with what precedes and follows it.
         value_end: pattern of the end of an argument's value.
+        sample: the probe's call as the template writes it, with its marks.
     """
 
     kind: CallKind
@@ -42,6 +43,7 @@ class CallForm:
     name: str = ""
     key: str = ""
     value_end: str = ""
+    sample: str = ""
 
 
 @dataclass(frozen=True)
