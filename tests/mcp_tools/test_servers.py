@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.mcp_tools.served import ServedTool, by_name
+from specchat.mcp_tools.served import ServedTool, by_name, served
 from specchat.mcp_tools.servers import ToolServers, ToolServerStatus
 from specchat.mcp_tools.servers_file import ServerEntry
 
@@ -134,6 +134,13 @@ def test_a_request_for_a_secret_is_declined(servers: ToolServers) -> None:
     assert call(servers, "add", a=1, b=1) == (True, "2")
 
 
+def test_a_server_gets_nothing_of_what_it_asks_the_client_for() -> None:
+    older = ServerEntry("made", sys.executable, (str(Path(SERVER).with_name("older_server.py")),))
+    servers = ToolServers([older])
+    assert call(servers, "asks") == (True, "refused, refused, refused")
+    servers.close()
+
+
 def test_a_server_that_dies_in_a_call_is_started_again_at_the_next(servers: ToolServers, called: Path) -> None:
     ok, text = call(servers, "dies")
     assert not ok
@@ -239,6 +246,30 @@ def test_a_package_that_cannot_be_imported_is_said_so(monkeypatch: pytest.Monkey
     servers.close()
     assert status.state == "unusable"
     assert status.problem.startswith("The package mcp cannot be used (")
+
+
+def test_a_fingerprint_is_of_the_server_and_of_what_it_says() -> None:
+    from mcp.types import Tool
+
+    def fingerprint(entry: ServerEntry, **about: object) -> str:
+        tool = Tool(name="read", description="Read.", input_schema={"type": "object"})
+        ((one,), _) = served(entry, [tool.model_copy(update=about)])
+        return one.fingerprint
+
+    base = ServerEntry("files", "serve", ("a",))
+    same = ServerEntry("files", "serve", ("a",), {"KEY": "k"})
+    assert fingerprint(base) == fingerprint(same)
+    others = {
+        fingerprint(ServerEntry("files", "serve", ("b",))),
+        fingerprint(ServerEntry("other", "serve", ("a",))),
+        fingerprint(ServerEntry("files", "serve", ("a",), cwd="/x")),
+        fingerprint(base, description="Read, and send."),
+        fingerprint(base, input_schema={"type": "object", "properties": {"to": {}}}),
+        fingerprint(base, name="write"),
+    }
+    assert len(others) == 6
+    assert fingerprint(base) not in others
+    assert {each.partition("/")[0] for each in others} == {"files", "other"}
 
 
 def test_names_are_for_every_model_and_unique() -> None:

@@ -141,6 +141,19 @@ def test_always_holds_for_this_tool_in_this_chat_as_it_is_now(tmp_path: Path) ->
     assert store.close()
 
 
+def test_always_ends_where_the_server_is_turned_off() -> None:
+    service = using(FakeEngine((ASKS, "Good.")), ScriptedServers())
+    service.send("hi")
+    answer(service, "always")
+    key = service.conversation.key
+    service.use_tools(False, "web")
+    assert service.tools.permitted(key, READ)
+    service.use_tools(False, "files")
+    service.use_tools(True, "files")
+    service.send("again")
+    assert asks(service)
+
+
 def test_several_calls_are_asked_for_one_by_one_and_answered_in_order() -> None:
     servers = ScriptedServers(answers=None)
     reply = calling(("read", "{}"), ("write", "{}"), ("read", '{"a": 1}'))

@@ -19,7 +19,7 @@ from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.completer import Completer
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
-from specchat.tui.screens.permission import Permissions
+from specchat.tui.screens.permissions import Permissions
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
 from specchat.tui.session import AppSession, words
