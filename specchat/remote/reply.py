@@ -133,8 +133,10 @@ class RemoteReply:
 
     async def _read(self) -> str:
         """Read the stream; returns the server's word for the reply's end, empty if there was none."""
-        body = self._found.dialect.body(self._request, self._found.model)
         dialect = self._found.dialect
+        body = dialect.body(self._request, self._found.model)
+        if self._request.undrafted:
+            body |= dialect.undrafted
         events = self._connection.stream(dialect.path(self._found.model), body)
         ends = "stop" if dialect.ends_with_body else ""
         async with contextlib.aclosing(events):
@@ -209,7 +211,7 @@ class RemoteReply:
             return
         self._started = True
         self._prompt_ms = 1e3 * (time.monotonic() - self._begun)
-        drafts = self._found.known.drafts
+        drafts = False if self._request.undrafted else self._found.known.drafts
         self._put(
             Started(
                 self._request.id,
