@@ -306,6 +306,7 @@ def test_what_is_asked_waits_for_the_chat_to_be_open_again() -> None:
     service = using(engine, servers)
     service.send("hi")
     service.chats.new()
+    assert "“Hi” asks for a call of a tool" in [update.message for update in service.poll()]
     take_all(service)
     assert service.calling is None
     service.chats.open(next(each.chat.key for each in service.calls.all))
