@@ -26,6 +26,7 @@ NAMED = {
     "engine/heads": "keys and values of the heads' own files",
     "engine/model/marks.py": "the words before and after a mark",
     "chat/sources.py": "keys of colours in themes",
+    "serve_command": "methods of other engines that do the same",
     "tune": "heads that can be trained",
 }
 """Where else such words stand, and what they mean there."""
