@@ -105,7 +105,7 @@ class DraftLearner(Learner):
     def weights(self) -> Mapping[str, Tensor]:
         """The weights float32 by name, adapters merged."""
         every = dict(self.named_parameters())
-        merged = {name: tensor for name, tensor in every.items() if not name.endswith((".up", ".down"))}
+        merged: dict[str, Tensor] = {name: one for name, one in every.items() if not name.endswith((".up", ".down"))}
         for name, up in every.items():
             if name.endswith(".up"):
                 stem = name.removesuffix(".up")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from time import monotonic
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from specchat.tune.files import damaged, get_tensors, put_tensors
 from specchat.tune.learner import Learner
 from specchat.tune.muon import Muon
 from specchat.tune.rows import Batch, TrainingText
+
+Trained = TypeVar("Trained", bound=Learner)
 
 ROWS = 8
 """Texts of a step."""
@@ -41,10 +44,10 @@ class TrainingProgress:
     loss: float
 
 
-class Training:
+class Training(Generic[Trained]):
     """A trainee, its optimisers, and the file that they are kept in."""
 
-    def __init__(self, trainee: Learner, path: Path) -> None:
+    def __init__(self, trainee: Trained, path: Path) -> None:
         """Begin, or go on from `path` if it is there.
 
         Raises:
@@ -66,8 +69,12 @@ class Training:
         if path.exists():
             self._load()
 
-    def run(self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool]) -> Iterator[TrainingProgress]:
-        """Train on `rows` up to step `steps`, or until `stopped`, and tell each step. It is kept whatever ends it.
+    def run(
+        self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool], planned: int | None = None
+    ) -> Iterator[TrainingProgress]:
+        """Train on `rows` up to step `steps`, or until `stopped`, and report each step. It is kept whatever ends it.
+
+        Learning rates fall towards step `planned`, which is `steps` unless given.
 
         Raises:
             ModelError: the loss is no number.
@@ -77,7 +84,10 @@ class Training:
         try:
             while self.step < steps and not stopped():
                 whole = False
-                self._train(Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)]), self._share(steps))
+                self._train(
+                    Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)]),
+                    self._share(planned or steps),
+                )
                 whole = True
                 yield TrainingProgress(self.step, steps, self._loss)
                 if monotonic() - saved > SAVE_S:
@@ -122,8 +132,8 @@ class Training:
         value = loss.item()
         if not isfinite(value):
             raise ModelError(
-                f"The training went astray at step {self.step + 1:,}: its loss is no number. Delete {self._path.parent} "
-                "to begin anew."
+                f"The training went astray at step {self.step + 1:,}: its loss is no number. Delete "
+                f"{self._path.parent} to begin anew."
             )
         loss.backward()
         clip_grad_norm_(self._parameters.values(), CLIP)
