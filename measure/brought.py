@@ -28,7 +28,7 @@ def table(command: str, figures: Mapping[str, Any]) -> str:
     contenders = {one["contender"]: one for one in figures["contenders"]}
     plain = contenders.pop("plain")["tokens_per_second"]["median"]
     prompts, repeats, tokens = len({r["prompt"] for r in figures["replies"]}), figures["repeats"], figures["tokens"]
-    heads = ("strategy", "tokens/s", "x plain", "quartiles", "whole reply", "AL", "kept of judged")
+    heads = ("strategy", "tokens/s", "x plain", "quartiles", "whole reply", "AL", "accepted of tested")
     lines = [
         f"`{command}`; {figures['machine']}. {prompts} prompts, {repeats} replies each, at most {tokens} tokens. Plain"
         f" writes {plain:,.0f} tokens/s.",

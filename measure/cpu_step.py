@@ -1,4 +1,4 @@
-"""Splits the time of a step on the processor, beside its lower bound: the figures of docs/cpu-step.md."""
+"""Splits the time of a step on the processor, beside its lower bound: the figures of docs/measurements.md."""
 
 import argparse
 from collections.abc import Callable

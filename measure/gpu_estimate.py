@@ -1,6 +1,6 @@
 """Estimates steps on a GPU from their bytes and the compiled code, by what a step of Llama-3.1-8B took on an H200.
 
-`python -m measure.gpu_estimate` writes the tables of docs/gpu-step.md, which explains the method and its limits.
+`python -m measure.gpu_estimate` prints the tables of docs/measurements.md, which explains the method and its limits.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ PASS_CYCLES = {(4, 256): 726, (4, 128): 432, (4, 64): 260, (16, 64): 168}
 """Cycles of the busiest pipe in one iteration of a product's loop, by bits per weight and inputs of the iteration.
 
 That pipe is the integers' for 4 bits (nested NF4; with 64 inputs MXFP4) and shared memory for 16 bits. The compile
-suite counts them (docs/kernels/products.md).
+suite counts them (tests/kernels/test_products.py).
 """
 
 

@@ -102,7 +102,7 @@ def _line(name: str, made: Sequence[Run], plain: Sequence[Run]) -> str:
     if stats:
         accepted = sum(one.num_accepted_draft_tokens for one in stats)
         line += f", {1 + accepted / sum(one.num_spec_steps for one in stats):.2f} tokens a step"
-        line += f", kept {accepted / sum(one.num_tested_draft_tokens for one in stats):.0%} of judged"
+        line += f", accepted {accepted / sum(one.num_tested_draft_tokens for one in stats):.0%} of tested"
         line += f", {median(one.draft_ms / one.num_draft_tokens for one in stats):.2f} ms a drafted token"
     return line
 

@@ -42,7 +42,7 @@ def test_a_row_is_what_was_measured() -> None:
     told, _, heads, _, row = table("specchat bench", FIGURES).splitlines()
     assert told.startswith("`specchat bench`; a day, a processor. 3 prompts, 2 replies each, at most 96 tokens.")
     assert told.endswith("Plain writes 1,000 tokens/s.")
-    assert heads.endswith("| kept of judged | chat | code |")
+    assert heads.endswith("| accepted of tested | chat | code |")
     assert row == "| draft x5 | 2,000 | **2.00** | 1.75-2.25 | 1.50 | 3.14 | 88% | 1.75 | 2.50 |"
 
 

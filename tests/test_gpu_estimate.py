@@ -1,4 +1,4 @@
-"""The page about the step on a GPU shows what its estimate says, from launches and ceilings that tests hold."""
+"""The page of measurements shows the estimate of steps on GPUs, from launches and ceilings that tests hold."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,7 +27,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
 
-PAGE = Path(__file__).parents[1] / "docs" / "gpu-step.md"
+PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
 GPU = torch.device("cuda", 0)
 AFTER = 3
 """Launches after the head: scores, choose, commit."""

@@ -19,9 +19,9 @@ def decided_text(decided: Decided, head: str, notes: Sequence[str]) -> str:
         head + "; times are over plain decoding",
         "Who should draft, and how far:\n" + decisions_table(decided),
         f"What steps cost, in plain steps of {decided.costs.plain_ms:.2f} ms:\n" + checks_table(decided),
-        "Of its drafted tokens so many must stay for a draft of 1, 2, ... to pay, and so many stayed:\n"
+        "Share of draft tokens that must be accepted for a draft of 1, 2, ... to pay, and the share that was:\n"
         + break_even_table(decided),
-        "What would promise most if things were otherwise:\n" + otherwise_table(decided),
+        "The best choice by estimate under other conditions:\n" + otherwise_table(decided),
         "In words:\n" + "".join(f"- {sentence}\n" for sentence in in_words(decided)),
     )
     overall = decided.decisions[-1]
@@ -35,7 +35,7 @@ def decisions_table(decided: Decided) -> str:
         (
             "",
             "prompts",
-            "promises most",
+            "best by estimate",
             "x plain",
             "as it ran",
             "expected",
@@ -60,14 +60,14 @@ def checks_table(decided: Decided) -> str:
     checks = decided.costs.checks
     rows = [m for m in (1, *(length + 1 for length in TABLE_LENGTHS)) if m <= len(checks)]
     return aligned([
-        ("tokens checked", *map(str, rows)), ("cost", *(f"{checks[m - 1]:.2f}" for m in rows))
+        ("tokens verified", *map(str, rows)), ("cost", *(f"{checks[m - 1]:.2f}" for m in rows))
     ])  # fmt: skip
 
 
 def break_even_table(decided: Decided) -> str:
     """A row per contender: token cost, break-even acceptance by draft length, mean draft and acceptance."""
     lengths = _lengths(decided)
-    rows: list[tuple[str, ...]] = [("", "a token", "besides", *map(str, lengths), "mean draft", "stayed")]
+    rows: list[tuple[str, ...]] = [("", "a token", "besides", *map(str, lengths), "mean draft", "accepted")]
     for outcome in decided.outcomes:
         name, share = outcome.contender, outcome.kept_share
         shares = (_share(decided.break_even(name, length)) for length in lengths)
@@ -83,9 +83,9 @@ def otherwise_table(decided: Decided) -> str:
         (
             "",
             "as it is",
-            f"checks {DEARER:g}x as dear",
-            f"drafts {CHEAPER:g}x as dear",
-            f"tokens stay {RARER:g}x as often",
+            f"verifying {DEARER:g}x as dear",
+            f"drafting {CHEAPER:g}x as dear",
+            f"acceptance {RARER:g}x as likely",
         )
     ]
     for d in decided.decisions:
@@ -103,15 +103,15 @@ def in_words(decided: Decided) -> list[str]:
     sentences = [_which(name, of_it) for name, of_it in by_choice.items()]
     checks = decided.costs.checks
     sentences.append(
-        f"A token more in a check costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step."
+        f"Each further token to verify costs {(checks[-1] - checks[0]) / (len(checks) - 1):.2f} of a plain step."
     )
     for outcome in decided.outcomes:
         if outcome.contender in by_choice and outcome.kept_share is not None and len(checks) > SENTENCE_LENGTH:
             needed = decided.break_even(outcome.contender, SENTENCE_LENGTH)
-            pays = "cannot pay" if needed > 1 else f"pays where more than {_share(needed)} of it stay"
+            pays = "cannot pay" if needed > 1 else f"pays where more than {_share(needed)} are accepted"
             family = family_of(outcome.contender)
             sentences.append(
-                f"A draft of {SENTENCE_LENGTH} by {family} {pays}; {outcome.kept_share:.0%} of its tokens stayed."
+                f"A draft of {SENTENCE_LENGTH} tokens by {family} {pays}; {outcome.kept_share:.0%} were accepted."
             )
     return sentences
 
@@ -125,7 +125,7 @@ def _which(name: str, decisions: Sequence[Decision]) -> str:
     if not lengths:
         return f"{family_of(name)} was fastest: {times}."
     far = f"{lengths[0]} to {lengths[-1]}" if len(lengths) > 1 else f"{lengths[0]}"
-    return f"{family_of(name)} was fastest, and promises most when drafting at most {far} tokens: {times}."
+    return f"{family_of(name)} was fastest, by estimate best with at most {far} tokens: {times}."
 
 
 def _fastest(decision: Decision) -> tuple[str, float]:

@@ -71,7 +71,7 @@ class Synthetic:
     def statement(self) -> str:
         """The disclaimer that accompanies every figure."""
         words = (
-            "SYNTHETIC: random weights at published shapes. That a drafted token is kept with probability "
+            "SYNTHETIC: random weights at published shapes. That a draft token is accepted with probability "
             f"{self.assumed_acceptance:.2f} is ASSUMED, not measured; speeds that follow from it are projections."
         )
         return words + (" Layers are left out: no figure is the whole model's." if self.cut else "")

@@ -10,7 +10,7 @@ from specchat.bench.summary import AUTO, PLAIN, ContenderSummary, Spread, family
 from specchat.bench.verify_cost import VerifyCost
 
 LINES_HEAD = (
-    *("", "tok/s", "x plain", "quartiles", "least", "whole", "least", "AL", "kept", "of judged"),
+    *("", "tok/s", "x plain", "quartiles", "least", "whole", "least", "AL", "accepted", "of tested"),
     *("first ms", "draft ms", "verify ms", "other ms"),
 )
 GAP = "  "
@@ -50,7 +50,7 @@ def places_table(lines: Sequence[ContenderSummary]) -> str:
     if not drafting:
         return ""
     widest = max(len(line.by_place) for line in drafting)
-    rows: list[tuple[str, ...]] = [("kept in place", *(str(i) for i in range(1, widest + 1)))]
+    rows: list[tuple[str, ...]] = [("accepted at position", *(str(i) for i in range(1, widest + 1)))]
     rows += [(line.contender, *(f"{share:.0%}" for share in line.by_place)) for line in drafting]
     return aligned(rows)
 

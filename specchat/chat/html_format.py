@@ -10,9 +10,11 @@ from itertools import groupby
 
 from specchat.chat.markdown import figures
 from specchat.chat.sources import LEGEND, REJECTED, rejected_text, source_of
+from specchat.chat.tool_results import ToolResult, argument_lines, outcome, short_arguments
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
+from specchat.engine.options import ToolCall
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #24292f; --ground: #fbfaf7; --band: #efece4; --quiet: #5d646d;
@@ -33,6 +35,9 @@ h2 { font-weight: 600; margin: 0 0 .2rem; }
 .target { color: var(--target); text-decoration: underline; }
 .bonus { color: var(--bonus); font-weight: bold; }
 .rejected { color: var(--quiet); text-decoration: line-through; }
+.call { margin: .4rem 0; color: var(--quiet); font-size: .92rem; }
+.call .text { margin: .3rem 0 .3rem 1rem; }
+.result { color: var(--text); border-left: 2px solid var(--quiet); padding-left: .6rem; }
 .mark { color: var(--quiet); font-style: italic; }
 """
 
@@ -54,12 +59,24 @@ def as_html(chat: Conversation) -> Iterator[str]:
     if chat.system:
         yield f'<div class="system"><h2>System prompt</h2><div class="text">{_text(chat.system)}</div></div>\n'
     for turn in chat.turns:
-        yield f'<div class="you"><h2>You</h2><div class="text">{_text(turn.content)}</div></div>\n'
+        if not turn.results:
+            yield f'<div class="you"><h2>You</h2><div class="text">{_text(turn.content)}</div></div>\n'
         if turn.reply is not None:
             yield f'<div class="reply"><h2>{_text(one_line(turn.reply.name) or "Assistant")}</h2><div class="text">'
             yield from _tokens(turn.reply) if turn.reply.steps else [_text(turn.reply.text)]
             yield f'</div><p class="figures">{_text(figures(turn.reply))}</p></div>\n'
+            yield from (_call(call, turn.reply.results.get(call.id)) for call in turn.reply.tool_calls)
     yield "</body>\n</html>\n"
+
+
+def _call(call: ToolCall, result: ToolResult | None) -> str:
+    """A call of a tool, folded."""
+    head = " · ".join(filter(None, [one_line(call.name), short_arguments(call.arguments), outcome(result)]))
+    arguments = "\n".join(argument_lines(call.arguments))
+    text = f'<div class="text">{_text(arguments)}</div>'
+    if result is not None:
+        text += f'<div class="text result">{_text(result.content)}</div>'
+    return f'<details class="call"><summary>{_text(head)}</summary>{text}</details>\n'
 
 
 def _tokens(reply: Reply) -> Iterator[str]:

@@ -16,16 +16,19 @@ from operator import attrgetter
 from typing import Literal
 
 from specchat.chat.files import ChatFileError
+from specchat.chat.reasoning import marked
 from specchat.chat.record import speculation_label
 from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
 from specchat.chat.titles import is_greeting, make_title
+from specchat.chat.tool_results import ToolResult, argument_lines, outcome
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
-from specchat.clean import one_line
+from specchat.clean import clean, one_line
+from specchat.engine.options import ToolCall
 
-Kind = Literal["chat", "system", "user", "assistant", "figures", "end"]
+Kind = Literal["chat", "system", "user", "assistant", "tool", "figures", "end"]
 
-_MARK = re.compile(r"<!-- specchat: (chat|system|user|assistant|figures|end)(?: (\S+))? -->[ \t\r]*")
+_MARK = re.compile(r"<!-- specchat: (chat|system|user|assistant|tool|figures|end)(?: (\S+))? -->[ \t\r]*")
 _LIKE_A_MARK = re.compile(r"(?m)^(?=\\*<!-- specchat: )")
 _ESCAPED = re.compile(r"(?m)^\\(?=\\*<!-- specchat: )")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -62,11 +65,13 @@ def _parts(chat: Conversation) -> Iterator[str]:
     if chat.system:
         yield _block("system", "System prompt", chat.system)
     for turn in chat.turns:
-        yield _block("user", "You", turn.content, turn.created)
+        if not turn.results:
+            yield _block("user", "You", turn.content, turn.created)
         if turn.reply is not None:
-            yield _block("assistant", one_line(turn.reply.name) or "Assistant", turn.reply.marked, turn.reply.created)
+            yield _block("assistant", one_line(turn.reply.name) or "Assistant", marked(turn.reply), turn.reply.created)
             if words := figures(turn.reply):
                 yield f"{_mark('figures')}*{words}*\n\n"
+            yield from (_call(call, turn.reply.results.get(call.id)) for call in turn.reply.tool_calls)
     yield _mark("end")
 
 
@@ -78,6 +83,19 @@ def _mark(kind: Kind, created: float | None = None) -> str:
 def _block(kind: Kind, heading: str, text: str, created: float | None = None) -> str:
     escaped = _LIKE_A_MARK.sub(r"\\", text)
     return f"{_mark(kind, created)}## {heading}\n\n{escaped}\n\n"
+
+
+def _call(call: ToolCall, result: ToolResult | None) -> str:
+    """What a tool was asked and gave; importing leaves it out."""
+    whence = f" of {one_line(result.server)}" if result is not None and result.server else ""
+    parts = ["\n".join(argument_lines(call.arguments)), clean(result.content) if result is not None else ""]
+    text = "\n\n".join(f"{(fence := _fence(part))}text\n{part}\n{fence}" for part in parts if part)
+    return _block("tool", f"Tool {one_line(call.name)}{whence}: {outcome(result)}", text)
+
+
+def _fence(text: str) -> str:
+    """A fence that nothing in `text` closes."""
+    return "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
 
 
 def _cell(text: str) -> str:

@@ -97,6 +97,23 @@ def without_marks(reply: Reply) -> Written:
     return Written.of([*spans, (text[at:], False)], thinking=thinking is not None)
 
 
+def marked(reply: Reply) -> str:
+    """The whole text, its reasoning between tags, for readers that know no other sign of it."""
+    written = reply.written
+    if not written.reasoning:
+        return written.text
+    thoughts, answer = written.thoughts.strip("\n"), written.answer
+    if not written.thinking:
+        return f"<think>\n{thoughts}\n</think>\n\n{answer}"
+    if not answer:
+        return f"<think>\n{thoughts}"
+    *earlier, (begin, end) = written.reasoning
+    before = "".join(written.text[a:b] for a, b in earlier).strip("\n")
+    closed = f"<think>\n{before}\n</think>\n\n" if before else ""
+    last = written.text[begin:end].strip("\n")
+    return f"{closed}{answer}\n\n<think>\n{last}"
+
+
 def _lone_closings(text: str) -> Iterator[tuple[int, int]]:
     """Places of closing marks without an opening one, outside of code."""
     fence, at = "", 0

@@ -66,5 +66,6 @@ def _retitle(chat: Conversation) -> None:
     """Make the title from the first turn that asks for something, where none was made but of a greeting."""
     first = chat.turns[0]
     if not chat.made_title or (is_greeting(first.prompt) and chat.made_title == make_title(first.prompt)):
-        telling = next((turn for turn in chat.turns if not is_greeting(turn.prompt)), first)
+        asked = (turn for turn in chat.turns if not turn.results)
+        telling = next((turn for turn in asked if not is_greeting(turn.prompt)), first)
         chat.made_title = make_title(telling.prompt, clean(telling.reply.written.answer) if telling.reply else "")

@@ -161,8 +161,12 @@ class Store:
         return self._writer.put(lambda db: sql.drop_scratch(db, but))
 
     def insert(self, chat: ChatRow, messages: Iterable[MessageRow], traces: Mapping[str, bytes]) -> tuple[str, Event]:
-        """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key."""
+        """A whole chat from elsewhere. Where its keys are taken it gets new ones; gives its key.
+
+        Nobody allowed anything to tools in it yet.
+        """
         listed = list(messages)
+        chat = replace(chat, view={name: value for name, value in chat.view.items() if name != "tools"})
         if sql.has_chat(self._reader, chat.key) or self._known(message.key for message in listed):
             chat, listed, traces = rows.renamed(chat, listed, traces)
 

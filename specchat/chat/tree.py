@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from specchat.attachments import Attachment
 from specchat.chat.fork import Fork, new_key
-from specchat.chat.tool_results import ToolResult
+from specchat.chat.tool_results import NOT_MADE, ToolResult, unanswered
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
-from specchat.engine.options import Message
+from specchat.engine.options import Message, ToolCall
 
 UNTITLED = "new chat"
 
@@ -134,10 +134,19 @@ class Conversation:
         """The messages for the engine: `turn` after the answered turns above it, or `prompt` after the path."""
         messages = [*reversed(turn.messages)] if turn is not None else [Message("user", prompt)]
         above = turn.parent if turn is not None else self._end
+        results = turn.results if turn is not None else ()
         while above is not None and above.turn is not None:
             if above.raw or above.tool_calls:
-                messages += [above.written.message, *reversed(above.turn.messages)]
-            above = above.turn.parent
+                messages += [_not_made(call) for call in reversed(unanswered(above.tool_calls, results))]
+                messages.append(above.written.message)
+            if above.raw or above.tool_calls or above.turn.results:
+                messages += reversed(above.turn.messages)
+            results, above = above.turn.results, above.turn.parent
         if self.system:
             messages.append(Message("system", self.system))
         return tuple(reversed(messages))
+
+
+def _not_made(call: ToolCall) -> Message:
+    """Chat templates want an answer to each call."""
+    return ToolResult(call.id, call.name, NOT_MADE, failed=True).message

@@ -15,8 +15,9 @@ from specchat.engine.events import Changed, Failed, Finished, FinishReason, Spee
 from specchat.engine.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
 from specchat.engine.tally import Tally
 
-State = Literal["queued", "waiting", "reading", "writing", "finished", "failed"]
-"""Queued until there is an engine to ask, waiting while that writes in another chat."""
+State = Literal["queued", "preparing", "waiting", "reading", "writing", "finished", "failed"]
+"""Queued until there is an engine to ask, preparing until its tools are known, waiting while the engine writes in
+another chat."""
 
 LATELY = 4
 """Replies that are put together where one is too short to tell a speed."""
@@ -158,21 +159,10 @@ class Reply:
         return replace(written, tool_calls=self.tool_calls)
 
     @property
-    def marked(self) -> str:
-        """The whole text, its reasoning between tags, for readers that know no other sign of it."""
-        written = self.written
-        if not written.reasoning:
-            return written.text
-        thoughts, answer = written.thoughts.strip("\n"), written.answer
-        if not written.thinking:
-            return f"<think>\n{thoughts}\n</think>\n\n{answer}"
-        if not answer:
-            return f"<think>\n{thoughts}"
-        *earlier, (begin, end) = written.reasoning
-        before = "".join(written.text[a:b] for a, b in earlier).strip("\n")
-        closed = f"<think>\n{before}\n</think>\n\n" if before else ""
-        last = written.text[begin:end].strip("\n")
-        return f"{closed}{answer}\n\n<think>\n{last}"
+    def results(self) -> dict[str, ToolResult]:
+        """The results of its calls that the chat shows after it, by the calls' ids."""
+        shown = self.turns.shown
+        return {result.call_id: result for result in shown.results} if shown is not None else {}
 
     @property
     def length(self) -> int:
@@ -189,6 +179,11 @@ class Reply:
     @property
     def seed(self) -> int:
         return self.sampling.seed
+
+    @property
+    def requested(self) -> bool:
+        """True once the engine was asked for it."""
+        return self.state not in ("queued", "preparing")
 
     @property
     def ended(self) -> bool:
@@ -294,6 +289,14 @@ class Turn:
     def reply(self) -> Reply | None:
         """The reply that is shown."""
         return self.replies.shown
+
+    @property
+    def asked(self) -> "Turn":
+        """The turn with the prompt, where this one has results of calls made for it."""
+        turn = self
+        while turn.results and turn.parent is not None and turn.parent.turn is not None:
+            turn = turn.parent.turn
+        return turn
 
     @property
     def content(self) -> str:

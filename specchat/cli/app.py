@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from specchat.cli.prepare import Prepared
     from specchat.config.paths import Paths
     from specchat.engine.port import EnginePort
+    from specchat.mcp_tools.servers import ToolServers
     from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
     from specchat.tui.launch import Launch
@@ -89,6 +90,18 @@ def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | N
     return add(usual_hub(), models or paths.models_file, taken, target, draft, this_machine())
 
 
+def _tool_servers(file: Path, seconds: int | None) -> "tuple[ToolServers, list[str]]":
+    """The servers of tools that the user has, none of which runs yet, and a sentence where the file is wrong."""
+    from specchat.config.errors import ConfigError
+    from specchat.mcp_tools.servers import CALL_S, ToolServers
+    from specchat.mcp_tools.servers_file import read_servers
+
+    try:
+        return ToolServers(read_servers(file), CALL_S if seconds is None else seconds), []
+    except ConfigError as error:
+        return ToolServers(()), [f"{error} No tools can be used."]
+
+
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
     from specchat.cli.live import LiveFiles
     from specchat.config.errors import ConfigError
@@ -116,6 +129,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     except ConfigError as error:
         keymap = {}
         warnings.append(f"{error} All keys are as shipped.")
+    servers, bad_servers = _tool_servers(paths.tools_file, settings.tool_seconds)
+    warnings += bad_servers
     wanted = theme or settings.theme
     if wanted is not None and (sentence := unknown_theme(wanted, themes)):
         if theme is not None:
@@ -134,6 +149,9 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         store=store,
         copies_saved=settings.copy_saved_chats is not False,
         keymap=keymap,
+        servers=servers,
+        uses_tools=settings.tools is True,
+        tools_file=paths.tools_file,
         models=lambda: _places(settings.model_folders or ()),
         add=lambda target, draft: _add(paths, models, target, draft),
         live=LiveFiles(paths, models),

@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from specchat.bench.report import BenchReport
 
 DECIDE_OPTIONS = (
-    click.option(
-        "--decide", is_flag=True, help="Say who should draft here, how far, and what must stay for a draft to pay."
-    ),
+    click.option("--decide", is_flag=True, help="Say who should draft here, how far, and when a draft pays."),
 )
 STRANGE = {"cases": "--strategy", "against": "--against", "plot_file": "--plot"}
 """Options that have no meaning with --decide."""

@@ -84,11 +84,19 @@ def _said(conversation: "Conversation") -> Iterator[str]:
     yield f"{one_line(conversation.title, 400)}\n"
     if conversation.system:
         yield f"\nSystem prompt:\n{_ended(conversation.system)}"
+    from specchat.chat.reasoning import marked
+    from specchat.chat.tool_results import outcome as outcome_of
+    from specchat.chat.tool_results import short_arguments
+
     for turn in conversation.turns:
-        yield f"\nYou:\n{_ended(turn.content)}"
+        if not turn.results:
+            yield f"\nYou:\n{_ended(turn.content)}"
         if turn.reply is not None:
             outcome = f" ({one_line(turn.reply.outcome)})" if turn.reply.outcome else ""
-            yield f"\n{one_line(turn.reply.name) or 'Assistant'}{outcome}:\n{_ended(turn.reply.marked)}"
+            yield f"\n{one_line(turn.reply.name) or 'Assistant'}{outcome}:\n{_ended(marked(turn.reply))}"
+            for call in turn.reply.tool_calls:
+                words = outcome_of(turn.reply.results.get(call.id))
+                yield f"[{one_line(call.name)} {short_arguments(call.arguments)}: {words}]\n"
 
 
 def _ended(text: str) -> str:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.cli.check_server import check_server
+from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
@@ -28,24 +30,40 @@ LIMIT = 12
 @with_options(PAIR_OPTIONS)
 @click.option("--full", is_flag=True, help="All prompts, samplings and draft lengths; can take hours.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
+@click.option(
+    "--against",
+    metavar="ID",
+    shell_complete=complete_pairs,
+    help="For a pair on a server: compare with this pair, the same model without drafting.",
+)
 @click.option("--limit", type=click.IntRange(1), help=f"How many prompts to take; {LIMIT} unless --full.")
 @reports_errors
-def check(full: bool, prompts: Path | None, limit: int | None, **options: Any) -> None:
+def check(full: bool, prompts: Path | None, against: str | None, limit: int | None, **options: Any) -> None:
     """Compare every strategy's replies with plain decoding's, token by token, greedy and sampled, in two turns.
 
     Replies with ratio and block acceptance follow, compared with the target's own distribution. The prompts are taken
     evenly from the file, by default from those that come with the demo pair; a quick check ends before the last where
-    they would take long.
+    they would take long. A server's replies are compared with those of the same model without drafting.
     """
     from specchat.cli.prepare import prepare
     from specchat.config.paths import demo_model
 
     wishes = Wishes.of(options)
-    pair = ready(prepare(wishes).pair, wishes.models)
+    prepared = prepare(wishes)
+    pair = ready(prepared.pair, wishes.models)
+    other = against or pair.plain
+    reference = ready(prepared.catalog.find(other), wishes.models).spec if other else None
+    if reference is not None and pair.spec.target.server is None:
+        raise click.UsageError(
+            "--against goes with a pair that a server runs: others are compared with plain decoding."
+        )
     known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
     chosen = spread(known, limit or (len(known) if full else LIMIT))
     with Interrupt() as interrupt:
-        holds = _run(pair.spec, chosen, full, Output(), interrupt)
+        if pair.spec.target.server is not None:
+            holds = check_server(pair.spec, reference, chosen, full, interrupt)
+        else:
+            holds = _run(pair.spec, chosen, full, Output(), interrupt)
     if not holds:
         raise click.exceptions.Exit(ExitCode.DIFFERENT)
     if interrupt.pressed:

@@ -30,7 +30,8 @@ MEANINGS: dict[ExitCode, str] = {
     "doctor --gpu: a check went wrong",
     ExitCode.CONTEXT: "the prompt does not fit the model's context",
     ExitCode.DIED: "the engine process ended by itself",
-    ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding, or its distribution from the model's",
+    ExitCode.DIFFERENT: "check, bench: a reply differed from plain decoding, or its distribution from the model's; "
+    "check: a server's text differs from the one that it writes without drafting",
     ExitCode.NO_TERMINAL: "the app needs a terminal",
     ExitCode.MEMORY: "memory ran out",
     ExitCode.DOWNLOAD: "a model is not here and could not be downloaded, or nobody agreed to it",

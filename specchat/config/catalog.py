@@ -43,6 +43,8 @@ class Pair:
     acceptance: Acceptance = "coupled"
     sampling: Sampling = field(default_factory=Sampling)
     requires: Requires = Requires()
+    plain: str = ""
+    """Id of the pair that serves the same model without drafting, for one on a server."""
     licence: str = ""
     """Licence of the target, as its card names it; empty where it is unknown."""
     unsupported: str = ""
@@ -124,7 +126,7 @@ def _read(path: Path, base: Catalog | None) -> Catalog:
     if base is not None:
         pairs = _merged(base.pairs, pairs)
         _refuse_duplicates(pairs, path)
-    catalog = Catalog(tuple(pairs), "")
+    catalog = Catalog(tuple(_with_plain(pair, pairs, path) for pair in pairs), "")
     default = file.get("default") or (base.default if base else None)
     if default is None:
         raise ConfigError(f"{path}: default is missing. Set it to the id of a pair.")
@@ -149,6 +151,27 @@ def _without(pair: Pair, names: set[str]) -> Pair:
     return replace(pair, aliases=tuple(alias for alias in pair.aliases if alias not in names))
 
 
+def _with_plain(pair: Pair, pairs: Sequence[Pair], path: Path) -> Pair:
+    """The pair with the server that it names as `plain`.
+
+    Raises:
+        ConfigError: no other pair on a server has that id.
+    """
+    if not pair.plain:
+        return pair
+    others = {name: one for one in pairs for name in (one.id, *one.aliases) if one.id != pair.id}
+    server = others[pair.plain].spec.target.server if pair.plain in others else None
+    if server is None:
+        names = [one.id for one in others.values() if one.spec.target.server is not None]
+        raise ConfigError(
+            f'{path}: pair "{pair.id}": plain = "{pair.plain}" is no other pair on a server.'
+            f"{nearest(pair.plain, names)} It names the same model without drafting."
+        )
+    assert pair.spec.target.server is not None
+    target = replace(pair.spec.target, server=replace(pair.spec.target.server, undrafted=server))
+    return replace(pair, spec=replace(pair.spec, target=target))
+
+
 def _refuse_duplicates(pairs: Sequence[Pair], path: Path) -> None:
     owners: dict[str, str] = {}
     for pair in pairs:
@@ -165,7 +188,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
     spec = PairSpec(
         id=table["id"],
         name=table.get("name") or table["id"],
-        target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table)),
+        target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table, folder)),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
         heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
@@ -183,12 +206,14 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         lengths={name: options["length"] for name, options in table.get("strategies", {}).items()},
         sampling=Sampling(**table.get("sampling", {})),
         requires=Requires(**table.get("requires", {})),
+        plain=table.get("plain", ""),
         licence=table.get("licence", ""),
     )
 
 
-def _server(table: Mapping[str, Any]) -> Server:
-    return Server(**{key: table[key] for key in ("url", "kind", "model", "key_env") if table.get(key)})
+def _server(table: Mapping[str, Any], folder: Path) -> Server:
+    given = {key: table[key] for key in ("url", "kind", "model", "key_env") if table.get(key)}
+    return Server(**given, tokenizer=_placed(table["tokenizer"], folder) if "tokenizer" in table else "")
 
 
 def _source(table: Mapping[str, Any], folder: Path) -> ModelSource:

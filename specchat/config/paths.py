@@ -44,6 +44,10 @@ class Paths:
         return self.config / "presets.toml"
 
     @property
+    def tools_file(self) -> Path:
+        return self.config / "mcp.json"
+
+    @property
     def themes(self) -> Path:
         return self.config / "themes"
 

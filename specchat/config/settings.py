@@ -33,6 +33,10 @@ class UserSettings:
     """False keeps nothing of `ask`; otherwise `--continue` goes on with its last exchange."""
     engine_minutes: int | None = None
     """Minutes that the engine stays loaded after the last window is closed."""
+    tools: bool | None = None
+    """Whether new chats use the tools of the servers in mcp.json; not unless it is True."""
+    tool_seconds: int | None = None
+    """Seconds that a call of a tool may take."""
     model_folders: Sequence[str] | None = None
     """Folders to look for models in, beside those of other programs."""
 

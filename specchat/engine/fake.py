@@ -44,6 +44,7 @@ INFO = PairInfo(
     load_seconds=0.5,
     exactness="nothing is computed",
     note="",
+    tools=True,
 )
 ReplyEvent = Started | Step | Changed | Finished | Failed
 LOOK_S = 0.005

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Literal
+from typing import Literal, get_args
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.options import Sampling
@@ -17,7 +17,7 @@ one scale per row (the weights of LLM.int8, without its activations)."""
 Wanted = Quant | Literal["none"]
 """The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda"]
-ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang"]
+ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
 CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 
@@ -25,7 +25,7 @@ QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
 """Bits of a weight quantised by bitsandbytes, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
-SERVER_KINDS: tuple[ServerKind, ...] = ("auto", "openai", "llama.cpp", "vllm", "sglang")
+SERVER_KINDS: tuple[ServerKind, ...] = get_args(ServerKind)
 
 
 def is_gguf(name: str) -> bool:
@@ -52,12 +52,16 @@ class Server:
         kind: the program that serves, one of `SERVER_KINDS`; "auto" finds it out.
         model: the model's name there; empty for the server's first one.
         key_env: the environment variable with its key; empty where it needs none.
+        tokenizer: the folder with the tokenizer and chat template, for a server that applies none.
+        undrafted: a server of the same model that was started without drafting.
     """
 
     url: str
     kind: ServerKind = "auto"
     model: str = ""
     key_env: str = ""
+    tokenizer: str = ""
+    undrafted: "Server | None" = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ class StrategyStatus:
     reason: str = ""
 
 
+NO_TOOLS = "This model's chat template shows no tools, or no form of calls: take another model, or ask without tools."
 NO_SYSTEM_ROLE = "This model's chat template has no system role: the system prompt goes before the first message."
 
 
@@ -176,10 +181,14 @@ class PairInfo:
     """Arguments of that template that users choose, with their values."""
     system_role: bool = True
     """False if that template has no system role: a system prompt then precedes the first message."""
+    tools: bool = False
+    """True if that template shows tools, and calls that can be read."""
     draft_context: int | None = None
     """The draft's context, if the target's is larger."""
     server: str = ""
     """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
+    plain_server: str = ""
+    """The server where the same model writes without drafting, in words; empty if there is none."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""

@@ -1,14 +1,19 @@
 """Turns requests into prompts, and prepares the collector of the reply."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count as count_up
 
 from specchat.engine.context_policy import fit
+from specchat.engine.errors import EngineError
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Message, Tool, Written
+from specchat.engine.pair import NO_TOOLS
 from specchat.engine.reply_spans import Begun, ReplySpans, TextStream, read
 from specchat.engine.reply_text import ReplyText
-from specchat.engine.requests import Generate
+from specchat.engine.requests import Count, Generate
+from specchat.engine.tool_calls.giving import short_id
+from specchat.engine.tool_calls.reader import CallReader
 
 
 @dataclass(frozen=True)
@@ -34,63 +39,92 @@ class Prompts:
             self._given[template] = self._given[()].given(template)
         return self._given[template]
 
-    def prompt(
-        self,
-        messages: Sequence[Message],
-        limits: Limits,
-        prefill: str,
-        begun: Written = NOTHING_WRITTEN,
-        template: Arguments = (),
-        raw: str = "",
-    ) -> PromptTokens:
-        """Tokens of a chat that fit the context, with the start of its reply; of a `raw` prompt all of them.
+    def prompt(self, request: Generate | Count) -> PromptTokens:
+        """Tokens of a chat that fit the context, with the start of its reply; of a raw prompt all of them.
 
         Raises:
             ModelError: the chat template refuses these messages.
+            EngineError: "request": it takes no tools.
         """
-        tokenizer = self._with(template)
-        if raw:
-            return PromptTokens(tokenizer.as_it_stands(raw), 0)
-        tokens = begun.token_ids if self._decodes(begun, tokenizer) else ()
+        tokenizer = self._with(request.template)
+        if request.raw:
+            return PromptTokens(tokenizer.as_it_stands(request.raw), 0)
+        tools = self._tools(request, tokenizer)
+        begun = request.begun if isinstance(request, Generate) else NOTHING_WRITTEN
+        tokens = begun.token_ids if self._decodes(begun, tokenizer, tools) else ()
         rest = NOTHING_WRITTEN if tokens else begun
 
         def count(some: Sequence[Message]) -> int:
-            return len(tokenizer.prompt(some, prefill, rest)) + len(tokens)
+            return len(tokenizer.prompt(some, request.prefill, rest, tools)) + len(tokens)
 
-        kept = fit(messages, limits, self._context, count)
-        return PromptTokens([*tokenizer.prompt(kept.messages, prefill, rest), *tokens], kept.dropped, tokens)
+        kept = fit(request.messages, request.limits, self._context, count)
+        prompt = tokenizer.prompt(kept.messages, request.prefill, rest, tools)
+        return PromptTokens([*prompt, *tokens], kept.dropped, tokens)
 
     def text(self, request: Generate, prompt: PromptTokens) -> ReplyText:
         """The collector of the reply to a prompt."""
         # A template's suffix of replies acts as a stop string, unless it is a token.
         own = self._with(request.template).format.stop
-        text = ReplyText(self._begun(request, prompt), (*request.limits.stop, own))
+        text = ReplyText(self._begun(request, prompt, calls=True), (*request.limits.stop, own))
         text.resume(request.begun, prompt.begun)
         return text
 
     def spans(self, request: Generate, prompt: PromptTokens) -> ReplySpans:
-        """The parts of the reply to a prompt, after its beginning."""
+        """The parts of the reply to a prompt, after its beginning; calls are text of the answer."""
         spans = self._begun(request, prompt)
         for token in prompt.begun:
             spans.push(token)
         return spans
 
-    def _begun(self, request: Generate, prompt: PromptTokens) -> ReplySpans:
+    def _begun(self, request: Generate, prompt: PromptTokens, *, calls: bool = False) -> ReplySpans:
         """The parts of a reply before its tokens."""
-        before = request.beginning
+        before, tokenizer = request.beginning, self._with(request.template)
         part: Begun = "thinking" if before.thinking else "answer" if before.text or request.raw else ""
-        return _spans("" if prompt.begun else part, self._with(request.template))
+        reader = None
+        if calls and not request.raw:
+            ids = _ids(prompt.tokens[: len(prompt.tokens) - len(prompt.begun)])
+            reader = _reader(tokenizer, self._tools(request, tokenizer), ids)
+        return _spans("" if prompt.begun else part, tokenizer, reader)
 
-    def _decodes(self, begun: Written, tokenizer: Tokenizer) -> bool:
+    def _tools(self, request: Generate | Count, tokenizer: Tokenizer) -> tuple[Tool, ...]:
+        """The tools that the reply may call.
+
+        Raises:
+            EngineError: "request": the template takes none, or a choice cannot be held to.
+        """
+        if not request.tools or request.tool_choice == "none":
+            return ()
+        if tokenizer.format.tools is None:
+            raise EngineError("request", NO_TOOLS)
+        if request.tool_choice != "auto":
+            raise EngineError("request", f"tool_choice {request.tool_choice!r}: only auto and none are supported yet.")
+        return request.tools
+
+    def _decodes(self, begun: Written, tokenizer: Tokenizer, tools: Sequence[Tool]) -> bool:
         """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""
         if not begun.token_ids or not 0 <= min(begun.token_ids) <= max(begun.token_ids) < self._vocab:
             return False
-        decoded = Written.of(read(_spans("", tokenizer), begun.token_ids))
+        spans = _spans("", tokenizer, _reader(tokenizer, tools, map(str, count_up())))
+        decoded = Written.of(read(spans, begun.token_ids))
         return (decoded.text, decoded.reasoning) == (begun.text, begun.reasoning)
 
 
-def _spans(begun: Begun, tokenizer: Tokenizer) -> ReplySpans:
-    return ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format, begun)
+def _spans(begun: Begun, tokenizer: Tokenizer, calls: CallReader | None = None) -> ReplySpans:
+    return ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format, begun, calls)
+
+
+def _reader(tokenizer: Tokenizer, tools: Sequence[Tool], ids: Iterator[str]) -> CallReader | None:
+    """The reader of a reply's calls; None where it has no tools."""
+    form = tokenizer.format.tools
+    if not tools or form is None:
+        return None
+    return CallReader(form.call, tools, ids, frozenset(tokenizer.reply_marks.calls.values()))
+
+
+def _ids(prompt: Sequence[int]) -> Iterator[str]:
+    """Names of calls: the same for the same prompt, and others for every other."""
+    seed = repr(list(prompt))
+    return (short_id(f"{number} {seed}") for number in count_up())
 
 
 def written(request: Generate, text: ReplyText) -> Written:
@@ -99,4 +133,5 @@ def written(request: Generate, text: ReplyText) -> Written:
     if text.taken_back:
         last, reasoning = before[-1]
         before = (*before[:-1], (last[: -text.taken_back], reasoning))
-    return Written.of([*before, *text.written.spans], thinking=text.thinking)
+    made = Written.of([*before, *text.written.spans], thinking=text.thinking)
+    return replace(made, tool_calls=text.written.tool_calls or request.begun.tool_calls)

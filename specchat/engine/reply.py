@@ -85,9 +85,11 @@ class Reply:
             ran_ms = 1e3 * (self._runner.executor.costs.clock() - ran)
             other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
             measured = yardstick.add(stepped.strategy, stepped)
+            pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
+            call_pieces, calls = text.take_calls()
             step = Step(
                 id=self.request.id,
-                pieces=text.take() if reason is None else text.finish(complete=reason == "stop"),
+                pieces=pieces,
                 drafted=stepped.drafted,
                 tested=stepped.tested,
                 accepted=min(stepped.accepted, taken),
@@ -104,6 +106,8 @@ class Reply:
                 plain_error=measured.plain_error,
                 turned=text.turned != turned,
                 waited_ms=waited_ms,
+                call_pieces=call_pieces,
+                tool_calls=calls,
             )
             meter.tally.add(step)
             yield step
@@ -114,7 +118,8 @@ class Reply:
     def finished(self, reason: FinishReason) -> Finished:
         """The last event."""
         stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated())
-        return Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
+        ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
+        return replace(ended, unreadable_calls=self._text.unreadable_calls)
 
     def listen(self, control: Control) -> tuple[bool, list[Changed]]:
         """Read control messages: True if cancelled, and events to send."""

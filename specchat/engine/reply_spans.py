@@ -5,12 +5,13 @@ from copy import copy
 from typing import Literal
 
 from specchat.engine.model.chat_format import ChatFormat
-from specchat.engine.model.marks import REASONING_CHANNELS, ReplyMarks
+from specchat.engine.model.marks import REASONING_CHANNELS, SENTENCE_ENDS, ReplyMarks
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import Span
+from specchat.engine.options import Span, ToolCall
+from specchat.engine.tool_calls.reader import CallReader
 
-SENTENCE_ENDS = "\n.!?…"
-"""After these characters a closing mark without an opening one counts as a mark, not as text about one."""
+FUNCTION = "to=functions."
+"""In the header of a part: the name of the function that it calls follows."""
 MAX_HEADER_CHARS = 200
 """A longer header of a part counts as an answer."""
 
@@ -56,12 +57,21 @@ class ReplySpans:
     """Receives tokens one by one, and returns the text that is final.
 
     Reasoning stands at the start of a reply or after other reasoning; special tokens are marks anywhere. If a mark is a
-    token of the vocabulary, only that token is the mark, and other spellings are text.
+    token of the vocabulary, only that token is the mark, and other spellings are text. Calls of tools are left out, if
+    there is a reader of `calls`.
     """
 
-    def __init__(self, stream: TextStream, marks: ReplyMarks, chat: ChatFormat, begun: Begun = "") -> None:
+    def __init__(
+        self,
+        stream: TextStream,
+        marks: ReplyMarks,
+        chat: ChatFormat,
+        begun: Begun = "",
+        calls: CallReader | None = None,
+    ) -> None:
         """Start in the part `begun`, in which the prompt ends; "" leaves that to the template."""
         self._stream = stream
+        self._calls = calls
         self._marks = marks
         self._closings = {pair.opening: pair.closing for pair in marks.marks}
         tokens = set(marks.tokens.values())
@@ -127,14 +137,47 @@ class ReplySpans:
         made._stream = self._stream.copied()
         return made
 
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """All calls so far."""
+        return tuple(self._calls.calls) if self._calls else ()
+
+    @property
+    def unreadable_calls(self) -> int:
+        return self._calls.unreadable if self._calls else 0
+
+    def called(self) -> tuple[str, tuple[ToolCall, ...]]:
+        """Text of calls and complete calls since the last time."""
+        return self._calls.take() if self._calls else ("", ())
+
     def push(self, token: int) -> list[Span]:
         """Spans that `token` completes, in order."""
+        mark = self._marks.calls.get(token)
+        if mark is not None and self._calls is not None and self._calls_by(mark):
+            before = self._without_calls(self._split(self._stream.flush()))
+            if self._state != "answer":
+                self._state, self._held = "answer", ""
+            return [*before, *_answer(self._calls.mark(mark))]
         mark = self._marks.tokens.get(token)
         if mark is not None and self._means(mark):
-            before = self._split(self._stream.flush())
-            return [*before, *self._take(mark)]
+            before = self._without_calls(self._split(self._stream.flush()))
+            left = self._calls.leave() if self._calls is not None else ""
+            return [*before, *_answer(left), *self._without_calls(self._take(mark))]
         text = self._stream.push(token)
-        return self._split(text) if text else []
+        return self._without_calls(self._split(text)) if text else []
+
+    def _calls_by(self, mark: str) -> bool:
+        """True if a mark of calls has a meaning in the reply's current part."""
+        assert self._calls is not None
+        if self._calls.inside:
+            return True
+        return self._calls.opens(mark) and (not self.thinking or mark in self._marks.special)
+
+    def _without_calls(self, spans: list[Span]) -> list[Span]:
+        if self._calls is None:
+            return spans
+        told = [(text if reasoning else self._calls.feed(text), reasoning) for text, reasoning in spans]
+        return [span for span in told if span[0]]
 
     def flush(self, *, complete: bool) -> list[Span]:
         """Spans held back, at the end of the reply.
@@ -142,16 +185,21 @@ class ReplySpans:
         A cut reply keeps incomplete characters and marks back: its continuation brings them.
         """
         if not complete:
+            if self._calls is not None:
+                self._calls.finish(complete=False)
             return []
         spans = self._split(self._stream.flush())
         held, self._held = self._held, ""
         if held.strip():
             spans.append((held, self.thinking))
-        return spans
+        rest = self._without_calls(spans)
+        return [*rest, *_answer(self._calls.finish(complete=True))] if self._calls is not None else rest
 
     def _means(self, mark: str) -> bool:
         """True if a mark has a meaning in the reply's current part."""
         channels = self._marks.channels
+        if self._calls is not None and self._calls.inside and channels is None:
+            return False
         if channels is not None and mark in (channels.start, channels.channel, channels.content, channels.end):
             return True
         if self.thinking:
@@ -177,6 +225,8 @@ class ReplySpans:
             self._think(self._closings[mark])
             return kept
         if mark in (channels.start, channels.channel):
+            # A part may be addressed before its channel is named.
+            self._held = f"{held} " if mark == channels.channel and self._state == "header" else ""
             self._state = "header"
         elif mark == channels.content:
             self._begin_part(held)
@@ -185,7 +235,13 @@ class ReplySpans:
         return kept
 
     def _begin_part(self, header: str) -> None:
-        words = REASONING_CHANNELS & set(header.split())
+        named = header.split()
+        words = REASONING_CHANNELS & set(named)
+        to = next((word.removeprefix(FUNCTION) for word in named if word.startswith(FUNCTION)), "")
+        if to and self._calls is not None:
+            self._state = "answer"
+            self._calls.address(to)
+            return
         self._thought, self._state, self._closing = False, "thinking" if words else "answer", ""
         self.reasoned = self.reasoned or bool(words)
 
@@ -244,6 +300,10 @@ class ReplySpans:
     def _thoughts(self, text: str) -> list[Span]:
         self._thought = self._thought or bool(text.strip())
         return [(text, True)] if text else []
+
+
+def _answer(text: str) -> list[Span]:
+    return [(text, False)] if text else []
 
 
 def read(spans: ReplySpans, tokens: Iterable[int]) -> list[Span]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import regex
 
 from specchat.engine.events import Piece
-from specchat.engine.options import Span, Written
+from specchat.engine.options import Span, ToolCall, Written
 from specchat.engine.reply_spans import ReplySpans
 
 _GRAPHEMES = regex.compile(r"\X")
@@ -37,11 +37,18 @@ class ReplyText:
         self._last_source = "plain"
         self._last_position: int | None = None
         self._released: list[Span] = []
+        self._call_pieces: list[Piece] = []
+        self._new_calls: tuple[ToolCall, ...] = ()
 
     @property
     def written(self) -> Written:
-        """All released text."""
-        return Written.of(self._released)
+        """All released text, and all calls."""
+        return replace(Written.of(self._released), tool_calls=self._spans.calls)
+
+    @property
+    def unreadable_calls(self) -> int:
+        """Number of calls that could not be read, and that are text of the answer."""
+        return self._spans.unreadable_calls
 
     @property
     def text(self) -> str:
@@ -57,6 +64,7 @@ class ReplyText:
         """Continue a reply that was `begun`, with its `tokens` if they are known."""
         for token in tokens:
             self._spans.push(token)
+        self._spans.called()
         self.turned = self._spans.turned
         for text, reasoning in begun.spans[-1:]:
             self._known = self._may_become_stop(text)
@@ -70,7 +78,20 @@ class ReplyText:
         if self._spans.turned and not self.turned:
             spans = [(text, True) for text, _ in spans]
             self._turn()
+        self._call()
         return self._add(spans)
+
+    def take_calls(self) -> tuple[tuple[Piece, ...], tuple[ToolCall, ...]]:
+        """Text of calls as it is written, and complete calls, since the last time."""
+        pieces, calls = _merge(self._call_pieces), self._new_calls
+        self._call_pieces, self._new_calls = [], ()
+        return pieces, calls
+
+    def _call(self) -> None:
+        text, calls = self._spans.called()
+        self._new_calls += calls
+        if text:
+            self._call_pieces.append(Piece(text, self._last_source, False, self._last_position))
 
     def take(self) -> tuple[Piece, ...]:
         """Release the pieces that are final."""
@@ -89,6 +110,7 @@ class ReplyText:
         """
         if not self._stopped:
             self._add(self._spans.flush(complete=complete))
+            self._call()
         return self._release(len(self._text))
 
     def _add(self, spans: list[Span]) -> bool:

@@ -59,6 +59,7 @@ class Session:
             template=habits(tokenizer),
             system_role=tokenizer.format.system,
             template_choices=tokenizer.format.choices,
+            tools=tokenizer.format.tools is not None,
             draft_context=runner.draft_context,
         )
         self._prompts = Prompts(tokenizer, runner.context, runner.vocab)
@@ -104,9 +105,7 @@ class Session:
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
-        prompt = self._prompts.prompt(
-            request.messages, request.limits, request.prefill, template=request.template, raw=request.raw
-        )
+        prompt = self._prompts.prompt(request)
         ids = tuple(prompt.tokens) if request.tokens else ()
         return Counted(request.id, len(prompt.tokens), self.info.context, prompt.dropped, ids)
 
@@ -121,9 +120,7 @@ class Session:
         """
         self._check(request.speculation)
         started = perf_counter()
-        made = self._prompts.prompt(
-            request.messages, request.limits, request.prefill, request.begun, request.template, request.raw
-        )
+        made = self._prompts.prompt(request)
         prompt, dropped, text = made.tokens, made.dropped, self._prompts.text(request, made)
         if not prompt:
             raise EngineError("request", "There is nothing to answer: the chat is empty.")

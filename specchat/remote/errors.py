@@ -48,7 +48,8 @@ def error_in(data: Any) -> str:
 
 
 def _said(body: bytes) -> str:
-    """The server's own words; empty for a web page."""
+    """The server's own words; empty for a web page. Triton sends an error as an event of a stream."""
+    body = body.removeprefix(b"data:")
     try:
         data = json.loads(body)
     except ValueError:

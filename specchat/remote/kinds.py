@@ -13,6 +13,9 @@ from specchat.remote.errors import ServerError
 from specchat.remote.llamacpp import LlamaCppDialect
 from specchat.remote.openai import Dialect, ServerFacts, table
 from specchat.remote.sglang import SglangDialect
+from specchat.remote.specchat import SpecchatDialect
+from specchat.remote.triton import TritonDialect, is_triton, triton_models
+from specchat.remote.trtllm import TrtLlmDialect
 from specchat.remote.vllm import VllmDialect
 
 DIALECTS: Mapping[ServerKind, type[Dialect]] = {
@@ -20,8 +23,17 @@ DIALECTS: Mapping[ServerKind, type[Dialect]] = {
     "llama.cpp": LlamaCppDialect,
     "vllm": VllmDialect,
     "sglang": SglangDialect,
+    "trtllm": TrtLlmDialect,
+    "triton": TritonDialect,
+    "specchat": SpecchatDialect,
 }
-OWNERS: Mapping[str, ServerKind] = {"llamacpp": "llama.cpp", "vllm": "vllm", "sglang": "sglang"}
+OWNERS: Mapping[str, ServerKind] = {
+    "llamacpp": "llama.cpp",
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tensorrt_llm": "trtllm",
+    "specchat": "specchat",
+}
 """Kinds by the owner that their models name."""
 METRICS: Mapping[str, ServerKind] = {"\nvllm:": "vllm", "\nsglang:": "sglang"}
 """Kinds by what their pages of metrics hold, for servers that name another owner."""
@@ -43,18 +55,25 @@ async def find(connection: ServerConnection, server: Server, template: Mapping[s
     Raises:
         ServerError: it cannot be reached, or does not have the model.
     """
-    models = await _models(connection, server)
+    kind, models = server.kind, await _models(connection, server)
+    if models is None:
+        kind, models = "triton", await triton_models(connection)
     model = _model(models, server, connection.root)
-    kind = server.kind if server.kind != "auto" else await _kind(connection, model)
-    dialect = DIALECTS[kind](template)
+    kind = kind if kind != "auto" else await _kind(connection, model)
+    dialect = DIALECTS[kind](server, template)
     known = await dialect.look(connection, model)
     return Found(dialect, str(model.get("id", server.model)), known)
 
 
-async def _models(connection: ServerConnection, server: Server) -> list[Mapping[str, Any]]:
+async def _models(connection: ServerConnection, server: Server) -> list[Mapping[str, Any]] | None:
+    """The models by OpenAI's list; None for Triton, which has none."""
+    if server.kind == "triton":
+        return None
     try:
         listed = table(await connection.get("/v1/models")).get("data")
     except ServerError as error:
+        if error.status == 404 and server.kind == "auto" and await is_triton(connection):
+            return None
         if error.status == 404 and server.model:  # a server that serves without a list
             return []
         raise

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
 from specchat.engine.options import Sampling
 from specchat.engine.requests import Count, Generate
@@ -50,15 +50,16 @@ class LlamaEventReader(EventReader):
 
 
 class LlamaCppDialect(Dialect):
-    title: ClassVar[str] = "llama.cpp's server"
-    options: ClassVar[Mapping[str, str]] = {
+    title: str = "llama.cpp's server"
+    options: Mapping[str, str] = {
         "top_k": "top_k",
         "min_p": "min_p",
         "repetition_penalty": "repeat_penalty",
     }
-    continues: ClassVar[bool] = True
-    takes_template: ClassVar[bool] = True
-    reader: ClassVar[type[EventReader]] = LlamaEventReader
+    continues: bool = True
+    takes_template: bool = True
+    keeps_text: bool = True
+    reader: type[EventReader] = LlamaEventReader
     _context = 0
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:

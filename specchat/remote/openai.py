@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
-from specchat.engine.options import Message, Sampling
+from specchat.engine.options import Message, Sampling, Written
+from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
@@ -21,6 +22,7 @@ class ServerFacts:
         draft_length: draft tokens of a step; 0 if unknown.
         always: False if some steps have no draft, as with n-grams, which do not always find one.
         parameters: of the target; 0 if unknown.
+        thinks: True if prompts end inside reasoning.
         note: what is known of its drafting, in words.
     """
 
@@ -29,6 +31,7 @@ class ServerFacts:
     draft_length: int = 0
     always: bool = True
     parameters: int = 0
+    thinks: bool = False
     note: str = ""
 
 
@@ -107,20 +110,34 @@ class EventReader:
 class Dialect:
     """A kind of server: the fields of its requests and replies."""
 
-    title: ClassVar[str] = "a server with OpenAI's API"
-    options: ClassVar[Mapping[str, str]] = {}
+    title: str = "a server with OpenAI's API"
+    options: Mapping[str, str] = {}
     """Its names of the sampling options that OpenAI's API lacks."""
-    continues: ClassVar[bool] = False
+    continues: bool = False
     """True if it goes on from a last assistant message."""
-    takes_template: ClassVar[bool] = False
+    takes_template: bool = False
     """True if it takes arguments of the chat template."""
-    reader: ClassVar[type[EventReader]] = EventReader
+    keeps_text: bool = False
+    """True if sampled text with a seed is the same with and without drafting."""
+    undrafted: Mapping[str, Any] = {}
+    """Fields that turn drafting off for a request; empty if there are none."""
+    ends_with_body: bool = False
+    """True if nothing but the end of the stream ends a reply."""
+    reader: type[EventReader] = EventReader
 
-    def __init__(self, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
+    def __init__(self, server: Server, template: Mapping[str, str | int | bool] = MappingProxyType({})) -> None:
         """`template` are the pair's arguments of the chat template."""
+        self._server = server
         self._template = template
         self.always = True
         """`ServerFacts.always` by the last `totals`."""
+        self.longest = 0
+        """The longest draft in `totals`."""
+
+    def path(self, model: str) -> str:
+        """The page that writes replies."""
+        del model
+        return "/v1/chat/completions"
 
     def arguments(self, request: Count | Generate) -> dict[str, Any]:
         """The field with the arguments of the chat template: the request's before the pair's."""
@@ -135,6 +152,10 @@ class Dialect:
         """Counts of all replies since the server's start; None if it has none, or tells each reply's."""
         return None
 
+    async def totals_before(self, connection: ServerConnection) -> ServerFigures | None:
+        """The same before a reply."""
+        return await self.totals(connection)
+
     async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         """Tokens of a prompt; None if the server does not count."""
         return None
@@ -146,10 +167,7 @@ class Dialect:
             ServerError: it asks for something that this kind of server does not have.
         """
         beginning = request.beginning
-        if beginning.text and not self.continues:
-            raise ServerError(f"{self._here} cannot go on from a reply's beginning. Send without one.", "request")
-        if beginning.reasoning:
-            raise ServerError(f"{self._here} cannot go on from reasoning. Make the reply again instead.", "request")
+        self._refuse(beginning)
         body: dict[str, Any] = {
             "messages": chat(request.messages, beginning.text),
             "stream": True,
@@ -163,6 +181,12 @@ class Dialect:
         if request.limits.stop:
             body["stop"] = list(request.limits.stop)
         return body | self.arguments(request)
+
+    def _refuse(self, beginning: Written) -> None:
+        if beginning.text and not self.continues:
+            raise ServerError(f"{self._here} cannot go on from a reply's beginning. Send without one.", "request")
+        if beginning.reasoning:
+            raise ServerError(f"{self._here} cannot go on from reasoning. Make the reply again instead.", "request")
 
     @property
     def _here(self) -> str:

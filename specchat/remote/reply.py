@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from specchat.engine.context_policy import KeptMessages, fit
@@ -17,6 +17,7 @@ from specchat.remote.errors import BUSY, ServerError, error_in
 from specchat.remote.kinds import Found
 from specchat.remote.openai import Chunk, EventReader, ServerFigures
 from specchat.remote.steps import Steps
+from specchat.remote.thoughts import ThoughtSplitter
 
 MAX_CHARS = 16 << 20
 """Characters of a reply; a server that writes more is stopped."""
@@ -45,6 +46,9 @@ class RemoteReply:
         self._request = request
         self._put = put
         self._reader: EventReader = found.dialect.reader(found.known)
+        self._thoughts = ThoughtSplitter(found.known.thinks)
+        if request.beginning.text:
+            self._thoughts.leave()
         self._steps = Steps(request.id, request.beginning, time.monotonic)
         self._begun = time.monotonic()
         self._prompt_ms = 0.0
@@ -53,6 +57,8 @@ class RemoteReply:
         self._dropped = 0
         self._chars = 0
         self._figures: ServerFigures | None = None
+        self._held: Chunk | None = None
+        """The last chunk, whose text may be held back."""
 
     async def write(self) -> None:
         """Ask the server, and put the reply's events up to its end.
@@ -64,26 +70,25 @@ class RemoteReply:
         self._connection.waiting = lambda words: self._put(AwaitingServer(number, words))
         try:
             await self._fit()
-            before = await self._totals()
-            self._reader.known = replace(self._reader.known, always=self._found.dialect.always)
+            dialect = self._found.dialect
+            before = await self._totals(dialect.totals_before)
+            self._reader.known = replace(self._reader.known, always=dialect.always, draft_length=self._longest)
             ends = await self._read()
-            self._figures = self._reader.figures or self._difference(before, await self._totals())
+            self._figures = self._reader.figures or self._difference(before, await self._totals(dialect.totals))
         except asyncio.CancelledError:
-            if not self._started:
+            if not self._started and self._held is None:
                 self._put(Finished.unbegun(self._request))
             else:
                 self._end("cancelled")
             return
         except ServerError:
-            if self._started:
-                self._put_rest()
+            self._put_rest()
             raise
         if not ends:
-            if self._started:
-                self._put_rest()
+            self._put_rest()
             raise ServerError(f"{self._connection.root} ended its answer before the reply was complete.")
-        self._start(Chunk())
         self._put_rest()
+        self._start(Chunk())
         self._end(self._reason(ends))
 
     async def _fit(self) -> None:
@@ -128,8 +133,12 @@ class RemoteReply:
 
     async def _read(self) -> str:
         """Read the stream; returns the server's word for the reply's end, empty if there was none."""
-        body = self._found.dialect.body(self._request, self._found.model)
-        ends, events = "", self._connection.stream("/v1/chat/completions", body)
+        dialect = self._found.dialect
+        body = dialect.body(self._request, self._found.model)
+        if self._request.undrafted:
+            body |= dialect.undrafted
+        events = self._connection.stream(dialect.path(self._found.model), body)
+        ends = "stop" if dialect.ends_with_body else ""
         async with contextlib.aclosing(events):
             async for event in events:
                 if words := error_in(event):
@@ -140,11 +149,24 @@ class RemoteReply:
                     raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
                 ends = chunk.ends or ends
                 if chunk.text or chunk.reasoning:
-                    chunk = chunk if self._started else self._unrepeated(chunk)
-                    self._start(chunk)
-                    for step in self._steps.add(chunk):
-                        self._put(step)
+                    self._take(chunk if self._started or self._held else self._unrepeated(chunk))
         return ends
+
+    def _take(self, chunk: Chunk) -> None:
+        """Put the steps that a chunk with text completes."""
+        if chunk.reasoning:
+            self._thoughts.leave()
+        found = self._thoughts.split(chunk.text)
+        self._held = chunk
+        if found.turned:
+            self._steps.turn()
+        self._add(replace(chunk, reasoning=chunk.reasoning + found.thought, text=found.answer))
+
+    def _add(self, chunk: Chunk) -> None:
+        if chunk.text or chunk.reasoning:
+            self._start(chunk)
+            for step in self._steps.add(chunk):
+                self._put(step)
 
     def _unrepeated(self, chunk: Chunk) -> Chunk:
         """The first chunk, without the beginning that some versions of llama.cpp repeat."""
@@ -153,12 +175,17 @@ class RemoteReply:
             return chunk
         return replace(chunk, text=chunk.text.removeprefix(beginning))
 
-    async def _totals(self) -> ServerFigures | None:
-        """The server's counts of all replies, where it drafts and does not tell each reply's."""
-        if self._found.known.drafts is not True or self._reader.figures is not None:
+    @property
+    def _longest(self) -> int:
+        """The server's draft length, as far as it is known."""
+        return max(self._found.known.draft_length, self._found.dialect.longest)
+
+    async def _totals(self, ask: Callable[[ServerConnection], Awaitable[ServerFigures | None]]) -> ServerFigures | None:
+        """The server's counts of all replies, where it may draft and does not tell each reply's."""
+        if self._found.known.drafts is False or self._reader.figures is not None:
             return None
         with contextlib.suppress(ServerError):
-            return await self._found.dialect.totals(self._connection)
+            return await ask(self._connection)
         return None
 
     def _difference(self, before: ServerFigures | None, after: ServerFigures | None) -> ServerFigures | None:
@@ -166,11 +193,11 @@ class RemoteReply:
 
         The last step may have accepted tokens after the reply's end.
         """
-        if before is None or after is None:
+        if before is None or after is None or after.steps == before.steps:
             return None
         accepted, tally = after.accepted - before.accepted, self._steps.tally
         beyond = accepted - tally.accepted
-        if not 0 <= beyond <= self._found.known.draft_length:
+        if not 0 <= beyond <= self._longest:
             return None
         drafts = after.steps - before.steps
         if drafts == tally.speculative:
@@ -184,7 +211,7 @@ class RemoteReply:
             return
         self._started = True
         self._prompt_ms = 1e3 * (time.monotonic() - self._begun)
-        drafts = self._found.known.drafts
+        drafts = False if self._request.undrafted else self._found.known.drafts
         self._put(
             Started(
                 self._request.id,
@@ -202,6 +229,10 @@ class RemoteReply:
         return told if told is not None else self._prompt or 0
 
     def _put_rest(self) -> None:
+        """Put the text that was held back, and the last step."""
+        found = self._thoughts.finish()
+        if self._held is not None:
+            self._add(replace(self._held, reasoning=found.thought, text=found.answer))
         for step in self._steps.finish():
             self._put(step)
 

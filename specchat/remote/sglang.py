@@ -1,13 +1,13 @@
 """SGLang: usage by chunk tells the verify steps, `spec_tokens_details` their drafts at the end."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from specchat.engine.requests import Generate
+from specchat.remote.chunks import ChunkDialect, ChunkReader, counts
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, table, whole
-from specchat.remote.vllm import ChunkReader, counts, going_on
+from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, table, whole
 
 
 class SglangReader(ChunkReader):
@@ -25,16 +25,9 @@ class SglangReader(ChunkReader):
         return chunk
 
 
-class SglangDialect(Dialect):
-    title: ClassVar[str] = "SGLang"
-    options: ClassVar[Mapping[str, str]] = {
-        "top_k": "top_k",
-        "min_p": "min_p",
-        "repetition_penalty": "repetition_penalty",
-    }
-    continues: ClassVar[bool] = True
-    takes_template: ClassVar[bool] = True
-    reader: ClassVar[type[EventReader]] = SglangReader
+class SglangDialect(ChunkDialect):
+    title: str = "SGLang"
+    reader: type[EventReader] = SglangReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         context = whole(model.get("max_model_len")) or 0
@@ -51,8 +44,5 @@ class SglangDialect(Dialect):
         return ServerFacts(context, True, length, note="steps are told by chunk, draft tokens at the end of a reply")
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
-        body = {**super().body(request, model), **going_on(request.beginning.text)}
-        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-        body["return_spec_tokens_details"] = True
-        body["top_k"] = request.sampling.top_k or -1
-        return body
+        own = {"return_spec_tokens_details": True, "top_k": request.sampling.top_k or -1}
+        return {**super().body(request, model), **own}

@@ -34,6 +34,8 @@ class Steps:
         self._first = 0
         """Tokens of the first step, whose time is that of the prompt."""
         self._spans: list[Span] = []
+        self._turned = False
+        """True until a step tells that all text before was reasoning."""
         self.tally = Tally()
 
     @property
@@ -41,6 +43,13 @@ class Steps:
         """The text so far, with the beginning that it was given."""
         thinking = bool(self._spans) and self._spans[-1][1]
         return Written.of([*self._begun.spans, *self._spans], thinking=thinking)
+
+    def turn(self) -> None:
+        """Make reasoning of all text so far."""
+        self._spans = [(text, True) for text, _ in self._spans]
+        self._parts = [(at, text, True) for at, text, _ in self._parts]
+        self._held = replace(self._held, reasoning=True)
+        self._turned = True
 
     def add(self, chunk: Chunk) -> list[Step]:
         """The steps that a chunk completes."""
@@ -104,7 +113,9 @@ class Steps:
             context_used=(self._now.prompt_tokens or 0) + self._now.tokens,
             strategy=SERVER if drafted else _UNDRAFTED,
             drafts=drafts,
+            turned=self._turned,
         )
+        self._turned = False
         self._first = self._first or emitted
         self.tally.add(step)
         return step

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 from specchat.engine.requests import Count, Generate
+from specchat.remote.chunks import ChunkDialect, ChunkReader, counts, going_on
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, chat, table, whole
+from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, chat, table, whole
 from specchat.remote.prometheus import counters, labels
 
 COUNTERS = "vllm:spec_decode_num_"
@@ -16,38 +17,6 @@ MIN_STEPS = 16
 SHARE = 0.7
 """Least share of steps with a draft where each has one; first tokens and dropped ones have none."""
 _ACCEPTED_AT = f"{COUNTERS}accepted_tokens_per_pos_total"
-
-
-class ChunkReader(EventReader):
-    """A chunk of several tokens is a step that accepted all but one; the first step follows the prompt undrafted.
-
-    Draft tokens are the server's draft length a step, or the longest accepted draft where that is unknown. A step of
-    one token had a draft if all steps have one; else the server's counts tell at the end.
-    """
-
-    _steps = 0
-    _draft = (0, 0)
-    _longest = 0
-
-    def read(self, event: Mapping[str, Any]) -> Chunk:
-        before = self._tokens
-        chunk = super().read(event)
-        emitted = chunk.tokens - before
-        if emitted > 0:
-            self._steps += 1
-            self._longest = max(self._longest, self.known.draft_length, emitted - 1)
-            if self._steps > 1 and self.known.drafts is not False and (emitted > 1 or self.known.always):
-                drafted, accepted = self._draft
-                self._draft = (drafted + self._longest, accepted + emitted - 1)
-        return replace(chunk, drafted=self._draft[0], accepted=self._draft[1])
-
-    def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], text: str) -> int:
-        ids = choice.get("token_ids")
-        if isinstance(ids, list):
-            return self._tokens + len(ids)
-        if event.get("usage") is not None and self.completion_tokens is not None:
-            return max(self._tokens, self.completion_tokens)
-        return super()._count(event, choice, text)
 
 
 class VllmReader(ChunkReader):
@@ -69,16 +38,9 @@ class VllmReader(ChunkReader):
         return chunk
 
 
-class VllmDialect(Dialect):
-    title: ClassVar[str] = "vLLM"
-    options: ClassVar[Mapping[str, str]] = {
-        "top_k": "top_k",
-        "min_p": "min_p",
-        "repetition_penalty": "repetition_penalty",
-    }
-    continues: ClassVar[bool] = True
-    takes_template: ClassVar[bool] = True
-    reader: ClassVar[type[EventReader]] = VllmReader
+class VllmDialect(ChunkDialect):
+    title: str = "vLLM"
+    reader: type[EventReader] = VllmReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         context = whole(model.get("max_model_len")) or 0
@@ -113,9 +75,7 @@ class VllmDialect(Dialect):
         return whole(table(await connection.post("/tokenize", body)).get("count"))
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
-        body = {**super().body(request, model), **going_on(request.beginning.text), "return_token_ids": True}
-        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-        return body
+        return {**super().body(request, model), "return_token_ids": True}
 
 
 def _always(page: str) -> bool:
@@ -124,14 +84,3 @@ def _always(page: str) -> bool:
     tokens = counters(page, "vllm:generation_tokens_total").get("", 0.0)
     drafts, steps = found.get("drafts_total", 0.0), tokens - found.get("accepted_tokens_total", 0.0)
     return steps < MIN_STEPS or drafts >= SHARE * steps
-
-
-def going_on(beginning: str) -> dict[str, bool]:
-    """The fields that let a server go on from the last message instead of beginning an answer to it."""
-    return {"continue_final_message": True, "add_generation_prompt": False} if beginning else {}
-
-
-def counts(value: Any) -> tuple[int, ...]:
-    """A list of counts; empty where it is none."""
-    found = [whole(one) for one in value] if isinstance(value, list) else []
-    return tuple(one for one in found if one is not None) if None not in found else ()

@@ -10,14 +10,17 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reasoning import without_marks
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
+from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
-from specchat.engine.events import Failed
+from specchat.engine.events import Failed, Finished, Stats
 from specchat.engine.options import NOTHING_WRITTEN, Written
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Count, Generate
+from specchat.service.calls import CallRound, Decision, PendingCall
 from specchat.service.dispatch import Dispatch, Update
 from specchat.service.listeners import Listener
+from specchat.service.replies import Running
 from specchat.service.saved_chats import SavedChats
 from specchat.service.settings import ChatSettings, Preferences
 from specchat.service.state import ServiceState
@@ -43,7 +46,7 @@ class ChatService(ServiceState):
     @property
     def busy(self) -> bool:
         """True if events are to be expected."""
-        return self.loaded.loading is not None or bool(self.replies) or bool(self.listeners)
+        return any((self.loaded.loading is not None, self.replies, self.listeners, self.calls))
 
     # The pair
 
@@ -54,6 +57,8 @@ class ChatService(ServiceState):
         """
         for running in reversed(self.replies.all):
             self.replies.stop(running)
+        for asking in self.calls.all:
+            self._stop_calls(asking)
         if self.loaded.loading is not None:
             self._forget_requests()
         self.put_settings(settings or self.defaults(pair))
@@ -75,6 +80,8 @@ class ChatService(ServiceState):
         """The reason why `content`, a prompt with its attachments, cannot be sent now; empty when it can."""
         if self.running is not None:
             return "a reply is running; your text is kept"
+        if self.calling is not None:
+            return "a tool is being called; your text is kept"
         if self.wanted and self.replies:
             return "this chat's pair is loaded when the other chats are answered; your text is kept"
         if self.loaded.info is None and self.loaded.loading is None:
@@ -108,11 +115,18 @@ class ChatService(ServiceState):
         return ""
 
     def go_on(self) -> str:
-        """Continue the last reply from its end, as another version of it; returns a refusal."""
+        """Continue the last reply from its end, as another version of it, or with its calls; returns a refusal."""
         turn = self.conversation.last
         reply = turn.reply if turn is not None else None
-        if turn is None or reply is None or not reply.raw:
+        if turn is not None and turn.results and (reply is None or not reply.raw):
+            if refusal := self.refusal(""):
+                return refusal
+            self._answer(turn)
+            return ""
+        if turn is None or reply is None or not (reply.raw or reply.tool_calls):
             return "there is no reply to continue yet"
+        if reply.tool_calls and reply.ended:
+            return self.refusal("") or self.begin_calls(Running(self.conversation, turn, reply, self.settings))
         if reply.ended and reply.state == "finished" and reply.reason == "stop":
             return "the last reply came to its end; write what you want next"
         if refusal := self.refusal(turn.content):
@@ -121,7 +135,10 @@ class ChatService(ServiceState):
         return ""
 
     def stop(self) -> str:
-        """Stop the reply that runs here at its next step; a second call restarts the engine."""
+        """Stop the reply that runs here at its next step, or its calls; a second call restarts the engine."""
+        if (asking := self.calling) is not None:
+            self._stop_calls(asking)
+            return ""
         running = self.running
         if running is None:
             return "nothing is running"
@@ -137,13 +154,68 @@ class ChatService(ServiceState):
         self, turn: Turn, *, begun: Written = NOTHING_WRITTEN, fresh_seed: bool = False, seed: int | None = None
     ) -> None:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
-        sampling = settings.sampling_with(seed if settings.seed is None else None)
-        reply = Reply(self.listeners.new_id(), self.loaded.name, sampling, settings.speculation)
+        reply = self._new_reply(settings, seed if settings.seed is None else None)
         reply.begun = begun
         reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
-        running = self.replies.add(self.conversation, turn, reply, settings.limits, settings.template)
+        self._add(self.conversation, turn, reply, settings)
+
+    def _new_reply(self, settings: ChatSettings, seed: int | None = None) -> Reply:
+        return Reply(self.listeners.new_id(), self.loaded.name, settings.sampling_with(seed), settings.speculation)
+
+    def _add(self, chat: Conversation, turn: Turn, reply: Reply, settings: ChatSettings, round: int = 0) -> None:
+        running = self.replies.add(chat, turn, reply, settings, round)
         if self.loaded.info is not None:
             self.begin(running)
+
+    # Calls of tools
+
+    def decide(self, call: PendingCall, decision: Decision) -> None:
+        """Take the user's answer to a call that the open chat's reply makes."""
+        if (asking := self.calling) is not None:
+            self.calls.decide(asking, call, decision)
+            self.chat.saving.looked(self.conversation)
+
+    def use_tools(self, on: bool, server: str = "") -> None:
+        """Use tools in the open chat or not, or those of one server; what is turned off ends, what is on starts."""
+        key = self.conversation.key
+        before = self.tools.used(key)
+        if server:
+            self.tools.use_server(key, server, on)
+        else:
+            self.tools.use(key, on)
+        self.chat.saving.looked(self.conversation)
+        self.tools.ready(key)
+        if not self.calls:
+            for name in before.keys() - self.tools.used(key).keys():
+                self.tools.servers.stop(name)
+
+    def _return(self, ended: CallRound) -> Turn:
+        """Add the results of calls to their chat."""
+        turn = ended.chat.add(Turn("", parent=ended.reply, results=ended.in_order))
+        if words := self.chat.saving.asked(ended.chat, turn):
+            self.warning = words
+        return turn
+
+    def _stop_calls(self, asking: CallRound) -> None:
+        """End calls. An empty reply keeps what they gave on the path."""
+        self.calls.stop(asking)
+        turn, reply = self._return(asking), self._new_reply(asking.settings)
+        reply.finished(Finished(reply.id, "cancelled", "", (), Stats()))
+        asking.chat.answer(turn, reply)
+        self.chat.saving.ended(asking.chat, reply)
+
+    def _called(self) -> list[Update]:
+        """Go on with the chats whose calls have all results, and with replies whose tools are known by now."""
+        ended = self.calls.take()
+        for each in ended:
+            settings = self.settings if each.chat is self.conversation else each.settings
+            self._add(each.chat, self._return(each), self._new_reply(settings), settings, each.number)
+        prepared = [running for running in self.replies.all if running.reply.state == "preparing"]
+        for running in prepared if self.loaded.info is not None else ():
+            self.begin(running)
+        begun = [running for running in prepared if running.reply.requested and running is self.running]
+        problems = [word for running in begun for word in self.tools.problems(running.chat.key)]
+        return [Update("called")] * bool(ended) + [Update("notice", problem) for problem in problems]
 
     # Requests besides the chats
 
@@ -159,7 +231,8 @@ class ChatService(ServiceState):
         id = self.listeners.new_id()
         self.prompt_count.begin(id, content)
         messages = self.conversation.messages(prompt=content)
-        request = Count(id, messages, self.settings.limits, self.next_prefill, self.settings.template)
+        tools = self.tools_for(self.conversation.key)
+        request = Count(id, messages, self.settings.limits, self.next_prefill, self.settings.template, tools=tools)
         self.request(request, lambda event: self.prompt_count.end(id, event))
         return True
 
@@ -171,7 +244,7 @@ class ChatService(ServiceState):
 
     def poll(self) -> list[Update]:
         """The updates since the last call; never blocks."""
-        return self._dispatch.poll()
+        return [*self._dispatch.poll(), *self._called()]
 
     def wait(self, seconds: float) -> list[Update]:
         """The next updates; none where nothing happens for `seconds`."""
@@ -182,7 +255,7 @@ class ChatService(ServiceState):
         """The updates as they arrive; those of steps alone are gathered for STEPS_S."""
         loop, arrived, woken = asyncio.get_running_loop(), asyncio.Event(), False
 
-        def wake(_: object) -> None:
+        def wake(_: object = None) -> None:
             nonlocal woken
             if not woken:
                 woken = True
@@ -190,6 +263,7 @@ class ChatService(ServiceState):
                     loop.call_soon_threadsafe(arrived.set)
 
         self.engine.listen(wake)
+        self.calls.arrived = self.tools.servers.changed = wake
         while True:
             arrived.clear()
             woken = False
@@ -200,7 +274,8 @@ class ChatService(ServiceState):
             await arrived.wait()
 
     def close(self) -> None:
-        """Save how the open chat is shown, and the text so far of the replies that run."""
+        """Save how the open chat is shown, and the text so far of the replies that run. Calls end without results."""
+        self.calls.close()
         shown = self.running
         self.replies.interrupt(INTERRUPTED)
         if shown is not None:

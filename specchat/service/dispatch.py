@@ -19,14 +19,15 @@ from specchat.engine.events import (
     Step,
 )
 from specchat.engine.pair import PairInfo
+from specchat.service.replies import Running
 from specchat.service.state import ServiceState
 
-UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "counted", "notice"]
+UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "called", "counted", "notice"]
 
 
 @dataclass(frozen=True)
 class Update:
-    """A change that clients show; "answered" is of a chat that is not open.
+    """A change that clients show; "answered" is of a chat that is not open, "called" of a reply that calls tools.
 
     `message` is a sentence for people; `prompt` can be asked again.
     """
@@ -85,13 +86,30 @@ class Dispatch:
             return
         shown = running.chat is self._state.conversation
         if isinstance(event, Finished):
-            answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
-            words = self._undrafted(running.reply) if shown else answered
-            yield Update("ended" if shown else "answered", words, event=event)
+            yield self._finished(running, event, shown)
         elif shown:
-            if isinstance(event, Started) and running.chat.system and (words := self._state.loaded.about_system()):
-                yield Update("notice", words)
+            if isinstance(event, Started):
+                yield from self._explained(running)
             yield Update("reply", event=event)
+
+    def _explained(self, running: Running) -> Iterator[Update]:
+        """What the pair does otherwise than the chat asks."""
+        loaded = self._state.loaded
+        if running.chat.system and (words := loaded.about_system()):
+            yield Update("notice", words)
+        if self._state.tools.used(running.chat.key) and (words := loaded.about_tools()):
+            yield Update("notice", words)
+
+    def _finished(self, running: Running, event: Finished, shown: bool) -> Update:
+        uncalled = ""
+        if event.tool_calls and event.reason == "stop":
+            uncalled = self._state.begin_calls(running)
+            if not uncalled:
+                return Update("called", event=event)
+        answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
+        unread = f"{event.unreadable_calls} calls of tools could not be read" if event.unreadable_calls else ""
+        words = (uncalled or unread or self._undrafted(running.reply)) if shown else answered
+        return Update("ended" if shown else "answered", words, event=event)
 
     def _undrafted(self, reply: Reply) -> str:
         """A sentence, once for each pair, where a chat is too long for its draft."""
@@ -108,7 +126,7 @@ class Dispatch:
         unread = state.saved.loaded()
         reason = state.settle() if not state.wanted else ""
         for running in state.replies.all:
-            if running.reply.state == "queued":
+            if not running.reply.requested:
                 state.begin(running)
         words = (clean(event.info.warning), f"{reason}; decoding plainly" if reason else unread)
         return Update("loaded", " ".join(filter(None, words)), event=event)
@@ -143,11 +161,12 @@ class Dispatch:
     def fail_begun(self, event: Failed) -> list[Update]:
         """End the reply that the engine had begun; the others are begun once it is back."""
         self._state.replies.wait_for_engine()
-        return self._fail_all(event, but="queued")
+        return self._fail_all(event, requested=True)
 
-    def _fail_all(self, event: Failed, but: str = "") -> list[Update]:
+    def _fail_all(self, event: Failed, requested: bool = False) -> list[Update]:
+        """End all replies, or those that were `requested`."""
         replies = [running.reply for running in self._state.replies.all]
-        each = [replace(event, id=reply.id) for reply in replies if reply.state != but]
+        each = [replace(event, id=reply.id) for reply in replies if reply.requested or not requested]
         return [update for failed in each for update in self._failed(failed)]
 
     def _failed(self, event: Failed) -> Iterator[Update]:

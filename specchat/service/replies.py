@@ -7,9 +7,10 @@ from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.events import Changed, Failed, Finished, Started, Stats, Step
-from specchat.engine.options import Arguments, Limits, Speculation
+from specchat.engine.options import Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Generate
+from specchat.service.settings import ChatSettings
 
 _REFUSALS = ("context", "request")
 """Failures of a request, not of the engine."""
@@ -17,13 +18,13 @@ _REFUSALS = ("context", "request")
 
 @dataclass
 class Running:
-    """A reply and the chat it is written in."""
+    """A reply and the chat it is written in; it is the reply to round number `round` of tool calls after a prompt."""
 
     chat: Conversation
     turn: Turn
     reply: Reply
-    limits: Limits
-    template: Arguments = ()
+    settings: ChatSettings
+    round: int = 0
     stopping: bool = False
 
 
@@ -48,16 +49,17 @@ class Replies:
         """The reply of the chat with that key."""
         return next((running for running in self._running if running.chat.key == chat), None)
 
-    def add(self, chat: Conversation, turn: Turn, reply: Reply, limits: Limits, template: Arguments = ()) -> Running:
+    def add(self, chat: Conversation, turn: Turn, reply: Reply, settings: ChatSettings, round: int = 0) -> Running:
         """Answer `turn`, once `ask` sends the request."""
         chat.answer(turn, reply)
         self._saving.begun(chat, reply)
-        self._running.append(running := Running(chat, turn, reply, limits, template))
+        self._running.append(running := Running(chat, turn, reply, settings, round))
         return running
 
-    def ask(self, running: Running, speculation: Speculation) -> None:
+    def ask(self, running: Running, speculation: Speculation, tools: tuple[Tool, ...] = ()) -> None:
         """Send the request to the engine, which has to have a pair loaded."""
-        reply, limits = running.reply, running.limits
+        reply = running.reply
+        self._running.sort(key=lambda each: (not each.reply.requested, each is not running))
         reply.state = "reading" if running is self._running[0] else "waiting"
         reply.speculation = speculation
         messages = running.chat.messages(running.turn)
@@ -66,12 +68,13 @@ class Replies:
                 reply.id,
                 messages,
                 reply.sampling,
-                limits,
+                running.settings.limits,
                 speculation,
                 reply.prefill,
                 reply.begun,
                 chat=running.chat.key,
-                template=running.template,
+                template=running.settings.template,
+                tools=tools,
             )
         )
 
@@ -103,8 +106,8 @@ class Replies:
 
     def stop(self, running: Running) -> None:
         """End a reply at its next step, or at once where the engine has not begun it."""
-        waits = running.reply.state == "queued" or running is not self._running[0]
-        if running.reply.state != "queued":
+        waits = not running.reply.requested or running is not self._running[0]
+        if running.reply.requested:
             self._engine.send(Cancel(running.reply.id))
         if waits:
             running.reply.finished(Finished(running.reply.id, "cancelled", "", (), Stats()))
@@ -142,8 +145,11 @@ class Replies:
         if self._running and self._running[0].reply.state == "waiting":
             self._running[0].reply.state = "reading"
         reply = running.reply
-        came_to_nothing = not reply.raw and (reply.state == "failed" or reply.reason == "cancelled")
-        if came_to_nothing and (refused or len(running.turn.replies) > 1):
+        came_to_nothing = not (reply.raw or reply.tool_calls) and (
+            reply.state == "failed" or reply.reason == "cancelled"
+        )
+        needless = refused and not running.turn.results  # results must not go with the reply to them
+        if came_to_nothing and (needless or len(running.turn.replies) > 1):
             running.chat.drop(running.turn, running.reply)
             self._saving.dropped(running.reply)
         else:

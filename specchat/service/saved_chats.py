@@ -30,12 +30,13 @@ class SavedChats:
         state = self._state
         if key == state.conversation.key:
             return ""
-        running = state.replies.of(key)
+        at_work = state.replies.of(key) or state.calls.of(key)
         try:
-            view = state.chat.open(key, running.chat if running is not None else None)
+            view = state.chat.open(key, at_work.chat if at_work is not None else None)
         except CannotOpen as error:
             return str(error)
         self._left()
+        state.tools.opened(key, view.get("tools"))
         wanted = str(view.get("pair") or "")
         state.wanted = wanted if wanted != state.loaded.id else ""
         settings = from_data(view.get("settings"))
@@ -58,6 +59,7 @@ class SavedChats:
         state = self._state
         if running := state.replies.of(key):
             state.replies.stop(running)
+        state.calls.drop(key)
         if key == state.conversation.key:
             self.new()
         state.saved.deleted(key)
@@ -76,6 +78,8 @@ class SavedChats:
         """Show another version of a prompt or reply; returns a refusal."""
         if self._state.running is not None:
             return "a reply is running"
+        if self._state.calling is not None:
+            return "a tool is being called"
         return self._state.chat.show_branch(step, turn, of_prompt=of_prompt)
 
     def _left(self) -> None:

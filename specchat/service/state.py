@@ -9,9 +9,12 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.config.catalog import Pair
 from specchat.config.personas import Persona, persona_of
-from specchat.engine.options import Speculation
+from specchat.engine.options import Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Change
+from specchat.mcp_tools.servers import ToolServers
+from specchat.service.calls import MOST_ROUNDS, CallRound, Calls
+from specchat.service.chat_tools import ChatTools
 from specchat.service.listeners import Listeners
 from specchat.service.loaded_pair import LoadedPair
 from specchat.service.open_chat import OpenChat
@@ -36,6 +39,8 @@ class ServiceState:
         saves_settings: bool = False,
         restarts: bool = False,
         ended: Callable[[Reply], object] = lambda _: None,
+        servers: ToolServers | None = None,
+        uses_tools: bool = False,
     ) -> None:
         """Serve `engine`, and the chats in `store`.
 
@@ -46,6 +51,8 @@ class ServiceState:
             saves_settings: save the settings with each chat, for when it is opened again.
             restarts: start an engine again that died.
             ended: called with each reply that has ended.
+            servers: the servers whose tools chats may use.
+            uses_tools: use them in new chats.
         """
         self.engine = engine
         self.preferences = preferences
@@ -57,6 +64,8 @@ class ServiceState:
         self.listeners = Listeners()
         self.replies = Replies(engine, self.chat.saving, ended)
         self.saved = SavedReplies(engine, store, copies_saved)
+        self.tools = ChatTools(servers, usual=uses_tools)
+        self.calls = Calls(self.tools)
         self.prompt_count = PromptCount()
         self.prefill = ""
         """The beginning of the next reply, used once."""
@@ -94,6 +103,16 @@ class ServiceState:
         return self.running is not None and self.running.stopping
 
     @property
+    def calling(self) -> CallRound | None:
+        """The calls of the open chat's last reply, while they have no results."""
+        return self.calls.of(self.conversation.key)
+
+    @property
+    def at_work(self) -> bool:
+        """True while the open chat's last prompt is being answered, its calls of tools included."""
+        return self.running is not None or self.calling is not None
+
+    @property
     def elsewhere(self) -> Conversation | None:
         """The chat that the engine writes in, unless that is the open one."""
         first = next(iter(self.replies.all), None)
@@ -129,7 +148,7 @@ class ServiceState:
         """Use `settings` from now on: speculation at the running reply's next step, the rest from the next reply."""
         before, self.settings = self.settings, settings
         reply = self.reply
-        if reply is not None and reply.state != "queued" and settings.speculation != before.speculation:
+        if reply is not None and reply.requested and settings.speculation != before.speculation:
             self.engine.send(Change(reply.id, settings.speculation))
 
     def choose_strategy(self, name: str) -> str:
@@ -147,11 +166,30 @@ class ServiceState:
         return reason
 
     def begin(self, running: Running) -> None:
-        """Have the engine begin a reply that waited for the pair."""
+        """Have the engine begin a reply that waited for the pair, once the tools of its chat are known."""
+        if self.loaded.calls_tools and not self.tools.ready(running.chat.key):
+            running.reply.state = "preparing"
+            return
         speculation = self.settings.speculation if running is self.running else running.reply.speculation
         if self.loaded.unsupported(speculation.strategy):
             speculation = Speculation.of("plain", None, speculation.acceptance)
-        self.replies.ask(running, speculation)
+        self.replies.ask(running, speculation, self.tools_for(running.chat.key))
+
+    def tools_for(self, chat: str) -> tuple[Tool, ...]:
+        """The tools that the loaded model may call in a chat."""
+        return self.tools.for_model(chat) if self.loaded.calls_tools else ()
+
+    def begin_calls(self, running: Running) -> str:
+        """Ask for the calls that a reply makes, and make them; returns a refusal."""
+        if not self.tools.of(running.chat.key).on:
+            return "the model called a tool, but tools are off in this chat"
+        if not self.tools.ready(running.chat.key):
+            return "the servers of the tools are starting: /continue goes on once they are up"
+        if running.round >= MOST_ROUNDS:
+            return f"{MOST_ROUNDS} replies with calls of tools in a row: /continue goes on"
+        context = self.loaded.info.context if self.loaded.info is not None else 0
+        self.calls.begin(running.chat, running.reply, running.settings, running.round + 1, context)
+        return ""
 
     @property
     def way_out(self) -> str:
@@ -161,5 +199,9 @@ class ServiceState:
         return ". /new starts a new chat; /context drop-oldest leaves out the oldest turns"
 
     def _view(self) -> dict[str, Any]:
-        pair = {"pair": self.wanted or self.loaded.id}
-        return {**pair, "settings": as_data(self.settings)} if self._saves_settings else pair
+        view: dict[str, Any] = {"pair": self.wanted or self.loaded.id}
+        if self._saves_settings:
+            view["settings"] = as_data(self.settings)
+        if (choices := self.tools.of(self.conversation.key)) != self.tools.usual:
+            view["tools"] = choices.data
+        return view

@@ -4,12 +4,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
-Where = Literal["anywhere", "prompt", "transcript", "chats"]
+Where = Literal["anywhere", "prompt", "transcript", "chats", "call"]
 
 PLACES: dict[Where, str] = {
     "prompt": "in the prompt",
     "transcript": "in the transcript",
     "chats": "in the list of chats",
+    "call": "where a call of a tool is asked for",
     "anywhere": "everywhere",
 }
 
@@ -54,7 +55,8 @@ class Action(Generic[Screen]):
     values: Callable[[Screen], Sequence[tuple[str, str]]] | None = None
     """Known arguments, each with a word about it: completed in the prompt, listed in the palette."""
     where: Where = "anywhere"
-    """Place in which its keys work: in `transcript` and `chats` while the transcript or the list has the focus."""
+    """Place in which its keys work: in `transcript` and `chats` while the transcript or the list has the focus, in
+    `call` while the dialog is shown that asks for a call."""
     when: When = "always"
     fixed: bool = False
     """True if the prompt or Textual itself handles its keys: they cannot be moved."""

@@ -173,8 +173,9 @@ class SpecchatApp(App[None]):
         self.session.close()
         self.exit(return_code=code)
 
-    def on_unmount(self) -> None:
+    async def on_unmount(self) -> None:
         self.engine.close()
+        await asyncio.to_thread(self.session.tools.servers.close)
 
     def action_command_palette(self) -> None:
         """Show the palette; without the id that Textual gives it, which one that is still closing has too."""

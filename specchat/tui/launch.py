@@ -10,6 +10,7 @@ from specchat.config.catalog import Catalog, Pair
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.config.themes import Theme
+from specchat.mcp_tools.servers import ToolServers
 from specchat.service.settings import Preferences
 
 if TYPE_CHECKING:  # the app starts sooner without
@@ -64,6 +65,12 @@ class Launch:
     """Tells where models are and come from; None leaves downloads to the engine."""
     add: "Callable[[Named, Named | None], DeclaredPair] | None" = None
     """Writes a pair of a target and a draft into the user's models.toml; raises an EngineError where it cannot be."""
+    servers: ToolServers | None = None
+    """The servers whose tools chats may use."""
+    uses_tools: bool = False
+    """Whether new chats use tools."""
+    tools_file: Path | None = None
+    """The file that names the servers."""
     live: WatchedFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

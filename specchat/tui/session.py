@@ -42,11 +42,13 @@ class AppSession(ChatService):
             saves_settings=True,
             restarts=True,
             ended=self.ledger.add,
+            servers=launch.servers,
+            uses_tools=launch.uses_tools,
         )
         self.launch = launch
         self.gpu = GpuWatch()
         self.fetching = Fetching(launch.models)
-        self.racing = Racing(self)
+        self.racing = Racing(self, self.ledger)
         self.waiting: list[QueuedPrompt] = []
         """Prompts to send when the reply that runs here has ended."""
         self._advisor = Advisor(self.ledger)
@@ -61,7 +63,7 @@ class AppSession(ChatService):
         super().load(pair, settings)
 
     def refusal(self, content: str) -> str:
-        if self.running is None and self.racing.running:
+        if not self.at_work and self.racing.running:
             return "a race is running; your text is kept"
         return super().refusal(content)
 

@@ -7,6 +7,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
 from specchat.engine.events import Loading
+from specchat.service.calls import CallRound
 from specchat.tui import figures
 from specchat.tui.composing import slash
 from specchat.tui.composing.personas import persona_name
@@ -14,7 +15,12 @@ from specchat.tui.keys import Keys
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 
-_RUNNING = {"queued": "waiting for the model", "reading": "reading the prompt", "writing": "writing"}
+_RUNNING = {
+    "queued": "waiting for the model",
+    "preparing": "starting the servers of the tools",
+    "reading": "reading the prompt",
+    "writing": "writing",
+}
 
 
 def header_sides(session: AppSession) -> tuple[Content, ...]:
@@ -29,6 +35,7 @@ def header_sides(session: AppSession) -> tuple[Content, ...]:
         f"{one_line(session.wanted, 40)}, loaded when you write" if session.wanted else session.loaded.name,
         one_line(persona_name(session.conversation.system, session.launch.personas), 30),
         _drafting(session),
+        "tools on" * session.tools.of(session.conversation.key).on,
         f"T {settings.sampling.temperature:g}",
         f"seed {seed}" if seed is not None else "new seed each reply",
     ]
@@ -71,6 +78,8 @@ def status_sides(
         left = styled(loading_words(session.loaded.loading) + way, ".quiet")
     elif session.reply is not None:
         left = styled(_running(session, session.reply, stop) + _next(session) + _fetching(session), ".quiet")
+    elif (calling := session.calling) is not None:
+        left = styled(_calling(calling, stop) + _next(session), ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
@@ -91,6 +100,14 @@ def _running(session: AppSession, reply: Reply, stop: str) -> str:
     if before is not None and reply.state == "waiting":
         return f"waits for {_title(before)} to be answered; {stop} stops"
     return _RUNNING.get(reply.state, "") + f"; {stop} stops" * (reply.state == "writing")
+
+
+def _calling(calling: CallRound, stop: str) -> str:
+    """The tool that is called, or asked for."""
+    if (asked := calling.asked) is not None:
+        return f"may {one_line(asked.tool.name, 40)} be called?"
+    names = ", ".join(one_line(pending.tool.name, 40) for pending in calling.pending)
+    return f"calling {names}; {stop} stops" if names else "calling"
 
 
 def _next(session: AppSession) -> str:
@@ -115,7 +132,7 @@ def _prompt_side(session: AppSession, keys: Keys, typed: str, files: str) -> Con
         return EMPTY
     if typed.startswith("/") and not isinstance(slash.parse(typed, keys.by_slash), str):
         return styled("enter runs it", ".quiet")
-    enter = "enter sends" if session.reply is None else "enter sends it next"
+    enter = "enter sends it next" if session.at_work else "enter sends"
     named = [files] if files and "@" in typed else []
     if session.prompt_count.outdated:
         return styled(" · ".join([*named, "counting tokens", enter]), ".quiet")

@@ -1,4 +1,4 @@
-"""From known costs and outcomes: who should draft, how far, and what must stay."""
+"""From known costs and outcomes: who should draft, how far, and which acceptance a draft needs."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ STEEP = replace(FLAT, checks=tuple(0.95 + 0.3 * row for row in range(16)))
 
 
 def even(contender: str, acceptance: float, length: int) -> DraftOutcome:
-    """Each token stays with the same probability, and every draft has `length` tokens."""
+    """Each token is accepted with the same probability, and every draft has `length` tokens."""
     return DraftOutcome(contender, tuple(even_survival(acceptance, length)), (1.0,) * length)
 
 
@@ -54,7 +54,7 @@ def test_the_choice_is_the_cost_models(costs: Costs, acceptance: float) -> None:
     assert chosen.contender == (DRAFT if length else "plain")
 
 
-def test_what_promises_most_is_taken() -> None:
+def test_the_highest_estimate_is_taken() -> None:
     copied, drafted = even(LOOKUP, 0.6, 8), even(DRAFT, 0.9, 5)
     assert best([copied, drafted], FLAT).contender == DRAFT
     whole = best([replace(copied, kept=(1.0,) * 8), drafted], FLAT)
@@ -63,7 +63,7 @@ def test_what_promises_most_is_taken() -> None:
     assert best([], FLAT) == DraftChoice("plain", 0, 1.0)
 
 
-def test_equal_promises_take_the_shorter_draft() -> None:
+def test_of_equal_estimates_the_shorter_draft_is_taken() -> None:
     """No draft ever came further than two tokens."""
     outcome = DraftOutcome(LOOKUP, (0.5, 0.5, 0.0), (1.0, 1.0, 0.0))
     assert best([outcome], FLAT).length == 2
@@ -137,7 +137,7 @@ def test_costs_come_from_steps_and_checks(decided: Decided) -> None:
 def test_decisions_by_category(decided: Decided) -> None:
     code, chat, both = decided.decisions
     assert (code.category, code.prompts, code.best.contender) == ("code", 1, "draft x4")
-    # Three tokens stay of nearly every draft, the fourth hardly ever: 0.8 of a plain step for 0.2 of a token.
+    # Three tokens of nearly every draft are accepted, the fourth hardly ever: 0.8 of a plain step for 0.2 of a token.
     assert code.best.length == 3
     step = 4 * 0.2 + 0.9 * 9 / 5 + 0.2
     assert code.expected == pytest.approx(1 / (1.0 / 20 + (21 / 20) * step / (1 + 16 / 5)))
@@ -156,7 +156,7 @@ def test_break_even_is_told_for_each_length(decided: Decided) -> None:
 def test_a_draft_that_can_never_pay_says_so(decided: Decided) -> None:
     dear = replace(decided, costs=replace(decided.costs, draft={"draft x4": 1.2}))
     assert "never" in break_even_table(dear)
-    assert "A draft of 8 by draft cannot pay; 16% of its tokens stayed." in in_words(dear)
+    assert "A draft of 8 tokens by draft cannot pay; 16% were accepted." in in_words(dear)
 
 
 def test_only_a_draft_model_reads_beside_the_target() -> None:
@@ -171,13 +171,13 @@ def test_only_a_draft_model_reads_beside_the_target() -> None:
 def test_it_is_said_in_words(decided: Decided) -> None:
     said = in_words(decided)
     times = f"{decided.decisions[0].measured['draft x4']:.2f}x"
-    assert said[0] == f"draft was fastest, and promises most when drafting at most 3 tokens: code {times}."
+    assert said[0] == f"draft was fastest, by estimate best with at most 3 tokens: code {times}."
     assert said[1] == "Nothing was faster than plain decoding: chat."
-    assert "A draft of 8 by draft pays where more than 39% of it stay; 16% of its tokens stayed." in said
+    assert "A draft of 8 tokens by draft pays where more than 39% are accepted; 16% were accepted." in said
 
 
-def test_what_was_measured_goes_before_what_is_promised(decided: Decided) -> None:
-    """The cost model promised most for `cascade`, and `draft` was faster as both ran."""
+def test_what_was_measured_goes_before_what_is_estimated(decided: Decided) -> None:
+    """The estimate was highest for `cascade`, and `draft` was faster as both ran."""
     code, chat, both = decided.decisions
     code = replace(code, best=DraftChoice("cascade x8", 8, 3.0), measured=code.measured | {"cascade x8": 1.01})
     said = in_words(replace(decided, decisions=[code, chat, both]))
@@ -192,7 +192,7 @@ def test_categories_of_one_choice_are_told_together(decided: Decided) -> None:
     said = in_words(replace(decided, decisions=[code, story, chat, both]))
     times = f"{code.measured['draft x4']:.2f}x"
     assert said[0] == (
-        f"draft was fastest, and promises most when drafting at most 2 to 4 tokens: code {times} and story {times}."
+        f"draft was fastest, by estimate best with at most 2 to 4 tokens: code {times} and story {times}."
     )
 
 
@@ -202,7 +202,7 @@ def test_all_of_it_as_text(decided: Decided) -> None:
     overall = decided.decisions[-1]
     assert text.endswith(f"\n\na note\n\n{verdict(overall.measured, overall.prompts)}\n")
     assert decisions_table(decided) in text
-    for words in ("in plain steps of 10.00 ms", "checks 2x as dear", "tokens stay 0.8x as often", "In words:"):
+    for words in ("in plain steps of 10.00 ms", "verifying 2x as dear", "acceptance 0.8x as likely", "In words:"):
         assert words in text
 
 
@@ -210,11 +210,11 @@ def test_one_category_is_all() -> None:
     samples = [sample(name, run, "a", "all") for name, run in (("plain", PLAIN), ("draft x4", GOOD))]
     decided = decide(samples, CHECKS)
     assert [d.category for d in decided.decisions] == [ALL]
-    assert in_words(decided)[0].startswith("draft was fastest, and promises most when drafting at most 3 tokens: all ")
+    assert in_words(decided)[0].startswith("draft was fastest, by estimate best with at most 3 tokens: all ")
     assert not any("auto" in sentence for sentence in in_words(decided))
 
 
-def test_what_never_drafts_promises_nothing() -> None:
+def test_without_drafts_plain_is_best() -> None:
     idle = replace(PLAIN, stats=stats(20, 20, 0, 0.0, 180.0, 10.0))
     decided = decide([sample(name, run, "a", "all") for name, run in (("plain", PLAIN), (LOOKUP, idle))], CHECKS)
     assert decided.decisions[0].best.contender == "plain"

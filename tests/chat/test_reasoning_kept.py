@@ -6,6 +6,7 @@ import pytest
 
 from specchat.chat.json_format import as_json, from_json
 from specchat.chat.markdown import as_markdown, from_markdown
+from specchat.chat.reasoning import marked
 from specchat.chat.rows import ChatRow, MessageRow, conversation, message_rows, reply_row
 from specchat.chat.saving import Saving
 from specchat.chat.store import Store
@@ -118,9 +119,9 @@ def test_reasoning_after_an_answer_that_was_cut_leaves_the_answer_in_the_export(
     spans = [("hm", True), ("\n\nSo", False), ("\nwell", True)]
     reply = opened("hm\n\nSo\nwell", "{}")
     reply.restore(Written.of(spans, thinking=True))
-    assert reply.marked == "<think>\nhm\n</think>\n\nSo\n\n<think>\nwell"
+    assert marked(reply) == "<think>\nhm\n</think>\n\nSo\n\n<think>\nwell"
     reply.restore(Written.of(spans[1:], thinking=True))
-    assert reply.marked == "So\n\n<think>\nwell"
+    assert marked(reply) == "So\n\n<think>\nwell"
 
 
 def test_a_mark_alone_after_an_answer_begins_no_reasoning() -> None:

@@ -31,11 +31,26 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_all_keys_are_read(write: Callable[[str], Path]) -> None:
-    lines = 'url = "https://box:8080/v1"\nkind = "vllm"\nmodel = "Qwen/Qwen3-8B"\nkey_env = "BOX_KEY"'
-    pair = load_catalog(write(HEAD + lines)).find("box")
-    assert pair.spec.target == ModelSource(server=Server("https://box:8080/v1", "vllm", "Qwen/Qwen3-8B", "BOX_KEY"))
+    lines = (
+        'url = "https://box:8080/v1"\nkind = "vllm"\nmodel = "Qwen/Qwen3-8B"\nkey_env = "BOX_KEY"\ntokenizer = "qwen"'
+    )
+    file = write(HEAD + lines)
+    pair = load_catalog(file).find("box")
+    server = Server("https://box:8080/v1", "vllm", "Qwen/Qwen3-8B", "BOX_KEY", str(file.parent / "qwen"))
+    assert pair.spec.target == ModelSource(server=server)
     assert pair.strategy == "plain"
     assert pair.spec.target.label == "Qwen/Qwen3-8B at https://box:8080/v1"
+
+
+def test_a_pair_names_the_one_that_does_not_draft(write: Callable[[str], Path]) -> None:
+    other = '[[pair]]\nid = "slow"\nbackend = "remote"\nurl = "http://slow"\n'
+    catalog = load_catalog(write(f'{HEAD}url = "http://box"\nplain = "slow"\n{other}'))
+    server = catalog.find("box").spec.target.server
+    assert server == Server("http://box", undrafted=Server("http://slow"))
+    assert catalog.find("slow").plain == ""
+    for name in ("slwo", "box", "demo"):
+        with pytest.raises(ConfigError, match=f'plain = "{name}" is no other pair on a server'):
+            load_catalog(write(f'{HEAD}url = "http://box"\nplain = "{name}"\n{other}'))
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from specchat.engine.gguf.export import export
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Limits, Message, Sampling, Written
 from specchat.engine.requests import Cancel, Count
+from specchat.remote import lossless
 from specchat.remote.prometheus import counters
-from tests.remote.conftest import QUESTION, Chatting
+from specchat.remote.server_replies import ServerReplies
+from tests.remote.conftest import QUESTION, Chatting, spec
 from tests.remote.test_steps import recorded
 
 MISSING = [name for name in ("xllamacpp", "gguf") if find_spec(name) is None]
@@ -158,3 +160,20 @@ def test_all_sampling_options_are_taken(servers: Callable[..., str], chatting: C
     assert finished([*chatting.ask(sampling=sampling, limits=Limits(20, stop=("zzz",)))]).text
     greedy = finished([*chatting.ask(2, limits=Limits(40, stop=(" named",)))])
     assert (greedy.text, greedy.reason) == ("Once upon a time there was a cat", "stop")
+
+
+def test_drafting_keeps_its_text_sampled_ones_too(servers: Callable[..., str]) -> None:
+    chats = [("cat", QUESTION), ("dog", (Message("user", "Tell me of a dog."),))]
+    with (
+        ServerReplies(spec(servers("draft"))) as drafting,
+        ServerReplies(spec(servers("none"))) as plain,
+    ):
+        found = list(lossless.greedy(drafting, plain, chats, 40))
+        drawn = lossless.sampled(drafting, plain, chats, 30, 1)
+        told = plain.options(QUESTION, 8, 5)
+    assert [result.outcomes for result in found] == [("equal", "equal")] * 2
+    assert drawn is not None
+    assert (len(drawn.seeded), drawn.same_text, drawn.replies) == (2, 2, 2)
+    assert told is not None
+    assert (told.index, told.start, told.options[0].text) == (1, 4, b" upon")
+    assert told.options[0].logprob > told.options[1].logprob

@@ -1,4 +1,4 @@
-"""Choice of a token from a row of scores, and the token's probability, in one scan of the row each.
+"""Choice of a token from a row of scores, the token's probability, and masks of tokens that are not allowed.
 
 `decoding/noise.py` computes noise for every token; this computes it only for tokens that can still be chosen.
 """
@@ -145,3 +145,24 @@ def probability(scores: Any, token: int) -> float:
     for other in range(vectors * LANES, len(scores)):
         total += math.exp(scores[other] - scores[token])
     return 1.0 / total
+
+
+@called("b1(f4[:,::1], u4[:,::1])")
+def mask(scores: Any, allowed: Any) -> bool:
+    """Set scores of tokens that are not allowed to -inf; return True if each row has a finite one left.
+
+    A row of `allowed` has a bit for each token, 32 a word, the lowest first.
+    """
+    rows, size = scores.shape
+    left = 0
+    for row in range(rows):
+        for word in range(allowed.shape[1]):
+            bits, first = np.int64(allowed[row, word]), 32 * word
+            if bits != 0xFFFFFFFF:
+                for token in range(first, min(first + 32, size)):
+                    scores[row, token] = scores[row, token] if (bits >> (token - first)) & 1 else -np.inf
+        found = 0
+        while found < size and not scores[row, found] > -np.inf:
+            found += 1
+        left += found < size
+    return bool(left == rows)

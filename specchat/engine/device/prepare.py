@@ -29,7 +29,7 @@ def prepare(
     notify("the prompt's passes")
     target.begin(prompt)
     decoding = Decoding(executor, target, Sampling(), prompt, ())
-    notify("the checks of drafts")
+    notify("verifying")
     executor.capture_verify()
     executor.place(prompt)
     for name, drafter in drafters.items():

@@ -6,11 +6,11 @@ STRATEGY = Strategy(
     name="auto",
     group="auto",
     title="Auto",
-    summary="Chooses at each step the strategy that is expected to give the most tokens a second, plain included.",
+    summary="Takes at each step what is fastest by measurement, plain decoding included.",
     draft_length=15,
-    notes="""Copies, a model, the pair's heads and plain are weighed at each step by measured costs and by how many
-tokens were accepted (Leviathan et al. 2023, with costs): [auto.md](auto.md). *Pays* wherever anything does; it costs a
-few percent where one strategy is best throughout.""",
+    notes="""A bandit over copies, the draft model, the pair's heads and plain. It goes by measured step costs and
+acceptance (Leviathan et al. 2023): [auto.md](auto.md). *Pays* wherever any of them does. Where one strategy is best
+throughout, it costs a few percent.""",
     make=lambda parts: resolved("specchat.engine.bandit.drafter:make")(parts),
     needs=("choice",),
     drafts="what pays most",

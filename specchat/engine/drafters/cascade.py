@@ -82,9 +82,10 @@ STRATEGY = Strategy(
     name="cascade",
     group="auto",
     title="Cascade",
-    summary="Copies as n-grams do where much matches, and lets the draft model draft otherwise, or go on after a copy.",
+    summary="Copies after a long match, and lets the draft model draft otherwise.",
     draft_length=8,
-    notes="[cascade.md](cascade.md). *Pays* where replies hold both; goes by fixed rules, `auto` by costs.",
+    notes="""Copies come from n-grams. It follows fixed rules; `auto` follows costs: [cascade.md](cascade.md). *Pays*
+where a reply has both.""",
     make=_make,
     needs=("drafting", "draft"),
     drafts="a copy, or the draft",

@@ -38,11 +38,11 @@ def block_strategy(title: str, summary: str, draft_length: int, notes: str, head
 
 STRATEGY = block_strategy(
     "DFlash",
-    "A head drafts a block in one pass, its tokens without knowing each other.",
+    "A head drafts a block in one pass; its tokens do not depend on each other.",
     8,
-    """A few layers guess a whole block of masked tokens from keys and values made of the target's states (DFlash,
-2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dflash`. *Pays* where verifying takes many rows for little
-more than one.""",
+    """A few layers fill in a block of masked tokens. They attend to the target's hidden states (DFlash, 2026):
+[heads.md](heads.md). *Parameters*: `[pair.heads] dflash`. *Pays* where verifying many tokens costs little more than
+verifying one.""",
     HeadFamily(
         "dflash", "specchat.engine.heads.dflash:DFlashHead", "specchat.engine.heads.block_settings:block_recipe"
     ),

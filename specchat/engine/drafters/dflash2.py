@@ -5,10 +5,10 @@ from specchat.engine.strategy import HeadFamily
 
 STRATEGY = block_strategy(
     "DFlash2",
-    "A head drafts a block in one pass, and reranks the candidates of each place by the token before.",
+    "A head drafts a block in one pass, and reranks candidates by the token before.",
     7,
-    """DFlash with convolutions over the block, and a selector among the best tokens of a place (DFlash2, 2026):
-[heads.md](heads.md). *Parameters*: `[pair.heads] dflash2`. *Pays* as `dflash`, with longer accepted drafts.""",
+    """DFlash with convolutions over the block, and a selector among the best tokens of a position (DFlash2, 2026):
+[heads.md](heads.md). *Parameters*: `[pair.heads] dflash2`. *Pays* as `dflash`, and more tokens are accepted.""",
     HeadFamily(
         "dflash2",
         "specchat.engine.heads.dflash2:DFlash2Head",

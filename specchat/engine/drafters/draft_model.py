@@ -110,15 +110,14 @@ DRAFT = Strategy(
     name="draft",
     group="model",
     title="Draft model",
-    summary="A small model of the same family drafts, the target verifies.",
+    summary="A small model drafts, the target verifies.",
     draft_length=5,
-    notes="""It drafts token by token (Leviathan et al. 2023, Chen et al. 2023) and ends its draft before a token that
-is unlikely to pay. On a processor a small one goes over several tokens at once where they followed the same words
-before ([cpu-step.md](cpu-step.md#chains-in-one-call)). *Parameters*: `draft` in models.toml, its device, its
-vocabulary ([draft-vocabulary.md](draft-vocabulary.md)), and other tokens than the target's
-([other-tokens.md](other-tokens.md)). *Pays* where the model costs a tenth of the target or less and mostly agrees
-with it: prose, code, explanations. Not where a reply is shorter than the prompt's reading, and less than copies do
-where a large draft copies token by token.""",
+    notes="""It drafts a chain, token by token (Leviathan et al. 2023, Chen et al. 2023), and ends it before one that is
+unlikely to pay. On a processor a small model also copies within its chain
+([cpu-step.md](cpu-step.md#chains-in-one-call)). *Parameters*: `draft` in models.toml, its device, its
+[vocabulary](draft-vocabulary.md); its tokenizer may be [another one](other-tokens.md). *Pays* where the model costs a
+tenth of the target or less and mostly agrees with it: prose, code, explanations. It does not pay for replies that take
+less time than its reading of the prompt.""",
     make=_chain,
     needs=("drafting", "draft"),
     arm="yes",
@@ -127,10 +126,10 @@ DRAFT_TREE = Strategy(
     name="draft-tree",
     group="model",
     title="Draft tree",
-    summary="The small model drafts several tokens for a place where it is torn; the target takes the path it likes.",
+    summary="The small model drafts a tree: several tokens where it is unsure.",
     draft_length=12,
     notes="""SpecInfer (Miao et al. 2024), grown as in EAGLE-2 (Li et al. 2024): [trees.md](trees.md). *Pays* where
-further rows of a verify pass are nearly free, as with 16-bit weights on a GPU, and the draft is often torn.""",
+verifying further tokens is nearly free, as with 16-bit weights on a GPU, and the draft model is often unsure.""",
     make=_tree,
     needs=("drafting", "trees", "draft trees", "draft"),
     arm="yes",

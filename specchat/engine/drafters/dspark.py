@@ -8,11 +8,11 @@ from specchat.engine.strategy import HeadFamily
 
 STRATEGY = block_strategy(
     "DSpark",
-    "A head drafts a block in one pass, each token knowing the one before it and its own chance.",
+    "A head drafts a block in one pass; each token depends on the one before.",
     7,
-    """DFlash with a bias by the token drafted before, and a guess at how likely each token is to be accepted, by
-which the draft ends (DSpark, 2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dspark`. *Pays* as `dflash`,
-and where texts change between easy and hard.""",
+    """DFlash with a bias by the token before, and an estimate of each token's acceptance, which ends the draft
+(DSpark, 2026): [heads.md](heads.md). *Parameters*: `[pair.heads] dspark`. *Pays* as `dflash`, and where texts change
+between easy and hard.""",
     HeadFamily(
         "dspark",
         "specchat.engine.heads.dspark:DSparkHead",

@@ -32,16 +32,16 @@ HEAD = HeadFamily("eagle", "specchat.engine.heads.eagle:EagleHead", "specchat.en
 EAGLE = headed(
     HEAD,
     "EAGLE",
-    "A head drafts a chain from the target's last state and the tokens after it.",
+    "A head of one layer drafts a chain from the target's last hidden state.",
     5,
-    """A head of one layer (EAGLE, Li et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] eagle`.
-*Pays* as a draft model does, at the cost of one layer.""",
+    """It predicts the next hidden state, and from that the token (EAGLE, Li et al. 2024): [heads.md](heads.md).
+*Parameters*: `[pair.heads] eagle`. *Pays* as a draft model does, at the cost of one layer.""",
     lambda parts: EagleDrafter("eagle", "eagle", parts.heads["eagle"]),
 )
 EAGLE2 = headed(
     HEAD,
     "EAGLE-2",
-    "EAGLE's head drafts a tree: several tokens for a place where it is torn.",
+    "EAGLE's head drafts a tree: several tokens where it is unsure.",
     12,
     """EAGLE-2 (Li et al. 2024): [heads.md](heads.md), [trees.md](trees.md). *Pays* where `draft-tree` would.""",
     lambda parts: EagleTreeDrafter("eagle2", "eagle", parts.heads["eagle"]),

@@ -7,17 +7,16 @@ HEAD = HeadFamily("eagle3", "specchat.engine.heads.eagle3:Eagle3Head", "specchat
 CHAIN = headed(
     HEAD,
     "EAGLE-3",
-    "A head drafts a chain from what the target has after some of its layers.",
+    "A head drafts a chain from the target's hidden states after three layers.",
     5,
-    """A head of one layer that sees the target's states after three layers, and was trained on its own guesses
-(EAGLE-3, Li et al. 2025): [heads.md](heads.md). *Parameters*: `[pair.heads] eagle3`. *Pays* for large targets with a
-published head more than most small models do.""",
+    """The head was trained on its own drafts (EAGLE-3, Li et al. 2025): [heads.md](heads.md). *Parameters*:
+`[pair.heads] eagle3`. *Pays* for large targets with a published head, more than most small models do.""",
     lambda parts: EagleDrafter("eagle3", "eagle3", parts.heads["eagle3"]),
 )
 TREE = headed(
     HEAD,
     "EAGLE-3 tree",
-    "EAGLE-3's head drafts a tree: several tokens for a place where it is torn.",
+    "EAGLE-3's head drafts a tree: several tokens where it is unsure.",
     12,
     "*Pays* where `draft-tree` would.",
     lambda parts: EagleTreeDrafter("eagle3-tree", "eagle3", parts.heads["eagle3"]),

@@ -112,10 +112,10 @@ STRATEGY = Strategy(
     name="early-exit",
     group="itself",
     title="Early exit",
-    summary="The target's first layers draft, its others verify: for targets trained to be read early (LayerSkip).",
+    summary="The target's first layers draft, and its other layers verify (LayerSkip).",
     draft_length=6,
-    notes="""No work is done twice (LayerSkip, Elhoushi et al. 2024): [early-exit.md](early-exit.md). *Parameters*:
-`exit_layer`. *Pays* with targets that were trained to be read early.""",
+    notes="""Verifying goes on from the hidden states that drafting made (LayerSkip, Elhoushi et al. 2024):
+[early-exit.md](early-exit.md). *Parameters*: `exit_layer`. *Pays* with targets that were trained for early exit.""",
     make=lambda parts: EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer),
     needs=("drafting", "exits"),
     begins_verify=True,

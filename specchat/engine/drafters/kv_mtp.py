@@ -12,9 +12,9 @@ HEAD = HeadFamily(
 STRATEGY = headed(
     HEAD,
     "Shared-KV MTP",
-    "A few layers draft a chain from the target's own keys and values, without a cache of their own.",
+    "A few layers draft a chain from the target's own KV cache.",
     4,
-    """Gemma 4's assistants (2026): [heads.md](heads.md). *Parameters*: `[pair.heads] kv-mtp`. *Pays* at long
-contexts too, for nothing of the text is read anew.""",
+    """Gemma 4's assistants (2026) have no cache of their own: [heads.md](heads.md). *Parameters*:
+`[pair.heads] kv-mtp`. *Pays* at long contexts too, because the head reads no prompt.""",
     lambda parts: EagleDrafter("kv-mtp", "kv-mtp", parts.heads["kv-mtp"]),
 )

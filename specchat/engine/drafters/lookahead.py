@@ -168,10 +168,10 @@ STRATEGY = Strategy(
     name="lookahead",
     group="itself",
     title="Lookahead",
-    summary="The target writes at several later places in each pass and drafts what it wrote there.",
+    summary="The target also guesses at later positions, and drafts its guesses there.",
     draft_length=7,
-    notes="""Its tokens there are drafted once the text gets to them (Fu et al. 2024): [lookahead.md](lookahead.md).
-*Pays* where nothing repeats, no draft model is there, and verifying 8 rows costs little more than one.""",
+    notes="""Each pass makes guesses, which form a pool of n-grams (Fu et al. 2024): [lookahead.md](lookahead.md).
+*Pays* where nothing repeats, the pair has no draft model, and verifying 8 tokens costs little more than one.""",
     make=lambda _: LookaheadDrafter(),
     needs=("drafting", "trees"),
 )

@@ -68,16 +68,15 @@ STRATEGY = Strategy(
     title="Prompt lookup",
     summary="Drafts by copying what followed the same words earlier in the chat.",
     draft_length=8,
-    notes="""The longest match of up to 32 tokens is copied from, the latest of equal ones (prompt lookup, Saxena
-2023).
+    notes="""It copies from the longest match of up to 32 tokens, the latest of equal ones (prompt lookup, Saxena 2023).
 
 ```
  prompt   ... rename total to amount: def add(total): return total + 1
  reply    def add(amount): return          the last words occurred above: "+ 1" is drafted
 ```
 
-It costs microseconds a step whatever the model is. *Pays* for copying, editing and questions about a text; never
-costs more than the rows of its verify passes.""",
+It costs microseconds a step with any model, and the verifying of its tokens. *Pays* for copying, editing and questions
+about a text.""",
     make=lambda parts: LookupDrafter(parts.here),
     needs=("drafting",),
     arm="yes",

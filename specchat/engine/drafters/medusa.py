@@ -41,10 +41,9 @@ HEAD = HeadFamily("medusa", "specchat.engine.heads.medusa:MedusaHeads", "speccha
 STRATEGY = headed(
     HEAD,
     "Medusa",
-    "Heads on the target's last state draft several places at once, and several tokens for a place.",
+    "Heads on the target's last hidden state draft a tree, each for one position.",
     12,
-    """Medusa-1 (Cai et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] medusa`. *Pays* where a
-head costs next to nothing beside the target's pass; its later places know nothing of the ones between, so drafts are
-short.""",
+    """Medusa-1 (Cai et al. 2024): [heads.md](heads.md). *Parameters*: `[pair.heads] medusa`. *Pays* where a head
+costs next to nothing beside the target's pass. Drafts are short, because a head does not know the tokens between.""",
     lambda parts: MedusaDrafter(parts.heads["medusa"]),
 )

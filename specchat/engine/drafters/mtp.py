@@ -12,11 +12,11 @@ HEAD = HeadFamily(
 STRATEGY = headed(
     HEAD,
     "MTP layer",
-    "A layer for further tokens, which came with the target, drafts a chain from the target's last state.",
+    "The layer for multi-token prediction that came with the target drafts a chain.",
     3,
-    """The target was trained with it, and it runs again on its own states (DeepSeek-V3, 2024; Xiaomi's MiMo-7B,
-2025; GLM-4.5, 2025; Qwen3.5, 2026): [heads.md](heads.md#the-targets-own-layer). *Parameters*: none, or
-`[pair.heads] mtp` for a layer from another folder. *Pays* for a token or two a step, at the cost of one layer each;
-further ones are accepted less often, as it was trained for one.""",
+    """It starts from the target's last hidden state, and goes on from its own (DeepSeek-V3, 2024; MiMo-7B, 2025;
+GLM-4.5, 2025; Qwen3.5, 2026): [heads.md](heads.md#the-targets-own-layer). *Parameters*: none, or `[pair.heads] mtp` for
+a layer from another folder. *Pays* for a token or two a step, at the cost of one layer each. Further ones are accepted
+less often, because the layer was trained for one.""",
     lambda parts: EagleDrafter("mtp", "mtp", parts.heads["mtp"]),
 )

@@ -79,10 +79,10 @@ STRATEGY = Strategy(
     name="ngram",
     group="copied",
     title="N-grams",
-    summary="Copies what mostly followed the last few words, by small tables of this chat and of replies before.",
+    summary="Copies what mostly followed the last few words, also in earlier replies.",
     draft_length=8,
-    notes="""The same sources as `suffix`, by tables of fixed size ([ngrams.md](ngrams.md)). *Pays* as `suffix` does,
-with an effort that does not grow with the text.""",
+    notes="""It has the sources of `suffix`, in tables of fixed size: [ngrams.md](ngrams.md). *Pays* as `suffix` does,
+at a cost that does not grow with the text.""",
     make=lambda parts: NgramDrafter(parts.earlier),
     needs=("drafting",),
 )

@@ -16,9 +16,9 @@ HEAD = HeadFamily("peagle", "specchat.engine.heads.peagle:PEagleHead", "specchat
 STRATEGY = headed(
     HEAD,
     "P-EAGLE",
-    "A head as EAGLE-3's drafts a chain in one pass: each token without knowing those before it.",
+    "A head like EAGLE-3's drafts a chain in one pass; its tokens do not depend on each other.",
     7,
-    """One state stands for the ones that it does not know (P-EAGLE, 2026): [heads.md](heads.md). *Parameters*:
-`[pair.heads] peagle`. *Pays* where a pass of the head is mostly fixed cost.""",
+    """One learnt vector stands for hidden states that are not known yet (P-EAGLE, 2026): [heads.md](heads.md).
+*Parameters*: `[pair.heads] peagle`. *Pays* where a pass of the head is mostly fixed cost.""",
     lambda parts: PEagleDrafter("peagle", "peagle", parts.heads["peagle"]),
 )

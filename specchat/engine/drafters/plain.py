@@ -19,8 +19,8 @@ STRATEGY = Strategy(
     name="plain",
     group="plain",
     title="Plain",
-    summary="No drafting: one token a step, the yardstick for all others.",
+    summary="No drafting: one token a step. All others are compared with it.",
     draft_length=0,
-    notes="All ratios here are to it.",
+    notes="Speedups on this page are over it.",
     make=lambda _: PlainDrafter(),
 )

@@ -149,10 +149,10 @@ STRATEGY = Strategy(
     name=SUFFIX,
     group="copied",
     title="Suffix",
-    summary="Copies what most often followed the same words, here and in replies before.",
+    summary="Copies what most often followed the same words, also in earlier replies.",
     draft_length=8,
-    notes="""It copies from the chat and the replies before it, and weighs what followed by how often it did
-(SuffixDecoding, Oliaro et al. 2024): [suffix.md](suffix.md). *Pays* where texts repeat themselves.""",
+    notes="""Where continuations differ it drafts a tree, the most frequent first (SuffixDecoding, Oliaro et al. 2024):
+[suffix.md](suffix.md). *Pays* where texts repeat themselves.""",
     make=lambda parts: SuffixDrafter(parts.here, parts.earlier),
     needs=("drafting",),
     arm="yes",

@@ -50,10 +50,10 @@ STRATEGY = Strategy(
     name="swift",
     group="itself",
     title="SWIFT",
-    summary="The target drafts for itself while skipping some of its own layers.",
+    summary="The target drafts for itself, skipping some of its layers.",
     draft_length=4,
-    notes="""Some attention and MLP blocks are left out (SWIFT, Xia et al. 2024). Which ones is searched while it
-writes, by how many of the last tokens a choice would have drafted right.
+    notes="""Drafting skips some attention and MLP blocks (SWIFT, Xia et al. 2024). A search during replies picks these,
+by how many of the last tokens each choice would have drafted right.
 
 ```
  layer     1    2    3    4    5    6    7    8
@@ -61,8 +61,7 @@ writes, by how many of the last tokens a choice would have drafted right.
  verify    A M  A M  A M  A M  A M  A M  A M  A M
 ```
 
-It needs no memory beside the target's. *Pays* with large targets, whose middle layers change little; a small one
-needs all it has.""",
+It needs no further memory. *Pays* with large targets, whose middle layers change little.""",
     make=lambda parts: SwiftDrafter(parts.target, parts.layers),
     needs=("drafting", "skips"),
     layers=4,

@@ -5,10 +5,10 @@ from specchat.engine.strategy import HeadFamily
 
 STRATEGY = block_strategy(
     "XPress",
-    "A head drafts a block in one pass, and a small one beside it makes the tokens fit each other.",
+    "A head drafts a block in one pass, and a small network makes its tokens fit each other.",
     8,
-    """DFlash with a small network that makes each token fit all drafted before it (XPress, 2026):
-[heads.md](heads.md). *Parameters*: `[pair.heads] xpress`. *Pays* as `dflash`, with longer accepted drafts.""",
+    """DFlash with a causal refiner: each token depends on all drafted before it (XPress, 2026): [heads.md](heads.md).
+*Parameters*: `[pair.heads] xpress`. *Pays* as `dflash`, and more tokens are accepted.""",
     HeadFamily(
         "xpress",
         "specchat.engine.heads.xpress:XPressHead",

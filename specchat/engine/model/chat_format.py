@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from specchat.engine.model.marks import MARKS, Channels, Marks
+from specchat.engine.tool_calls.form import ToolFormat
 
 FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Names of the field for earlier reasoning."""
@@ -41,7 +42,7 @@ class ChatFormat:
         in_header: the prompt ends in the header of a part.
         options: those of `ARGUMENTS` that the template takes.
         choices: those of `CHOICES` whose value changes the prompt, with the values that the template takes.
-        tools: the template shows tools.
+        tools: the way in which the template takes tools; None where it shows none, or no form of calls.
         drops: parts of a chat that the prompt lacks, in words.
     """
 
@@ -58,7 +59,7 @@ class ChatFormat:
     in_header: bool = False
     options: tuple[str, ...] = ()
     choices: tuple[tuple[str, tuple[str | bool, ...]], ...] = ()
-    tools: bool = False
+    tools: ToolFormat | None = None
     drops: tuple[str, ...] = ()
 
     @property

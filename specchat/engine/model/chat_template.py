@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -15,13 +16,16 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
 from specchat.engine.model.chat_format import ARGUMENTS, CHOICES, FIELDS, PART, ChatFormat, Content
 from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
-from specchat.engine.model.sandbox import Assignable, Sandbox, TemplateBoundError
+from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
 from specchat.engine.model.template import compile_template, render
-from specchat.engine.options import Arguments, Message
+from specchat.engine.model.turns import turns_of
+from specchat.engine.options import Arguments, Message, Tool
+from specchat.engine.tool_calls.form import ToolFormat
+from specchat.engine.tool_calls.giving import given_tools
+from specchat.engine.tool_calls.probe import TOOL, tool_format
 
 SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift", "Tamblewick", "Gorsehaven"
 """Probe words that no template contains, one for each part of a chat."""
-TOOL = {"type": "function", "function": {"name": "brackenlook", "description": "", "parameters": {}}}
 STANDARD = {"messages", "tools", "documents", "add_generation_prompt", "raise_exception", "strftime_now"}
 MOST_S = 4.0
 """Time limit of a prompt, and of all probes together."""
@@ -67,8 +71,8 @@ class ChatTemplate:
         made._arguments = {**self._arguments, **{name: value for name, value in arguments if name in self._undeclared}}
         return made
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """Render a chat up to the assistant's reply.
+    def render(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> str:
+        """Render a chat up to the assistant's reply, which may call `tools`.
 
         Raises:
             ModelError: the template rejects it; the message has its own words.
@@ -76,7 +80,7 @@ class ChatTemplate:
         form = self.format
         self._allow()
         try:
-            return self._rendered(messages, form)
+            return self._rendered(messages, form, tools)
         except MemoryError:
             raise
         except Exception as error:  # a template is an untrusted program
@@ -124,7 +128,7 @@ class ChatTemplate:
             bool(channels and channels.start and channels.content not in prompt.rpartition(channels.start)[2]),
             tuple(name for name in ARGUMENTS if name in self._undeclared),
             tuple(self._choices(base)),
-            self._shows_tools(base),
+            self._tools(base, marks, turn_end),
             tuple(self._dropped(base, system)),
         )
 
@@ -159,17 +163,18 @@ class ChatTemplate:
             return one_line(str(error), 200) or type(error).__name__
         return ""
 
-    def _rendered(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
-        turns = [_turn(message, form) for message in _placed(messages, form)]
+    def _rendered(
+        self, messages: Sequence[Message], form: ChatFormat, tools: Sequence[Tool] = (), **options: Any
+    ) -> str:
         answering = options.pop("answering", True)
-        return render(
-            self._compiled, turns, self._special, {**form.arguments, **self._arguments, **options}, answering=answering
-        )
+        given = given_tools(tools, form.tools) if tools and form.tools is not None else {}
+        arguments = {**form.arguments, **given, **self._arguments, **options}
+        return render(self._compiled, turns_of(messages, form), self._special, arguments, answering=answering)
 
-    def _tried(self, messages: Sequence[Message], form: ChatFormat, **options: Any) -> str:
+    def _tried(self, messages: Sequence[Message], form: ChatFormat, tools: Sequence[Tool] = (), **options: Any) -> str:
         """The chat as text; empty where the template rejects it."""
         try:
-            return self._rendered(messages, form, **options)
+            return self._rendered(messages, form, tools, **options)
         except TemplateBoundError:
             raise
         except Exception:  # a template is an untrusted program
@@ -185,14 +190,19 @@ class ChatTemplate:
         texts = [self._tried(chat, form, answering=False) for chat in (_THOUGHT, _THOUGHT[:2])]
         return any(THOUGHT in text and not _LIST.search(text) for text in texts)
 
-    def _shows_tools(self, base: ChatFormat) -> bool:
-        return "brackenlook" in self._tried(_CHAT[:1], base, tools=[TOOL])
+    def _tools(self, base: ChatFormat, marks: Sequence[Marks], turn_end: str) -> ToolFormat | None:
+        def show(messages: Sequence[Message], form: ToolFormat, answering: bool) -> str:
+            return self._tried(messages, replace(base, tools=form), (TOOL,), answering=answering)
+
+        found = tool_format(show, self._tokens, self.source, [mark.closing for mark in marks])
+        # A call behind the token that ends replies is never written.
+        return None if found and found.call.opening and found.call.opening == turn_end else found
 
     def _choices(self, base: ChatFormat) -> Iterator[tuple[str, tuple[str | bool, ...]]]:
         """Arguments that change the prompt, with the values that the template does not reject."""
         chat = [Message("user", ASKED)]
         for name in (name for name in CHOICES if name in self._undeclared):
-            prompts = {value: self._tried(chat, base, **{name: value}) for value in CHOICES[name]}
+            prompts = {value: self._tried(chat, base, (), **{name: value}) for value in CHOICES[name]}
             if len({text for text in prompts.values() if text}) > 1:
                 yield name, tuple(value for value, text in prompts.items() if text)
 
@@ -262,31 +272,3 @@ _THOUGHT = (Message("user", ASKED), Message("assistant", ANSWERED, THOUGHT), Mes
 
 def _with_reasoning(form: ChatFormat, name: str) -> ChatFormat:
     return ChatFormat(form.content, form.arguments, form.headed, reasoning=name)
-
-
-def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
-    """The messages; without a system role, the user's first one begins with the system prompt."""
-    if form.headed and not any(message.role == "system" for message in messages):
-        return [Message("system", ""), *messages]
-    if form.system or not any(message.role == "system" for message in messages):
-        return list(messages)
-    system = "\n\n".join(message.content for message in messages if message.role == "system")
-    others = [message for message in messages if message.role != "system"]
-    first = next((number for number, message in enumerate(others) if message.role == "user"), None)
-    if first is None:
-        return [Message("user", system), *others]
-    others[first] = Message("user", f"{system}\n\n{others[first].content}")
-    return others
-
-
-def _turn(message: Message, form: ChatFormat) -> Any:
-    """A message in the template's form."""
-    turn: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning and form.reasoning in FIELDS:
-        turn[form.reasoning] = message.reasoning
-    parts: list[dict[str, str]] = [{"type": "text", "text": message.content}]
-    if message.reasoning and form.reasoning == PART:
-        turn["content"] = [{"type": "thinking", "thinking": message.reasoning}, *parts]
-    elif form.content == "parts":
-        turn["content"] = parts
-    return Assignable(turn) if form.content == "assignable" else turn

@@ -1,5 +1,6 @@
 """A chat template's format in words, for people."""
 
+from specchat.clean import one_line
 from specchat.engine.model.tokenizer import Tokenizer
 
 
@@ -15,7 +16,7 @@ def habits(tokenizer: Tokenizer) -> tuple[tuple[str, str], ...]:
     system = "has a role of its own" if found.system else "goes before the first message: there is no role for it"
     rows = [("template", tokenizer.source.file.name), ("turn end", found.turn_end or repr(found.stop))]
     rows += [("reasoning", _reasoning(tokenizer)), ("system prompt", system)]
-    rows.append(("tools", "shown to the model" if found.tools else "not shown to the model"))
+    rows.append(("tools", _tools(tokenizer)))
     if found.content == "parts":
         rows.append(("messages", "given as lists of typed parts"))
     if found.options:
@@ -34,3 +35,11 @@ def _reasoning(tokenizer: Tokenizer) -> str:
     else:
         marks = f"where a reply begins with {found.marks[0].opening} or the like"
     return f"{marks}; {'sent back' if found.reasoning else 'not sent back'} in later prompts"
+
+
+def _tools(tokenizer: Tokenizer) -> str:
+    found = tokenizer.format.tools
+    if found is None:
+        return "none: the template shows no tools, or no calls"
+    opening = found.call.opening or ("a part for the function" if found.call.kind == "channel" else "the call itself")
+    return f"shown to the model, which calls with {one_line(opening, 40)}"

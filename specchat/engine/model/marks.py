@@ -58,14 +58,24 @@ TOOL_MARKS = frozenset(
 )
 
 
+SENTENCE_ENDS = "\n.!?…"
+"""After these characters a closing mark without an opening one counts as a mark, not as text about one."""
+
+
 @dataclass(frozen=True)
 class ReplyMarks:
-    """Marks in a model's replies; `tokens`: those of one token, `special`: the special ones' texts."""
+    """Marks in a model's replies.
+
+    Attributes:
+        tokens: those of one token; `calls` are those of tool calls.
+        special: texts of the special ones.
+    """
 
     marks: tuple[Marks, ...]
     channels: Channels | None
     tokens: Mapping[int, str]
     special: frozenset[str]
+    calls: Mapping[int, str]
 
 
 def channels_of(tokens: Collection[str]) -> Channels | None:

@@ -24,6 +24,9 @@ _WIDTH = re.compile(r"\d{6}|\*")
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill"})
 """Methods that pad a text to any length."""
 
+_QUEUE = frozenset({"append", "pop"})
+"""Methods of lists with which templates keep account of calls."""
+
 
 class TemplateBoundError(jinja2.TemplateError):
     """A template takes more time or memory than a chat needs."""
@@ -75,6 +78,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().call_binop(context, operator, left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        if isinstance(obj, list) and attr in _QUEUE:  # a template's own lists, or ours of this prompt alone
+            return True
         return not (isinstance(obj, str) and attr in _PADDING) and super().is_safe_attribute(obj, attr, value)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:

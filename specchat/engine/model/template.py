@@ -81,8 +81,10 @@ def compile_template(source: str, where: str) -> jinja2.Template:
     def refuse(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    def to_json(value: object, indent: int | None = None, **_: object) -> str:
-        return json.dumps(value, ensure_ascii=False, indent=indent)
+    def to_json(value: object, ensure_ascii: bool = False, indent: int | None = None, **options: Any) -> str:
+        known = {name: options[name] for name in ("separators", "sort_keys") if name in options}
+        # Filters give generators.
+        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, default=list, **known)
 
     environment.globals["raise_exception"] = refuse
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tokenizers import AddedToken
 
@@ -16,36 +16,11 @@ from specchat.engine.model.chat_format import ChatFormat
 from specchat.engine.model.chat_template import ChatTemplate
 from specchat.engine.model.marks import TOOL_MARKS, ReplyMarks
 from specchat.engine.model.template import TemplateSource
+from specchat.engine.model.tokenizer_backend import Backend
 from specchat.engine.model.tokenizer_files import read_files, working
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Message, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Message, Tool, ToolCall, Written
 
 NO_TEMPLATE = ChatFormat()
-
-
-class Encoded(Protocol):
-    """A text in tokens."""
-
-    @property
-    def ids(self) -> list[int]: ...
-
-
-class Backend(Protocol):
-    """A `tokenizers.Tokenizer`, or an object with its interface."""
-
-    @property
-    def normalizer(self) -> Any:
-        """Object with `normalize_str`; None without normalisation."""
-        ...
-
-    def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Encoded: ...
-
-    def decode(self, ids: Sequence[int], skip_special_tokens: bool = True) -> str: ...
-
-    def get_vocab(self, with_added_tokens: bool = True) -> dict[str, int]: ...
-
-    def get_added_tokens_decoder(self) -> dict[int, AddedToken]: ...
-
-    def token_to_id(self, token: str) -> int | None: ...
 
 
 class Tokenizer:
@@ -123,12 +98,13 @@ class Tokenizer:
 
     @cached_property
     def eos(self) -> frozenset[int]:
-        """token_ids that end a reply: the tokenizer's own, and the one that the template writes after every reply.
+        """token_ids that end a reply: the tokenizer's own, and those that the template writes after replies and calls.
 
         Raises:
             ModelError: the template leaves the user's message out.
         """
-        texts = (self.special.get("eos_token", ""), self.format.turn_end)
+        called = self.format.tools.call.end if self.format.tools else ""
+        texts = (self.special.get("eos_token", ""), self.format.turn_end, called)
         found = [self.backend.token_to_id(text) for text in texts if text]
         return frozenset(token for token in found if token is not None and token < self.rows)
 
@@ -148,8 +124,10 @@ class Tokenizer:
         texts = {mark for marks in self.format.marks for mark in (marks.opening, marks.closing)}
         texts |= {channels.start, channels.channel, channels.content, channels.end} if channels else set()
         tokens = {number: t.content for number, t in self.added.items() if t.content in texts}
-        special = frozenset(self.added[number].content for number in tokens if self.added[number].special)
-        return ReplyMarks(self.format.marks, channels, tokens, special)
+        of_calls = self.format.tools.call.marks if self.format.tools else frozenset()
+        calls = {number: t.content for number, t in self.added.items() if t.content in of_calls}
+        special = frozenset(self.added[number].content for number in tokens | calls if self.added[number].special)
+        return ReplyMarks(self.format.marks, channels, tokens, special, calls)
 
     @cached_property
     def hidden(self) -> frozenset[int]:
@@ -173,8 +151,14 @@ class Tokenizer:
         """Size of a table of all token_ids, added ones included."""
         return 1 + max(self.vocabulary.values(), default=-1)
 
-    def prompt(self, messages: Sequence[Message], prefill: str = "", begun: Written = NOTHING_WRITTEN) -> list[int]:
-        """Encode a chat up to the assistant's reply, with the reply's beginning.
+    def prompt(
+        self,
+        messages: Sequence[Message],
+        prefill: str = "",
+        begun: Written = NOTHING_WRITTEN,
+        tools: Sequence[Tool] = (),
+    ) -> list[int]:
+        """Encode a chat up to the assistant's reply, which may call `tools`, with the reply's beginning.
 
         An answer begins with `prefill`; a reply may be `begun`. Without a chat template the texts are joined by
         newlines for the model to continue. Chat and beginning are encoded as one text, so the model sees the same
@@ -186,15 +170,19 @@ class Tokenizer:
         if self.template is None:
             text = "\n".join(self._inert(m.content) for m in messages) + self._inert(prefill or begun.text)
             return self._encoded(text, add_special_tokens=True)
-        inert = [
-            Message(m.role, self._inert(m.content), self._inert(m.reasoning))
-            for m in (self._apart(message) for message in messages)
-        ]
-        return self._encoded(self.template.render(inert) + self._begun(prefill, begun))
+        inert = [self._inert_message(self._apart(message)) for message in messages]
+        given = [Tool(*map(self._inert, (tool.name, tool.description, tool.parameters))) for tool in tools]
+        return self._encoded(self.template.render(inert, given) + self._begun(prefill, begun))
 
     def as_it_stands(self, text: str) -> list[int]:
         """Encode a text without a chat template; names of special tokens in it are these tokens."""
         return self._encoded(text, add_special_tokens=True)
+
+    def _inert_message(self, message: Message) -> Message:
+        """A message without marks in any of its texts."""
+        calls = tuple(ToolCall(call.id, *map(self._inert, (call.name, call.arguments))) for call in message.tool_calls)
+        content, reasoning, name = map(self._inert, (message.content, message.reasoning, message.tool_name))
+        return Message(message.role, content, reasoning, calls, message.tool_call_id, name)
 
     def _begun(self, prefill: str, begun: Written) -> str:
         """The beginning of a reply, with the model's marks around its parts."""

@@ -1,12 +1,14 @@
 """Reading: moving through the transcript, finding, jumping, copying, opening, looking into tokens."""
 
-from specchat.chat.reasoning import Reasoning
+from specchat.chat.reasoning import Reasoning, marked
 from specchat.chat.turn import Reply
 from specchat.clean import clean
 from specchat.tui.action import Action
 from specchat.tui.editor import EditorError, edit_text, suffix_of
 from specchat.tui.screens.chat import ChatScreen
+from specchat.tui.text.calls import called_by
 from specchat.tui.text.chat_rows import Said
+from specchat.tui.text.thoughts import fold_of
 from specchat.tui.widgets.transcript import Transcript
 
 
@@ -34,7 +36,7 @@ def _copy_text(chat: ChatScreen, reply: Reply | None, *, reasoning: bool = False
     if reply is None or not reply.text:
         chat.say("there is no reply to copy yet", bad=True)
         return
-    wanted = clean(reply.marked) if reasoning else Reasoning(reply).answer
+    wanted = clean(marked(reply)) if reasoning else Reasoning(reply).answer
     if not wanted:
         chat.say("there is only reasoning in this reply; /commands, copy reply with reasoning", bad=True)
     else:
@@ -50,13 +52,16 @@ def _copy_code(chat: ChatScreen, _: str) -> None:
 
 
 def _open_in_editor(chat: ChatScreen, _: str) -> None:
-    """The code block under the cursor, else the message."""
+    """The code block under the cursor, or the call of a tool, else the message."""
     line, said = chat.transcript.line, chat.transcript.said
-    if line is not None and line.code is not None:
+    call = called_by(said.turn.reply, fold_of(line)) if line and said and said.turn.reply else ""
+    if call:
+        _look_at(chat, call, ".txt")
+    elif line is not None and line.code is not None:
         _look_at(chat, line.code.text, suffix_of(line.code.language))
     elif said is not None:
         reply = said.turn.reply
-        _look_at(chat, said.turn.content if said.by == "you" or reply is None else clean(reply.marked), ".md")
+        _look_at(chat, said.turn.content if said.by == "you" or reply is None else clean(marked(reply)), ".md")
 
 
 def _look_at(chat: ChatScreen, text: str, suffix: str) -> None:
@@ -107,7 +112,7 @@ READING: tuple[Action[ChatScreen], ...] = (
     # In the transcript
     Action("to-prompt", "Back to prompt", "Go back to the prompt; esc does too.",
            lambda chat, _: chat.reading.to_prompt(), ("i",), hint="prompt", where="transcript"),
-    Action("act", "Unfold, open", "Unfold the reasoning or file, or show the link, in the row; else go back.",
+    Action("act", "Unfold, open", "Unfold the reasoning, file or call, or show the link, in the row; else go back.",
            lambda chat, _: chat.reading.enter(), ("enter",), where="transcript"),
     Action("row-down", "Row down", "Move down.", lambda chat, _: chat.transcript.move(1), ("j", "down"), hint="down",
            where="transcript"),

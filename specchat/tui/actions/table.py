@@ -8,9 +8,12 @@ from specchat.tui.actions.composing import COMPOSING
 from specchat.tui.actions.files import FILES
 from specchat.tui.actions.reading import READING
 from specchat.tui.actions.speculation import SPECULATION
+from specchat.tui.actions.tools import TOOLS
 from specchat.tui.screens.chat import ChatScreen
 
-ACTIONS: tuple[Action[ChatScreen], ...] = (*CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING)
+ACTIONS: tuple[Action[ChatScreen], ...] = (
+    *CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS,
+)  # fmt: skip
 
 
 def as_markdown() -> str:

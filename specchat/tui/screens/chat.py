@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from textual import on
+from textual import events, on
 from textual.binding import BindingsMap
 from textual.content import Content
 from textual.timer import Timer
@@ -19,6 +19,7 @@ from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.completer import Completer
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
+from specchat.tui.screens.permission import Permissions
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
 from specchat.tui.session import AppSession, words
@@ -40,6 +41,7 @@ class ChatScreen(ChatWindow):
         self.queue = Queue(self, self.feed)
         self.composer = Composer(self, self.feed, self.queue)
         self.chats = Chats(self, self.queue, self.composer)
+        self.permissions = Permissions(self)
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
         self._completer = Completer(
@@ -75,6 +77,14 @@ class ChatScreen(ChatWindow):
                 self.draw_chats()
         self.queue.look()
         self.redraw()
+
+    def redraw(self) -> None:
+        super().redraw()
+        self.permissions.look()
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        super().on_screen_resume(event)
+        self.permissions.look()
 
     # The prompt
 
@@ -148,7 +158,8 @@ class ChatScreen(ChatWindow):
             return True
         if where == "transcript" and self.transcript.labelled:  # letters choose among the labels
             return False
-        return self.focused is {"prompt": self.prompt, "transcript": self.transcript, "chats": self.sidebar.list}[where]
+        places = {"prompt": self.prompt, "transcript": self.transcript, "chats": self.sidebar.list}
+        return where in places and self.focused is places[where]
 
     @on(Hints.Picked)
     async def _hint_picked(self, event: Hints.Picked) -> None:
@@ -172,7 +183,7 @@ class ChatScreen(ChatWindow):
             return
         if self.reading.leave() or self.chats.stop_editing():
             return
-        if self.session.reply is not None:
+        if self.session.at_work:
             self.stop_reply()
             return
         self.clear_selection()
@@ -180,12 +191,13 @@ class ChatScreen(ChatWindow):
 
     def stop_reply(self) -> None:
         """Stop the reply that runs here; the second time, by restarting the engine."""
-        again = self.session.stopping
+        again, calling = self.session.stopping, self.session.calling is not None
         self.session.stop()
+        self.transcript.sync()
         if again:
             self.say("restarting the engine", until="loaded")
         else:
-            self.say("/continue goes on with the reply")
+            self.say("/continue " + ("has the model answer without it" if calling else "goes on with the reply"))
         self.queue.look()
         self.redraw()
         self.draw_chats()

@@ -160,6 +160,7 @@ class Chats:
         if turn is None:
             self._window.say("there is no prompt to edit yet", bad=True)
             return
+        turn = turn.asked
         session, prompt = self._window.session, self._window.prompt
         if session.chat.editing is None:
             prompt.set_aside(turn.prompt)

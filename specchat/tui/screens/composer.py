@@ -71,7 +71,7 @@ class Composer:
     def _send(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """Ask for a reply, now or once the one before has ended; what cannot be sent stays in the prompt."""
         session = self._window.session
-        if session.running is not None and session.chat.editing is None:
+        if session.at_work and session.chat.editing is None:
             self._queue.add(text, attachments)
             return
         if refusal := session.send(text, attachments):

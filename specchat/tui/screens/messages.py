@@ -26,7 +26,7 @@ class MessagesScreen(FilterDialog[Said]):
             (said, _first_line(said))
             for turn in turns
             for said in (Said(turn, "you"), Said(turn, "model"))
-            if said.by == "you" or turn.reply is not None
+            if (turn.reply is not None if said.by == "model" else not turn.results)
         ]
 
     def find(self, query: str) -> list[tuple[Said, Content]]:
@@ -44,6 +44,7 @@ def _first_line(said: Said) -> str:
     text, reply = said.text, said.turn.reply
     if said.by == "model" and reply is not None:
         text = Reasoning(reply).answer or text
+        text = text or f"calls {', '.join(call.name for call in reply.tool_calls)}" * bool(reply.tool_calls)
     text = text[:4000]
     return one_line(next((line for line in text.splitlines() if line.strip()), "(empty)"), 100)
 

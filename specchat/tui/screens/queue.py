@@ -30,7 +30,7 @@ class Queue:
             return
         if session.conversation is not self._of:
             self.give_back()
-        elif session.running is None:
+        elif not session.at_work:
             reply = session.last_reply
             if reply is None or reply.state == "failed" or reply.reason == "cancelled":
                 self.give_back()

@@ -153,9 +153,9 @@ class ChatWindow(Screen[None]):
             "always": True,
             "begun": bool(session.conversation.turns),
             "typed": bool(self.prompt.text),
-            "stoppable": session.reply is not None or session.chat.editing is not None,
+            "stoppable": session.at_work or session.chat.editing is not None,
             "editing": session.chat.editing is not None,
-            "answered": reply is not None and session.reply is None,
+            "answered": reply is not None and not session.at_work,
             "recorded": reply is not None and bool(reply.steps),
             "on code": read and (line := transcript.line) is not None and line.code is not None,
             "on fold": read and transcript.on_fold,
@@ -179,8 +179,8 @@ class ChatWindow(Screen[None]):
     def refuse(self, refusal: str) -> None:
         """Say why the model cannot be asked now, and the key that helps."""
         session, way = self.session, ""
-        if session.running is not None:
+        if session.at_work:
             way = f" · {self.keys.named('stop')} stops it"
         elif session.loaded.info is None and session.loaded.loading is None:
             way = f" · {self.keys.named('models')} chooses one"
-        self.say(refusal + way, bad=True, until="ended" if session.running is not None else None)
+        self.say(refusal + way, bad=True, until="ended" if session.at_work else None)

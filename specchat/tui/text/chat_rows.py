@@ -237,11 +237,18 @@ class ChatRows:
         if said.by == "you":
             return base + (0 if offset is None else 1)
         if offset is None:
-            return base + min(view.prompt_sections, len(view.shown) - 1)
+            return base + max(min(view.prompt_sections, len(view.shown) - 1), 0)
         shows = [i for i, section in enumerate(view.shown) if section.reply is not None]
         return base + next((i for i in shows if view.shown[i].end > offset), shows[-1] if shows else 0)
 
     def _neighbour(self, said: Said, direction: int) -> Said | None:
+        """The message after (1) or before (-1); nobody said the results of calls."""
+        other = self._beside(said, direction)
+        while other is not None and other.by == "you" and other.turn.results:
+            other = self._beside(other, direction)
+        return other
+
+    def _beside(self, said: Said, direction: int) -> Said | None:
         turns = self.conversation.turns
         if direction > 0 and said.by == "you" and said.turn.reply is not None:
             return Said(said.turn, "model")

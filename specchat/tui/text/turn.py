@@ -9,6 +9,7 @@ from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply, Turn
 from specchat.tui.gauges import footer, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
+from specchat.tui.text.calls import CallsView
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of
 from specchat.tui.text.lines import BLANK, Section, TextLine, hang, styled, tagged
 from specchat.tui.text.markdown import block_lines, parse
@@ -21,6 +22,7 @@ _OPEN_PARSED = 1000
 
 _WAITING = {
     "queued": "waiting for the model",
+    "preparing": "waiting for the servers of the tools",
     "waiting": "waiting for another chat to be answered",
     "reading": "reading the prompt",
 }
@@ -176,18 +178,22 @@ class TurnView:
         unfolded: Container[str] = (),
     ) -> None:
         """`version_keys` show other versions of it, `siblings` are the prompts at its place; `unfolded` holds the keys
-        of replies whose reasoning is shown, and of prompts' files whose text is."""
+        of replies whose reasoning is shown, of prompts' files whose text is, and of calls that are shown whole."""
         self.turn = turn
         self._token_view = token_view
-        self._open_thoughts = unfolded
+        self._unfolded = unfolded
         self._version_keys = version_keys
         version = _version("prompt", siblings, version_keys)
-        self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded)]
+        if turn.results:  # they show with the calls before them
+            self._prompt = [_head(version, ".role-you", above=True)] if version else []
+        else:
+            self._prompt = [_head(version, ".role-you", above=not first), *prompt_sections(turn, unfolded)]
         self.shown: list[Section] = []
         """The last result of `sections`."""
         self._reply: Reply | None = None
         self._state: tuple[bool, bool, bool, int] = (False, False, False, 0)
         self._view: MarkdownView | TokenView | None = None
+        self._calls = CallsView()
         self._head: list[Section] = []
         self._dropped = 0
         self._foot: list[Section] = []
@@ -206,7 +212,7 @@ class TurnView:
         reply = self.turn.reply
         if reply is None:
             return self._prompt
-        unfolded = reply.key in self._open_thoughts
+        unfolded = reply.key in self._unfolded
         ended = reply.ended and bool(reply.marks)  # at the end, marks know the speed after them
         changes = 0 if reply.ended else len(reply.record.changes)  # one more may join the mark of those before
         if reply is not self._reply or (reply.rewritten, ended, unfolded, changes) != self._state:
@@ -225,7 +231,8 @@ class TurnView:
             return self._prompt
         view.update()
         self._update_foot(reply)
-        return [*self._prompt, *self._head, *view.frozen, *view.open(), *self._foot]
+        calls = self._calls.sections(reply, self._unfolded) if reply.tool_calls else []
+        return [*self._prompt, *self._head, *view.frozen, *view.open(), *calls, *self._foot]
 
     def _update_foot(self, reply: Reply) -> None:
         if not reply.ended:

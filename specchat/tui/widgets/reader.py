@@ -197,7 +197,7 @@ class Reader(Vertical):
     # What is under the cursor
 
     def enter(self) -> None:
-        """Unfold reasoning or a file, show or open a link, else go back to the prompt."""
+        """Unfold reasoning, a file or a call, show or open a link, else go back to the prompt."""
         transcript = self.transcript
         if self._shown_link:
             self.link(self._shown_link)
@@ -209,7 +209,7 @@ class Reader(Vertical):
             self.to_prompt()
 
     def fold(self) -> None:
-        """Fold or unfold the reasoning or file under the cursor."""
+        """Fold or unfold the reasoning, file or call under the cursor."""
         said = self.transcript.said
         reply = said.turn.reply if said else None
         if self.transcript.on_fold or (reply is not None and Reasoning(reply).any):

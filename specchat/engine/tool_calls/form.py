@@ -1,0 +1,72 @@
+"""The form of tool calls in a chat template, as probes find it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+CallKind = Literal["object", "named", "tagged", "gemma", "python", "channel"]
+"""Kinds of calls:
+
+object: a JSON object, or a list of them, holds the name and the arguments;
+named: the name, then a JSON object of the arguments;
+tagged: the name, then each argument between tags;
+gemma: `call:name{key:value}` with strings between `<|"|>`;
+python: a list of calls in Python's syntax;
+channel: a part of a reply addressed to `functions.name`, a JSON object.
+"""
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """A form of calls. Patterns are regular expressions.
+
+    Attributes:
+        opening: the mark before the first call; empty where the reply begins with the call itself.
+        closing: the mark after the last one; empty where the reply ends there.
+        end: the token that ends a reply after its calls; empty where it is that of other replies.
+        marks: tokens that the calls are made of.
+        name_key: the key of the name in an object; empty where the only key is the name. So `arguments_key`, `id_key`.
+        name: pattern of a name, in its group `name`, with what precedes and follows it up to the arguments; the group
+            `id` is the call's, if the model writes one.
+        key: pattern of an argument's name, in its group `key`, with what precedes and follows it.
+        value_end: pattern of the end of an argument's value.
+    """
+
+    kind: CallKind
+    opening: str = ""
+    closing: str = ""
+    end: str = ""
+    marks: frozenset[str] = frozenset()
+    name_key: str = "name"
+    arguments_key: str = "arguments"
+    id_key: str = ""
+    name: str = ""
+    key: str = ""
+    value_end: str = ""
+
+
+@dataclass(frozen=True)
+class ToolFormat:
+    """The way in which a template takes tools, calls and results.
+
+    Attributes:
+        variable: the template's argument for tools; as JSON text where `as_text`.
+        described: every parameter needs a description, if need be an empty one.
+        objects: arguments are given as objects, not as JSON text.
+        nothing: the content of a message that only calls: "" or None.
+        alone: a message that calls has no content, or the template would leave the calls out.
+        ids: "any", or "nine" where the template demands nine letters and digits.
+        writes_calls: the template writes calls; otherwise they are part of the content.
+        results: the role of a tool's result; "user" where the template does not show other roles.
+        call: the form of calls.
+    """
+
+    variable: str = "tools"
+    as_text: bool = False
+    described: bool = False
+    objects: bool = True
+    nothing: str | None = ""
+    alone: bool = False
+    ids: Literal["any", "nine"] = "any"
+    writes_calls: bool = True
+    results: Literal["tool", "user"] = "tool"
+    call: CallForm = CallForm("object")

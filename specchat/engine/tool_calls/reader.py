@@ -1,0 +1,204 @@
+"""Tells calls from answer text while a reply is written."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+from specchat.engine.options import Tool, ToolCall
+from specchat.engine.tool_calls.form import CallForm
+from specchat.engine.tool_calls.giving import schema_of
+from specchat.engine.tool_calls.parsing import read_calls
+
+_SPACE_AT_END = re.compile(r"\s*\Z")
+
+
+class CallReader:
+    """Takes the answer's text as it comes, and gives back what is no call.
+
+    Text that may begin a call is held back, and so is white space, which templates put between an answer and a call. A
+    call that cannot be read comes back as text.
+
+    Attributes:
+        calls: the calls so far.
+        unreadable: number of calls that could not be read.
+    """
+
+    def __init__(self, form: CallForm, tools: Sequence[Tool], ids: Iterator[str], tokens: frozenset[str]) -> None:
+        """`ids` names calls whose model does not; marks among `tokens` are read from tokens alone."""
+        self.calls: list[ToolCall] = []
+        self.unreadable = 0
+        self.tokens = tokens
+        self._form = form
+        self._ids = ids
+        self._schemas = {tool.name: schema_of(tool) for tool in tools}
+        self._held = ""
+        self._raw: str | None = None
+        """Text of the call that is being written, its opening mark included; None outside."""
+        self._name = ""
+        """Name of the call, where a header has it."""
+        self._shown = ""
+        self._given = 0
+        self._begun = False
+        """True once the reply has text that is no call."""
+
+    @property
+    def inside(self) -> bool:
+        """True while a call is written."""
+        return self._raw is not None
+
+    def opens(self, mark: str) -> bool:
+        """True if the token `mark` begins calls."""
+        return mark == self._form.opening
+
+    def take(self) -> tuple[str, tuple[ToolCall, ...]]:
+        """Text and calls since the last time: text of calls as it is written, and calls that are complete."""
+        shown, self._shown = self._shown, ""
+        calls, self._given = tuple(self.calls[self._given :]), len(self.calls)
+        return shown, calls
+
+    def feed(self, text: str) -> str:
+        """Take text of the answer or of a call; gives back answer text."""
+        if self._raw is not None:
+            return self._continue(text)
+        text, self._held = self._held + text, ""
+        if not self._form.opening:
+            return self._bare(text)
+        at = -1 if self._form.opening in self.tokens else self._find(text)
+        if at >= 0:
+            before, rest = text[:at], text[at + len(self._form.opening) :]
+            self._open(self._form.opening)
+            return self._answer(before.rstrip()) + self.feed(rest)
+        return self._release(text, self._safe(text))
+
+    def mark(self, mark: str) -> str:
+        """Take a token that is a mark of calls; gives back answer text."""
+        if self._raw is None:
+            return self._begin(mark)
+        if self.opens(mark):
+            text = self._close()
+            self._open(mark)
+            return text
+        self._raw, self._shown = self._raw + mark, self._shown + mark
+        return self._close() if mark == self._form.closing else ""
+
+    def address(self, name: str) -> str:
+        """Begin a call of the function `name`, which the header of a part has; gives back answer text."""
+        self._name = name
+        return self._begin("")
+
+    def leave(self) -> str:
+        """End the part that a header began; gives back answer text."""
+        return self._close() if self._raw is not None else ""
+
+    def finish(self, *, complete: bool) -> str:
+        """End the reply; gives back the rest of the answer. A call that was cut is dropped."""
+        text = ""
+        if self._raw is not None:
+            text = self._close() if complete else ""
+            self._raw = None
+        held, self._held = self._held, ""
+        if not complete or (self.calls and not held.strip()):
+            return text
+        if not self._form.opening and not self._begun and self._candidate(held):
+            self._open(held)
+            return text + self._close()
+        return text + held
+
+    def _find(self, text: str) -> int:
+        """The place of the opening mark, or -1; one that is a word does not count within another."""
+        opening = self._form.opening
+        found = re.search(rf"(?<!\w){re.escape(opening)}" if opening[0].isalnum() else re.escape(opening), text)
+        return -1 if found is None else found.start()
+
+    def _safe(self, text: str) -> int:
+        """Characters that can be given back: neither white space at the end nor the start of a mark."""
+        opening = self._form.opening
+        most = 0 if opening in self.tokens else min(len(opening) - 1, len(text))
+        begun = next((n for n in range(most, 0, -1) if text.endswith(opening[:n])), 0)
+        space = _SPACE_AT_END.search(text[: len(text) - begun])
+        assert space is not None
+        return space.start()
+
+    def _release(self, text: str, length: int) -> str:
+        self._held = text[length:]
+        return self._answer(text[:length])
+
+    def _answer(self, text: str) -> str:
+        if text.strip():
+            self._begun = True
+        return text
+
+    def _bare(self, text: str) -> str:
+        """Text of a reply that begins with the call itself, or is no call at all."""
+        if self._begun or not self._candidate(text):
+            return self._release(text, self._safe(text) if self.calls else len(text))
+        self._held = text
+        return ""
+
+    def _candidate(self, text: str) -> bool:
+        """True while the text may become a call: an object with a name, or the name of a tool."""
+        begun = text.lstrip()
+        if self._form.kind == "named":
+            names = [f"{name}\n" for name in self._schemas]
+            return any(name.startswith(begun) or begun.startswith(name) for name in names)
+        begun = re.sub(r"\A\[\s*", "", begun)
+        key = re.sub(r"\A\{\s*", "{", begun)
+        starts = [f'{{"{key}"' for key in (self._form.name_key, self._form.arguments_key, "type", "function")]
+        return not key or any(start.startswith(key) or key.startswith(start) for start in starts)
+
+    def _begin(self, mark: str) -> str:
+        held, self._held = self._held, ""
+        self._open(mark)
+        return self._answer(held.rstrip())
+
+    def _open(self, mark: str) -> None:
+        self._raw, self._shown = mark, self._shown + mark
+
+    def _continue(self, text: str) -> str:
+        assert self._raw is not None
+        before = len(self._raw)
+        self._raw += text
+        closing = self._form.closing
+        if closing and closing not in self.tokens:
+            at = self._raw.find(closing, max(len(self._form.opening), before - len(closing) + 1))
+            while at >= 0:
+                end = at + len(closing)
+                if self._readable(self._raw[:at]) or not self._unfinished(self._raw[:at]):
+                    rest, self._raw = self._raw[end:], self._raw[:end]
+                    self._shown += self._raw[before:]
+                    return self._close() + self.feed(rest)
+                at = self._raw.find(closing, end)
+        self._shown += text
+        return ""
+
+    def _inner(self, raw: str) -> str:
+        return raw.removeprefix(self._form.opening).removesuffix(self._form.closing)
+
+    def _readable(self, raw: str) -> bool:
+        return bool(read_calls(self._inner(raw), self._form, self._schemas))
+
+    def _unfinished(self, raw: str) -> bool:
+        """True for JSON that ends within a text: the closing mark in it is a part of that."""
+        if self._form.kind not in ("object", "named"):
+            return False
+        inner = raw[raw.find("{") :] if "{" in raw else ""
+        try:
+            json.loads(inner, strict=False)
+        except json.JSONDecodeError as error:
+            return "Unterminated string" in error.msg
+        except RecursionError:
+            return False
+        return False
+
+    def _close(self) -> str:
+        """End the call; gives back its text where it cannot be read."""
+        raw, self._raw = self._raw or "", None
+        name, self._name = self._name, ""
+        found = read_calls(self._inner(raw), self._form, self._schemas)
+        bare = not self._form.opening and self._form.kind != "channel"
+        if not found or (bare and any(call.name not in self._schemas for call in found)):
+            self.unreadable += not bare
+            return self._answer(raw)
+        for call in found:
+            self.calls.append(ToolCall(call.id or next(self._ids), call.name or name, call.arguments))
+        return ""

@@ -1,0 +1,39 @@
+"""`specchat serve` elsewhere: `timings` as llama.cpp's server has them, counts as vLLM."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specchat.engine.requests import Count, Generate
+from specchat.engine.strategies import in_group
+from specchat.remote.connection import ServerConnection
+from specchat.remote.llamacpp import LlamaEventReader
+from specchat.remote.openai import Dialect, EventReader, ServerFacts, chat, table, whole
+
+
+class SpecchatDialect(Dialect):
+    title: str = "specchat serve"
+    options: Mapping[str, str] = {
+        "top_k": "top_k",
+        "min_p": "min_p",
+        "repetition_penalty": "repetition_penalty",
+    }
+    continues: bool = True
+    takes_template: bool = True
+    keeps_text: bool = True
+    reader: type[EventReader] = LlamaEventReader
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.undrafted = {"strategy": next(in_group("plain"))}
+
+    async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
+        note = "draft tokens and accepted ones are the server's own counts"
+        return ServerFacts(whole(model.get("max_model_len")) or 0, note=note)
+
+    async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
+        beginning = request.prefill if isinstance(request, Count) else request.beginning.text
+        body = {"model": model, "messages": chat(request.messages, beginning), **self.arguments(request)}
+        return whole(table(await connection.post("/tokenize", body)).get("count"))
+
+    def body(self, request: Generate, model: str) -> dict[str, Any]:
+        return {**super().body(request, model), "timings_per_token": True}

@@ -1,0 +1,38 @@
+"""Tools that models call: the servers they come from, and the answers to what is asked."""
+
+from specchat.clean import one_line
+from specchat.tui.action import Action
+from specchat.tui.screens.chat import ChatScreen
+
+_ON_OFF = {"on": "use tools in this chat", "off": "use none"}
+
+
+def _tools(chat: ChatScreen, argument: str) -> None:
+    from specchat.tui.screens.tools import ToolsScreen
+
+    session = chat.session
+    if argument in _ON_OFF:
+        session.use_tools(argument == "on")
+        chat.say(f"tools are {argument} in this chat")
+    elif argument:
+        chat.say(f"/tools takes on or off, not {one_line(argument, 40)}", bad=True)
+    else:
+        chat.app.push_screen(ToolsScreen(session), lambda _: _changed(chat))
+    _changed(chat)
+
+
+def _changed(chat: ChatScreen) -> None:
+    """Other tools are other tokens."""
+    chat.composer.count_soon()
+    chat.redraw()
+
+
+TOOLS: tuple[Action[ChatScreen], ...] = (
+    Action("tools", "Tools", "Servers whose tools the model may call in this chat; each call is asked for.", _tools,
+           slash="tools", argument="on or off", values=lambda _: list(_ON_OFF.items())),
+    Action("call-once", "Call once", "Let the tool be called this time.", keys=("alt+y",), where="call"),
+    Action("call-always", "Call always", "Let the tool be called in this chat without asking.", keys=("alt+a",),
+           where="call"),
+    Action("call-not", "Do not call", "Tell the model that you do not want the call.", keys=("escape",), where="call",
+           fixed=True),
+)  # fmt: skip

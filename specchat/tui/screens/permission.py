@@ -1,0 +1,121 @@
+"""Asks for a call that a model makes: which tool, of which server, with what; nothing is called without a yes."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from specchat.chat.tool_results import argument_lines
+from specchat.clean import one_line
+from specchat.service.calls import CallRound, Decision, PendingCall
+from specchat.tui.keys import Keys
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.window import ChatWindow
+from specchat.tui.text.lines import hang, styled
+from specchat.tui.widgets.options import Options
+from specchat.tui.widgets.plain import Plain
+
+_AROUND = 10
+"""Rows of the window that are not for the arguments."""
+_LEAST = 2
+_LONGEST = 20_000
+"""Characters of the arguments that are shown."""
+ACTION_OF: dict[str, Decision] = {"call-once": "once", "call-always": "always"}
+
+
+class Arguments(Plain):
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet"}
+
+
+class PermissionScreen(Dialog[Decision]):
+    """Gives what the user says; closed without a word it is a no. No choice is marked: a stray enter does nothing."""
+
+    CSS_PATH = "permission.tcss"
+    DIALOG_TITLE = "may a tool be called?"
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, call: PendingCall, keys: Keys, others: int) -> None:
+        """`others` calls are asked for after this one."""
+        super().__init__()
+        self._call = call
+        self._others = others
+        self._keys = keys
+        for action, decision in ACTION_OF.items():
+            for key in keys.of(action):
+                self._bindings.bind(key, f"decide('{decision}')", show=False, priority=True)
+
+    def compose_content(self) -> ComposeResult:
+        tool = self._call.tool
+        more = f" · {self._others} more after it" if self._others else ""
+        yield Plain(
+            Content.styled(one_line(tool.name, 100), "bold") + styled(f"  of {one_line(tool.server, 60)}{more}")
+        )
+        with VerticalScroll(id="arguments"):
+            yield Arguments()
+        yield Options(
+            Option("no, and the model is told so  esc", id="no"),
+            Option(f"once{self._key('call-once')}", id="once"),
+            Option(f"always for this tool in this chat{self._key('call-always')}", id="always"),
+            markup=False,
+        )
+
+    def _key(self, action: str) -> str:
+        key = self._keys.first(action)
+        return f"  {key}" if key else ""
+
+    def on_mount(self) -> None:
+        options = self.query_one(OptionList)
+        options.highlighted = None
+        options.focus()
+        self.show_hint("up and down choose · tab reads on · esc says no")
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.query_one("#arguments").styles.max_height = max(self.size.height - _AROUND, _LEAST)
+        self.call_after_refresh(self._show_arguments)
+
+    def _show_arguments(self) -> None:
+        pane = self.query_one(Arguments)
+        text = "\n".join(argument_lines(self._call.call.arguments)) or "without arguments"
+        rows = [row.content for row in hang(styled(text[:_LONGEST]), max(pane.content_size.width, 20))]
+        if len(text) > _LONGEST:
+            rows.append(styled(f"… and {len(text) - _LONGEST:,} more characters that are not shown", ".quiet"))
+        pane.show(Content("\n").join(rows), layout=True)
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        decisions: dict[str | None, Decision] = {"once": "once", "always": "always"}
+        self.dismiss(decisions.get(event.option.id, "no"))
+
+    def action_decide(self, decision: Decision) -> None:
+        self.dismiss(decision)
+
+
+class Permissions:
+    """Shows the dialog for each call of the open chat that waits for an answer, where nothing else is shown."""
+
+    def __init__(self, window: ChatWindow) -> None:
+        self._window = window
+
+    def look(self) -> None:
+        """Ask for the next call, if there is one and the window is free."""
+        window = self._window
+        calling = window.session.calling
+        asked = calling.asked if calling is not None else None
+        if calling is None or asked is None or not window.is_active:
+            return
+        others = sum(1 for pending in calling.pending if pending.future is None) - 1
+        window.app.push_screen(
+            PermissionScreen(asked, window.keys, others), lambda decision: self._decided(calling, asked, decision)
+        )
+
+    def _decided(self, calling: CallRound, call: PendingCall, decision: Decision | None) -> None:
+        session = self._window.session
+        if session.calling is calling:
+            session.decide(call, decision or "no")
+        self._window.redraw()

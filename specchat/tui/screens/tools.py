@@ -1,0 +1,160 @@
+"""The servers of tools: whether this chat uses them, what they are doing, and what they offer."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from specchat.clean import one_line
+from specchat.mcp_tools.servers import ToolServerStatus
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.session import AppSession
+from specchat.tui.text.lines import hang, styled
+from specchat.tui.widgets.options import Options
+from specchat.tui.widgets.plain import Plain
+
+_EVERY_S = 0.25
+_STATE = 20
+_NAMES = 10
+_ABOUT = (
+    "Turning tools on starts the servers below: programs that run on this machine as you, or addresses on the network. "
+    "The model may then call their tools. Every call is shown and asked for first."
+)
+_NO_SERVERS = "There are no servers yet. Name some in {file}, as other programs have them; docs/tools.md shows how."
+
+
+class AboutServer(Plain):
+    """Facts about the marked one."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
+
+
+class ToolsScreen(Dialog[None]):
+    """Turns tools on and off in the open chat, all or by server; `session` keeps that."""
+
+    CSS_PATH = "tools.tcss"
+    DIALOG_TITLE = "tools in this chat"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "restart", "Restart", show=False)]
+
+    def __init__(self, session: AppSession) -> None:
+        super().__init__()
+        self._session = session
+        self._shown: tuple[object, ...] = ()
+
+    def compose_content(self) -> ComposeResult:
+        yield Options(markup=False)
+        with VerticalScroll(id="about"):
+            yield AboutServer()
+
+    def on_mount(self) -> None:
+        self.set_interval(_EVERY_S, self._look)
+        self.query_one(OptionList).focus()
+        self.call_after_refresh(self._look)
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._shown = ()
+        self.call_after_refresh(self._look)
+
+    # Drawing
+
+    @property
+    def _statuses(self) -> list[ToolServerStatus]:
+        return list(self._session.tools.servers.statuses.values())
+
+    @property
+    def _marked(self) -> ToolServerStatus | None:
+        """The marked server; None in the first row."""
+        at, statuses = self.query_one(OptionList).highlighted or 0, self._statuses
+        return statuses[at - 1] if 0 < at <= len(statuses) else None
+
+    def _look(self) -> None:
+        """Draw what changed."""
+        if not self.is_attached:
+            return
+        shown = (self._session.tools.of(self._session.conversation.key), *self._statuses)
+        if shown != self._shown:
+            self._shown = shown
+            options = self.query_one(OptionList)
+            marked = options.highlighted or 0
+            width = max(options.scrollable_content_region.width, 20)
+            options.set_options([Option(row) for row in self._rows(width)])
+            options.highlighted = marked
+            self._describe()
+
+    def _rows(self, width: int) -> Iterator[Content]:
+        choices = self._session.tools.of(self._session.conversation.key)
+        yield Content.styled(f"tools are {'on' if choices.on else 'off'}", "bold")
+        room = max(width - _STATE, 8)
+        for status in self._statuses:
+            used = status.entry.name not in choices.without and status.state != "unusable"
+            name = one_line(status.entry.name, room - 5)
+            row = Content.styled(f"{'[x]' if used else '[ ]'} {name}".ljust(room), "" if choices.on else "$quiet")
+            yield row + Content.styled(_state(status)[: _STATE - 1], "$quiet")
+
+    @on(OptionList.OptionHighlighted)
+    def _describe(self) -> None:
+        pane = self.query_one(AboutServer)
+        width = max(pane.content_size.width, 20)
+        pane.show(Content("\n").join(self._lines(self._marked, width)), layout=True)
+        self.query_one("#about").scroll_home(animate=False)
+        self.show_hint(self._keys())
+
+    def _keys(self) -> str:
+        words = ["enter turns it on or off", "esc closes"]
+        if self._marked is not None and self._marked.state != "unusable":
+            words.insert(1, "r starts it again")
+        return " · ".join(words)
+
+    def _lines(self, status: ToolServerStatus | None, width: int) -> Iterator[Content]:
+        if status is None:
+            yield from (row.content for row in hang(styled(_ABOUT, ".quiet"), width))
+            if not self._statuses:
+                words = _NO_SERVERS.format(file=self._session.launch.tools_file or "mcp.json")
+                yield from (row.content for row in hang(styled(words), width))
+            return
+        kind = "address" if status.entry.url else "command"
+        for name, text, style in (
+            (kind, status.entry.place, ""),
+            ("problem", status.problem, ".bad"),
+            *(("", words, ".bad") for words in status.left_out),
+            *((one_line(tool.name, 40), tool.description, "") for tool in status.tools),
+        ):
+            if text or name not in ("problem", ""):
+                first = styled(name.ljust(_NAMES) if len(name) < _NAMES else f"{name}  ", ".quiet")
+                yield from (
+                    row.content for row in hang(styled(one_line(text, 400), style), width, first, Content(" " * _NAMES))
+                )
+
+    # Changes
+
+    @on(OptionList.OptionSelected)
+    def _toggled(self) -> None:
+        session, marked = self._session, self._marked
+        choices = session.tools.of(session.conversation.key)
+        if marked is None:
+            session.use_tools(not choices.on)
+        elif marked.state != "unusable":
+            name = marked.entry.name
+            session.use_tools(name in choices.without, name)
+        self._look()
+
+    def action_restart(self) -> None:
+        """Start the marked server again."""
+        if (marked := self._marked) is not None:
+            self._session.tools.servers.restart(marked.entry.name)
+            self._look()
+
+
+def _state(status: ToolServerStatus) -> str:
+    if status.state == "ready":
+        return f"{len(status.tools)} tool{'s' * (len(status.tools) != 1)}"
+    if status.state == "ended" and status.problem:
+        return "does not run"
+    return {"off": "not started", "starting": "starting", "ended": "stopped", "unusable": "not usable"}[status.state]

@@ -1,0 +1,197 @@
+"""Replies held to a grammar: the same tokens with every strategy, and always what the grammar allows."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from specchat.engine.check_ratio import chi_square
+from specchat.engine.decoding.sampler import History, Sampler
+from specchat.engine.events import Finished, Started, Step
+from specchat.engine.options import Acceptance, Grammar, Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Change, Generate
+from specchat.engine.session import Session
+from specchat.engine.strategies import GRAMMAR, STRATEGIES
+from tests.engine.grammars import GRAMMARS, fits, random_schema
+from tests.engine.test_lossless import DRAFTING, HEADLESS, SAMPLINGS, Script, auto_drafts, finished, shown
+
+__all__ = ["auto_drafts"]
+
+PROMPT = "The cat sat. The cat sat. The"
+
+
+def request(grammar: Grammar, sampling: Sampling = Sampling(), strategy: str = "plain", **changes: object) -> Generate:
+    made = Generate(7, (Message("user", PROMPT),), sampling, Limits(48), Speculation.of(strategy), grammar=grammar)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def last(session: Session, wanted: Generate) -> Finished:
+    return finished(list(session.generate(wanted)))
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_every_strategy_writes_what_plain_writes(session: Session, name: str) -> None:
+    drafted, accepted = Counter[str](), Counter[str]()
+    turned = list(SAMPLINGS).index(name)
+    for at, grammar in enumerate(GRAMMARS.values()):
+        sampling = replace(SAMPLINGS[name], seed=at + turned)
+        plain = last(session, request(grammar, sampling))
+        assert plain.stats.num_draft_tokens == 0
+        assert fits(session, grammar, plain)
+        # Each strategy meets two of the grammars with each sampling.
+        for place, strategy in enumerate(DRAFTING):
+            if (place + at + turned) % 2:
+                continue
+            drafting = last(session, request(grammar, sampling, strategy))
+            assert (drafting.token_ids, drafting.text) == (plain.token_ids, plain.text), (strategy, at)
+            assert drafting.reason == plain.reason
+            drafted[strategy] += drafting.stats.num_draft_tokens
+            accepted[strategy] += drafting.stats.num_accepted_draft_tokens
+    assert all(accepted.values())
+    assert sum(accepted.values()) < sum(drafted.values())
+
+
+def test_forced_tokens_are_drafted_for_nothing(session: Session) -> None:
+    """By every strategy but plain, and in steps of their own."""
+    for strategy in STRATEGIES:
+        events = list(session.generate(request(GRAMMARS["schema"], strategy=strategy)))
+        steps = [event for event in events if isinstance(event, Step)]
+        own = [step for step in steps if step.strategy == GRAMMAR]
+        assert bool(own) is (strategy != "plain")
+        if own:
+            assert sum(step.accepted for step in own) > 0.8 * sum(step.drafted for step in own) > 10
+            assert {piece.source for step in own for piece in step.pieces} <= {GRAMMAR, "bonus", "target"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_token_limits_and_stop_strings_cut_as_they_do_for_plain(session: Session, strategy: str) -> None:
+    for at, sampling in enumerate((Sampling(), Sampling(seed=4, temperature=1.0))):
+        grammar = GRAMMARS["schema"]
+        free = last(session, request(grammar, sampling, limits=Limits(90)))
+        for limit in (1, 9, 30 + at):
+            cut = last(session, request(grammar, sampling, strategy, limits=Limits(limit)))
+            assert (cut.token_ids, cut.reason) == (free.token_ids[:limit], "length")
+            assert fits(session, grammar, cut)
+        stopped = last(session, request(grammar, sampling, strategy, limits=Limits(90, ('"age', "never"))))
+        assert stopped.text == free.text[: free.text.index('"age')]
+        assert stopped.reason == "stop"
+
+
+def test_a_change_in_the_middle_changes_nothing_else(session: Session) -> None:
+    grammar, sampling = (
+        Grammar("lark", "start: (/[a-z ]{4}/ | DIGIT)*\nDIGIT: /[0-9]/"),
+        Sampling(seed=5, temperature=0.9),
+    )
+    plain = last(session, request(grammar, sampling, limits=Limits(100)))
+    order = [*DRAFTING, "plain"]
+    script = Script({2 + 2 * at: Change(7, Speculation.of(strategy)) for at, strategy in enumerate(order)})
+    changing = finished(list(session.generate(request(grammar, sampling, limits=Limits(100), cold=True), script)))
+    assert changing.token_ids == plain.token_ids
+
+
+def test_a_draft_vocabulary_changes_no_text(restricted: Session) -> None:
+    for strategy, grammar in product([s for s in DRAFTING if STRATEGIES[s].needs_draft], GRAMMARS.values()):
+        sampling = Sampling(seed=3, temperature=0.8)
+        plain = last(restricted, request(grammar, sampling))
+        assert last(restricted, request(grammar, sampling, strategy)).token_ids == plain.token_ids
+
+
+def check_random(session: Session, seeds: range, strategies: list[str]) -> Counter[str]:
+    """Random schemas, each with plain and one strategy in turn; how the replies ended."""
+    ends = Counter[str]()
+    samplings = list(SAMPLINGS.values())
+    for seed in seeds:
+        grammar = Grammar("json_schema", json.dumps(random_schema(seed)))
+        sampling = replace(samplings[seed % len(samplings)], seed=seed, logit_bias={})
+        strategy = strategies[seed % len(strategies)]
+        plain = last(session, request(grammar, sampling, limits=Limits(120)))
+        assert fits(session, grammar, plain), (seed, plain.text)
+        drafting = last(session, request(grammar, sampling, strategy, limits=Limits(120)))
+        assert (drafting.token_ids, drafting.reason) == (plain.token_ids, plain.reason), (seed, strategy)
+        ends[plain.reason] += 1
+    return ends
+
+
+def test_random_schemas(session: Session) -> None:
+    ends = check_random(session, range(60), DRAFTING)
+    assert ends["stop"] > 50
+
+
+@pytest.mark.slow
+def test_two_thousand_random_schemas(session: Session, demo: Session) -> None:
+    available = [s.name for s in demo.info.strategies if s.available and s.name != "plain"]
+    ends = check_random(session, range(1000, 2000), DRAFTING) + check_random(demo, range(2000, 3000), available)
+    assert ends["stop"] > 1900
+
+
+@pytest.mark.parametrize("name", ["greedy", "everything"])
+def test_the_embedded_pair_writes_valid_json(demo: Session, name: str) -> None:
+    grammar = GRAMMARS["schema"]
+    plain = last(demo, request(grammar, replace(SAMPLINGS[name], logit_bias={}), limits=Limits(90)))
+    assert plain.reason == "stop"
+    assert fits(demo, grammar, plain)
+    assert plain.text.startswith('{"name": "')
+
+
+def outcomes(session: Session, sampling: Sampling) -> dict[tuple[int, ...], float]:
+    """Probabilities of all replies of three letters of four, by the target's logits."""
+    prompt = session.tokenizer.prompt((Message("user", PROMPT),))
+    letters = [session.tokenizer.encode(letter)[0] for letter in "abcd"]
+    sampler = Sampler(sampling)
+    found: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(3):
+        longer: dict[tuple[int, ...], float] = {}
+        for tokens, reached in found.items():
+            scores = sampler.scores(session.target.next_logits([*prompt, *tokens]), History(prompt))
+            shares = scores[letters].double().softmax(-1)
+            longer |= {(*tokens, letter): reached * float(p) for letter, p in zip(letters, shares, strict=True)}
+        found = longer
+    return found
+
+
+@pytest.mark.parametrize("acceptance", ["ratio", "block"])
+@pytest.mark.parametrize("strategy", ["draft", "draft-tree", "lookup"])
+def test_ratio_and_block_have_the_distribution_of_plain(
+    session: Session, strategy: str, acceptance: Acceptance
+) -> None:
+    grammar, sampling = Grammar("regex", "[a-d]{3}"), Sampling(temperature=1.5)
+    found = Counter[tuple[int, ...]]()
+    for seed in range(300):
+        wanted = request(grammar, replace(sampling, seed=seed), speculation=Speculation(strategy, 3, acceptance))
+        found[last(session, wanted).token_ids[:3]] += 1
+    statistic, bound = chi_square(found, outcomes(session, sampling))
+    assert statistic <= bound
+
+
+def test_a_second_reply_reuses_the_prefix(session: Session) -> None:
+    wanted = request(GRAMMARS["schema"], strategy="draft")
+    first = last(session, wanted)
+    messages = (*wanted.messages, Message("assistant", first.text), Message("user", "Again"))
+    again = list(session.generate(replace(wanted, messages=messages)))
+    assert isinstance(again[0], Started)
+    assert again[0].reused > first.stats.prompt_tokens
+    assert fits(session, GRAMMARS["schema"], finished(again))
+    free = finished(list(session.generate(replace(wanted, grammar=None))))
+    session.forget()
+    assert finished(list(session.generate(replace(wanted, grammar=None)))).token_ids == free.token_ids
+
+
+@pytest.mark.parametrize("strategy", HEADLESS)
+def test_a_beginning_is_part_of_the_answer(session: Session, strategy: str) -> None:
+    grammar, begun = GRAMMARS["schema"], '{"name": "Ann", "age": 1'
+    plain = last(session, request(grammar, prefill=begun))
+    drafting = list(session.generate(request(grammar, strategy=strategy, prefill=begun)))
+    assert finished(drafting).token_ids == plain.token_ids
+    assert plain.text == begun + shown(drafting)
+    assert fits(session, grammar, plain, begun)
+
+
+def test_a_reply_goes_on_within_its_grammar(session: Session) -> None:
+    grammar = GRAMMARS["schema"]
+    whole = last(session, request(grammar, limits=Limits(90)))
+    half = last(session, request(grammar, limits=Limits(25)))
+    rest = last(session, request(grammar, limits=Limits(90), begun=half.written, strategy="suffix"))
+    assert (rest.text, rest.reason) == (whole.text, "stop")
+    assert half.token_ids + rest.token_ids == whole.token_ids

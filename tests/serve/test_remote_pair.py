@@ -1,0 +1,54 @@
+"""A remote pair on `specchat serve`: its counts are the engine's, and it writes plainly where asked."""
+
+import asyncio
+
+from specchat.engine.events import Finished, Step
+from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Message, Sampling
+from specchat.engine.requests import Generate
+from specchat.remote.engine import RemoteEngine
+from specchat.remote.server_replies import ServerReplies
+from tests.remote.conftest import Chatting, spec
+from tests.serve.conftest import serving
+
+TEXT = "Once there was a fox who kept a lamp."
+
+
+def asked(engine: FakeEngine) -> Generate:
+    return [request for request in engine.requests if isinstance(request, Generate)][-1]
+
+
+async def test_drafts_are_those_of_the_engine(engine: FakeEngine) -> None:
+    remote = RemoteEngine()
+    remote.start()
+    chatting = Chatting(remote)
+    async with serving(engine) as server:
+        info = await asyncio.to_thread(chatting.load, server.url)
+        events = await asyncio.to_thread(chatting.ask)
+        counted = await asyncio.to_thread(server.served.metrics.page)
+    remote.close()
+    assert (info.server, info.context) == ("specchat serve", server.served.loaded().context)
+    last = events[-1]
+    assert isinstance(last, Finished)
+    assert last.text == TEXT
+    page = counted.decode() if isinstance(counted, bytes) else counted
+    assert f'vllm:spec_decode_num_draft_tokens_total{{model_name="demo"}} {last.stats.num_draft_tokens:.1f}' in page
+    accepted = (
+        f'vllm:spec_decode_num_accepted_tokens_total{{model_name="demo"}} {last.stats.num_accepted_draft_tokens:.1f}'
+    )
+    assert accepted in page
+    assert last.stats.num_accepted_draft_tokens > 0
+    assert sum(event.accepted for event in events if isinstance(event, Step)) == last.stats.num_accepted_draft_tokens
+
+
+async def test_it_writes_plainly_for_a_check(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+
+        def written() -> tuple[str, str]:
+            with ServerReplies(spec(server.url), undrafted=True) as plain:
+                assert (plain.undrafts, plain.drafts, plain.name) == (True, False, "box without drafting")
+                return plain.write((Message("user", "Hi"),), Sampling(), 20), plain.keeps_text
+
+        text, program = await asyncio.to_thread(written)
+    assert (text, program) == (TEXT, "specchat serve")
+    assert asked(engine).speculation.strategy == "plain"
