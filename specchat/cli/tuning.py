@@ -116,7 +116,7 @@ def data_of(pair: str, prompts: Path | None, from_chats: bool) -> TrainingData:
         data = TrainingData(
             [each.messages for each in asked], f"{len(asked):,} prompts of {len(used):,} saved chats", used
         )
-        what, more = "The saved chats hold", "Chat a while, or give --prompts."
+        what, more = "The saved chats have", "Chat a while, or give --prompts."
     else:
         file = prompts or shipped_prompts(pair)
         chats = [prompt.messages for prompt in read_prompts(file)]
@@ -124,8 +124,7 @@ def data_of(pair: str, prompts: Path | None, from_chats: bool) -> TrainingData:
         what, more = f"{file} holds", "Add some."
     if len(data.chats) < LEAST_PROMPTS:
         raise Problem(
-            f"{what} {len(data.chats)} answered prompts; {LEAST_PROMPTS} are the least to learn from and be judged by. "
-            f"{more}",
+            f"{what} fewer than {LEAST_PROMPTS} prompts: one to learn from and one to be held out. {more}",
             ExitCode.USAGE,
         )
     return data

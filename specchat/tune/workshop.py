@@ -65,8 +65,8 @@ class Workshop:
         if not same:
             for old in (self.learnt, self.judged, self.finished):
                 shutil.rmtree(old, ignore_errors=True)
-            for file in self.folder.glob("[!.]*.*"):
-                file.unlink()
+            for old in self.folder.glob("[!.]*.*"):
+                old.unlink()
         for made in (self.learnt, self.judged, self.finished):
             made.mkdir(exist_ok=True)
         put_json(file, about)

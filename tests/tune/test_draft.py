@@ -9,6 +9,8 @@ from transformers import AutoModelForCausalLM
 
 from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.options import Sampling
 from specchat.engine.session import Session
 from specchat.tune.distilling import Distilling
 from specchat.tune.draft import DIVERGENCES, LOSSES, Divergence, DraftLearner, HeldOut, held_out, stepped
@@ -37,15 +39,10 @@ def draft(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 @pytest.fixture(scope="module")
 def learnt(session: Session, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("learnt")
-    asked, _ = questions(CHATS, session_sampling(), 12)
+    asked, _ = questions(CHATS, Sampling(), 12)
     model = session.target.model
-    return [path for path in collect(session, model, asked, (), folder) if path]  # type: ignore[arg-type]
-
-
-def session_sampling():  # type: ignore[no-untyped-def]
-    from specchat.engine.options import Sampling
-
-    return Sampling()
+    assert isinstance(model, CachedDecoder)
+    return [path for path in collect(session, model, asked, (), folder) if path]
 
 
 def test_logits_and_gradients_are_those_of_transformers(
@@ -132,8 +129,7 @@ def test_steps_over_a_reply(right: Sequence[bool], length: int, expected: HeldOu
     assert stepped(right, length) == expected
 
 
-def test_held_out_figures_are_those_of_the_engine(session: Session, target: FrozenTarget, learnt: list[Path]) -> None:
-    """A draft with the target's own weights gets everything right."""
+def test_a_draft_that_is_the_target_gets_everything_right(target: FrozenTarget, learnt: list[Path]) -> None:
     learner = DraftLearner(target, target.checkpoint, "forward", adapted=False)
     found = held_out(learner, [TrainingText.read(path) for path in learnt[:4]], 3)
     assert found.rate == 1.0
