@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specchat.tune.files import put_json
+from specchat import private
 
 NOTE = "tuned.json"
 
@@ -52,7 +52,7 @@ class Tuned:
         """
         told = asdict(self)
         del told["folder"], told["id"]
-        put_json(self.folder / NOTE, told)
+        private.replace(self.folder / NOTE, json.dumps(told, indent=1) + "\n")
 
 
 def shelved(shelf: Path) -> Iterator[Tuned]:
@@ -66,6 +66,15 @@ def shelved(shelf: Path) -> Iterator[Tuned]:
         except (OSError, ValueError, TypeError):
             continue
         yield made
+
+
+def saw(shelf: Path, chat: str) -> str:
+    """A sentence on what was trained on a saved chat, by its key, and how to remove it; empty if nothing was."""
+    names = [one.id for one in shelved(shelf) if chat in one.used]
+    if not names:
+        return ""
+    commands = " and ".join(f'"specchat tune remove {name}"' for name in names)
+    return f"{' and '.join(names)} learnt from it: {commands} deletes that too."
 
 
 def free_folder(shelf: Path, name: str) -> Path:

@@ -143,6 +143,7 @@ def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
     (row,) = json.loads(run("tune", "list", "--json").stdout)
     assert row["data"] == "9 prompts of 1 saved chats"
     assert list(row["used"]) == [chat.key]
+    assert 'tiny-draft learnt from it: "specchat tune remove tiny-draft"' in run("chats", "delete", chat.key).stdout
 
 
 @pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "step 1 of 10", "step 7 of 10", "held-out"])
