@@ -101,12 +101,14 @@ class Dispatch:
             yield Update("notice", words)
 
     def _finished(self, running: Running, event: Finished, shown: bool) -> Update:
-        uncalled = ""
+        uncalled, title = "", f"“{one_line(running.chat.title, 40)}”"
         if event.tool_calls and event.reason == "stop":
             uncalled = self._state.begin_calls(running)
             if not uncalled:
-                return Update("called", event=event)
-        answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
+                calls = self._state.calls.of(running.chat.key)
+                asks = calls is not None and calls.asked is not None and not shown
+                return Update("called", f"{title} asks for a call of a tool" if asks else "", event=event)
+        answered = f"{title} is answered" if event.reason != "cancelled" else ""
         unread = f"{event.unreadable_calls} calls of tools could not be read" if event.unreadable_calls else ""
         words = (uncalled or unread or self._undrafted(running.reply)) if shown else answered
         return Update("ended" if shown else "answered", words, event=event)

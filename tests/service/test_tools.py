@@ -141,6 +141,19 @@ def test_always_holds_for_this_tool_in_this_chat_as_it_is_now(tmp_path: Path) ->
     assert store.close()
 
 
+def test_always_ends_where_the_server_is_turned_off() -> None:
+    service = using(FakeEngine((ASKS, "Good.")), ScriptedServers())
+    service.send("hi")
+    answer(service, "always")
+    key = service.conversation.key
+    service.use_tools(False, "web")
+    assert service.tools.permitted(key, READ)
+    service.use_tools(False, "files")
+    service.use_tools(True, "files")
+    service.send("again")
+    assert asks(service)
+
+
 def test_several_calls_are_asked_for_one_by_one_and_answered_in_order() -> None:
     servers = ScriptedServers(answers=None)
     reply = calling(("read", "{}"), ("write", "{}"), ("read", '{"a": 1}'))
@@ -293,6 +306,7 @@ def test_what_is_asked_waits_for_the_chat_to_be_open_again() -> None:
     service = using(engine, servers)
     service.send("hi")
     service.chats.new()
+    assert "“Hi” asks for a call of a tool" in [update.message for update in service.poll()]
     take_all(service)
     assert service.calling is None
     service.chats.open(next(each.chat.key for each in service.calls.all))
