@@ -44,6 +44,7 @@ class Generate:
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
         tools: functions that the reply may call, as `tool_choice` says.
         grammar: holds the answer; None leaves it free.
+        logprobs: has steps tell log-probabilities of their tokens, and of as many of the likeliest ones of each place.
     """
 
     id: int
@@ -60,6 +61,7 @@ class Generate:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
     grammar: Grammar | None = None
+    logprobs: int | None = None
 
     @property
     def beginning(self) -> Written:
