@@ -58,7 +58,7 @@ class TritonDialect(Dialect):
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         del model
         assert self._prompts is not None
-        self._refuse(request.beginning)
+        self._refuse(request)
         if request.grammar is not None:
             raise ServerError(f"{self._here} takes no grammars and JSON schemas here.", "request")
         sampling = self._sampling(request.sampling)

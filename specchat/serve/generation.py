@@ -80,6 +80,7 @@ class Served:
         chat: Chat = NO_CHAT,
         raw: str = "",
         grammar: Grammar | None = None,
+        logprobs: int | None = None,
     ) -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
 
@@ -98,6 +99,7 @@ class Served:
             grammar=grammar,
             tools=chat.use.tools,
             tool_choice=chat.use.choice,
+            logprobs=logprobs,
         )
 
     async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
