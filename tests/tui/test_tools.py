@@ -20,7 +20,7 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.messages import MessagesScreen
 from specchat.tui.screens.permission import PermissionScreen
 from specchat.tui.screens.settings import SettingsScreen
-from specchat.tui.screens.tools import ToolsScreen
+from specchat.tui.screens.tools import AboutServer, ToolsScreen
 from tests.service.tool_servers import READ, ScriptedServers, calling
 
 ASKS = calling(("read", '{"path": "notes.txt"}'), text="Let me see.")
@@ -327,6 +327,23 @@ async def test_without_servers_the_dialog_says_where_they_are_named(tmp_path: Pa
         await app.chat.do("tools")
         await wait_until(pilot, lambda: "There are no servers yet" in screen_text(app))
         assert "mcp.json" in screen_text(app)
+
+
+async def test_the_file_is_read_again_with_the_dialog(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    app = make_app(FakeEngine(), replace(LAUNCH, servers=ToolServers(()), tools_file=file))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        file.write_text('{"mcpServers": {"added": {"command": "/no/such/program"}}}')
+        await app.chat.do("tools")
+        await wait_until(pilot, lambda: "[x] added" in screen_text(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is app.chat)
+        file.write_text("{")
+        await app.chat.do("tools")
+        said = app.screen.query_one(AboutServer)
+        await wait_until(pilot, lambda: "is not valid JSON" in " ".join(str(said.render()).split()))
+        assert "[x] added" in screen_text(app)
 
 
 async def test_the_command_takes_on_and_off() -> None:
