@@ -17,9 +17,9 @@ from specchat.engine.options import Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.servers import ToolServers
 from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.messages import MessagesScreen
 from specchat.tui.screens.permission import PermissionScreen
-from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.screens.tools import AboutServer, ToolsScreen
 from tests.service.tool_servers import READ, ScriptedServers, calling
 
@@ -163,12 +163,12 @@ async def test_what_is_asked_comes_when_another_dialog_is_closed() -> None:
     async with chatting(ASKS, "Good.") as (app, pilot):
         app.session.tools.servers._starts = False  # type: ignore[attr-defined]
         await ask(app, pilot, "hi", wait=False)
-        await app.chat.do("settings")
-        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        await app.chat.do("help")
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
         for name in ("files", "web"):
             app.session.tools.servers.come_up(name)  # type: ignore[attr-defined]
         await wait_until(pilot, lambda: app.session.calling is not None)
-        assert isinstance(app.screen, SettingsScreen)
+        assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape")
         await asked(app, pilot)
         await pilot.press("alt+y")
@@ -341,6 +341,7 @@ async def test_the_file_is_read_again_with_the_dialog(tmp_path: Path) -> None:
         await wait_until(pilot, lambda: app.screen is app.chat)
         file.write_text("{")
         await app.chat.do("tools")
+        await wait_until(pilot, lambda: isinstance(app.screen, ToolsScreen) and app.screen.query(AboutServer))
         said = app.screen.query_one(AboutServer)
         await wait_until(pilot, lambda: "is not valid JSON" in " ".join(str(said.render()).split()))
         assert "[x] added" in screen_text(app)

@@ -79,7 +79,7 @@ class ToolsScreen(Dialog[None]):
 
     def _look(self) -> None:
         """Draw what changed."""
-        if not self.is_attached:
+        if not self.query(Options):  # not there yet, or closed
             return
         shown = (self._session.tools.of(self._session.conversation.key), *self._statuses)
         if shown != self._shown:
