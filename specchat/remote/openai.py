@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from specchat.engine.options import Message, Sampling, Written
+from specchat.engine.options import Grammar, Message, Sampling, Written
 from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
+from specchat.remote.structured import response_format
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,12 @@ class Dialect:
             body["max_tokens"] = request.limits.max_tokens
         if request.limits.stop:
             body["stop"] = list(request.limits.stop)
-        return body | self.arguments(request)
+        held = {} if request.grammar is None else self._structured(request.grammar)
+        return body | self.arguments(request) | held
+
+    def _structured(self, grammar: Grammar) -> dict[str, Any]:
+        """The fields that hold a reply to a grammar; raises ServerError where there are none."""
+        return response_format(grammar, self._here)
 
     def _refuse(self, beginning: Written) -> None:
         if beginning.text and not self.continues:

@@ -59,6 +59,8 @@ class TritonDialect(Dialect):
         del model
         assert self._prompts is not None
         self._refuse(request.beginning)
+        if request.grammar is not None:
+            raise ServerError(f"{self._here} takes no grammars and JSON schemas here.", "request")
         sampling = self._sampling(request.sampling)
         if name := unsent(request.sampling, self._form, self._inputs):
             raise ServerError(f"{self._here} has no {name}: set it back.", "request")

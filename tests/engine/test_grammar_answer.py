@@ -15,7 +15,8 @@ from tokenizers import decoders, models
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Step
 from specchat.engine.grammar.answer import AnswerConstraint
-from specchat.engine.grammar.compiler import MAX_CHARACTERS, Grammars
+from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.grammar.source import MAX_CHARACTERS
 from specchat.engine.loading import load
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
