@@ -27,6 +27,7 @@ class SglangReader(ChunkReader):
 
 class SglangDialect(ChunkDialect):
     title: str = "SGLang"
+    patterns: str = "regex"
     reader: type[EventReader] = SglangReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:

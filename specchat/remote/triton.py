@@ -22,6 +22,7 @@ class TritonDialect(Dialect):
     title: str = "Triton"
     continues: bool = True
     takes_template: bool = True
+    takes_tools: bool = False
     _form: TritonForm = FORMS[0]
     _inputs: frozenset[str] = frozenset()
     _prompts: RawPrompts | None = None
@@ -59,6 +60,8 @@ class TritonDialect(Dialect):
         del model
         assert self._prompts is not None
         self._refuse(request.beginning)
+        if (request.tools and request.tool_choice != "none") or request.grammar is not None:
+            raise ServerError(f"{self._here} takes prompts alone: ask without tools and schemas.", "request")
         sampling = self._sampling(request.sampling)
         if name := unsent(request.sampling, self._form, self._inputs):
             raise ServerError(f"{self._here} has no {name}: set it back.", "request")
