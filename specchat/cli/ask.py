@@ -25,9 +25,11 @@ from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, w
 from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, reports_errors
 from specchat.cli.prepare import Prepared, engine_for, prepare
+from specchat.cli.schema import read_schema
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
+from specchat.engine.options import Grammar
 from specchat.reading import TOO_LONG, read_typed
 from specchat.service.chat_service import ChatService
 
@@ -43,6 +45,12 @@ from specchat.service.chat_service import ChatService
     multiple=True,
     help="Send this text file along; may be given again.",
 )
+@click.option(
+    "--schema",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Hold the answer to the JSON schema in this file.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with text, seed and figures.")
 @click.option(
     "--save/--no-save",
@@ -54,6 +62,7 @@ from specchat.service.chat_service import ChatService
 def ask(
     text: tuple[str, ...],
     files: tuple[Path, ...],
+    schema: Path | None,
     as_json: bool,
     save: bool | None,
     continued: bool,
@@ -65,6 +74,8 @@ def ask(
     What is piped in is added to TEXT, and so is each FILE, in a fence headed by its name. The answer goes to standard
     output as it is written; figures go to standard error if that is a terminal.
 
+    --schema holds the answer to a JSON schema: it is JSON that fits. Reasoning before it stays free.
+
     A model's reasoning goes to standard error if that is a terminal; --json has it as "reasoning".
 
     --continue goes on with the latest chat or question. A question is kept for that until the next one, in no list of
@@ -74,6 +85,7 @@ def ask(
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
     question, attached = _question(text, files)
+    grammar = None if schema is None else read_schema(schema)
     wishes = Wishes.of(options)
     with ExitStack() as stack:
         going_on = GoingOn(None, wishes)
@@ -90,7 +102,7 @@ def ask(
         service.chat.scratch = not save and (service.chat.scratch or not goes_on)
         if warning := going_on.about(pair):
             click.echo(warning, err=True)
-        _answer(service, pair, question, attached, as_json)
+        _answer(service, pair, question, attached, grammar, as_json)
 
 
 def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
@@ -102,17 +114,25 @@ def _passing_store(stack: ExitStack, prepared: Prepared) -> Store:
     return store
 
 
-def _answer(service: ChatService, pair: Pair, question: str, attached: tuple[Attachment, ...], as_json: bool) -> None:
+def _answer(
+    service: ChatService,
+    pair: Pair,
+    question: str,
+    attached: tuple[Attachment, ...],
+    grammar: Grammar | None,
+    as_json: bool,
+) -> None:
     """Load the pair, and put out the answer."""
     out, progress = Output(), ProgressLine()
     with Interrupt() as interrupt:
         try:
             info = load(service, pair, progress.show, interrupt)
             progress.clear()
-            refusal = service.send(question, attached)
+            refusal = service.send(question, attached, grammar)
             for warning in filter(None, (info.warning, service.warning, refusal)):
                 click.echo(clean(warning), err=True)
-            outlet = Outlet(_drop) if as_json else _outlet(out)
+            plain = grammar is not None or not out.is_terminal or os.environ.get("TERM") == "dumb"
+            outlet = Outlet(_drop) if as_json else _outlet(out, plain)
             finished = answer(service, interrupt, outlet)
         finally:
             progress.clear()
@@ -126,9 +146,9 @@ def _answer(service: ChatService, pair: Pair, question: str, attached: tuple[Att
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _outlet(out: Output) -> Outlet:
-    """Where the answer goes: drawn as Markdown on a terminal, as it is into a pipe."""
-    if not out.is_terminal or os.environ.get("TERM") == "dumb":
+def _outlet(out: Output, plain: bool) -> Outlet:
+    """Where the answer goes: as it is where `plain`, else drawn as Markdown."""
+    if plain:
         return Outlet(out.write, on_terminal)
     from specchat.cli.markdown import MarkdownWriter
 

@@ -4,10 +4,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from specchat.clean import one_line
 from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers_file import ServerEntry
 
@@ -104,7 +106,8 @@ class ToolServers:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _start(self, name: str) -> None:
-        self._link(name).start()
+        with suppress(ImportError):
+            await self._link(name).start()
 
     async def _call(self, tool: ServedTool, arguments: dict[str, Any], most: int) -> "CallOutcome":
         return await self._link(tool.server).call(tool.name, arguments, most)
@@ -115,14 +118,25 @@ class ToolServers:
 
     async def _restart(self, name: str) -> None:
         await self._stop(name)
-        self._link(name).start()
+        await self._start(name)
 
     async def _stop_all(self) -> None:
         await asyncio.gather(*(link.stop() for link in self._links.values()))
 
     def _link(self, name: str) -> "ServerLink":
-        from specchat.mcp_tools.link import ServerLink
+        """The connection to a server.
 
+        Raises:
+            ImportError: the package cannot be used; the server's status says so.
+        """
+        try:
+            from specchat.mcp_tools.link import ServerLink
+        except ImportError as error:
+            problem = f"The package mcp cannot be used ({one_line(str(error))}): {INSTALL}"
+            with self._lock:
+                self._statuses[name] = ToolServerStatus(self._entries[name], "unusable", problem)
+            self.changed()
+            raise
         if name not in self._links:
             self._links[name] = ServerLink(self._entries[name], self._seconds, lambda: self._took(name))
         return self._links[name]

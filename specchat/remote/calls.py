@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specchat.engine.options import Grammar, Message, Tool, ToolCall, ToolChoice
+from specchat.engine.options import Message, Tool, ToolCall, ToolChoice
 
 MAX_CALLS = 128
 """Calls of a reply; what a server sends beyond is left out."""
@@ -23,24 +23,6 @@ def offered(tools: Sequence[Tool], choice: ToolChoice) -> dict[str, Any]:
         "tools": [{"type": "function", "function": function} for function in functions],
         "tool_choice": {"type": "function", "function": {"name": choice}} if named else choice,
     }
-
-
-def held(grammar: Grammar | None, patterns: str) -> dict[str, Any] | None:
-    """The fields of a request whose answer a grammar holds; None if the server has no such kind of grammars.
-
-    `patterns` is the server's field of regular expressions, with a dot where it is within another one.
-    """
-    if grammar is None:
-        return {}
-    if grammar.kind == "json_object":
-        return {"response_format": {"type": "json_object"}}
-    if grammar.kind == "json_schema":
-        schema = {"name": "answer", "schema": json.loads(grammar.text), "strict": True}
-        return {"response_format": {"type": "json_schema", "json_schema": schema}}
-    if grammar.kind == "regex" and patterns:
-        outer, _, inner = patterns.partition(".")
-        return {outer: {inner: grammar.text} if inner else grammar.text}
-    return None
 
 
 def as_message(message: Message) -> dict[str, Any]:

@@ -6,12 +6,13 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
-from specchat.engine.options import Message, Sampling, Written
+from specchat.engine.options import Grammar, Message, Sampling, Written
 from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
-from specchat.remote.calls import CallPieces, as_message, held, offered
+from specchat.remote.calls import CallPieces, as_message, offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
+from specchat.remote.structured import response_format
 
 
 @dataclass(frozen=True)
@@ -133,8 +134,6 @@ class Dialect:
     takes_template: bool = False
     """True if it takes arguments of the chat template."""
     takes_tools: bool = True
-    patterns: str = ""
-    """Its field of a regular expression that holds the answer; empty if it has none."""
     keeps_text: bool = False
     """True if sampled text with a seed is the same with and without drafting."""
     undrafted: Mapping[str, Any] = {}
@@ -198,10 +197,12 @@ class Dialect:
             body["max_tokens"] = request.limits.max_tokens
         if request.limits.stop:
             body["stop"] = list(request.limits.stop)
-        holding = held(request.grammar, self.patterns)
-        if holding is None:
-            raise ServerError(f"{self._here} takes JSON schemas, and no such grammar.", "request")
-        return body | self.arguments(request) | offered(request.tools, request.tool_choice) | holding
+        held = {} if request.grammar is None else self._structured(request.grammar)
+        return body | self.arguments(request) | offered(request.tools, request.tool_choice) | held
+
+    def _structured(self, grammar: Grammar) -> dict[str, Any]:
+        """The fields that hold a reply to a grammar; raises ServerError where there are none."""
+        return response_format(grammar, self._here)
 
     def _refuse(self, beginning: Written) -> None:
         if beginning.text and not self.continues:

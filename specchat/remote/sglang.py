@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from specchat.engine.options import Grammar
 from specchat.engine.requests import Generate
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts
 from specchat.remote.connection import ServerConnection
@@ -27,7 +28,6 @@ class SglangReader(ChunkReader):
 
 class SglangDialect(ChunkDialect):
     title: str = "SGLang"
-    patterns: str = "regex"
     reader: type[EventReader] = SglangReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
@@ -47,3 +47,6 @@ class SglangDialect(ChunkDialect):
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         own = {"return_spec_tokens_details": True, "top_k": request.sampling.top_k or -1}
         return {**super().body(request, model), **own}
+
+    def _structured(self, grammar: Grammar) -> dict[str, Any]:
+        return {"regex": grammar.text} if grammar.kind == "regex" else super()._structured(grammar)

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
+from specchat.engine.options import Grammar
 from specchat.engine.requests import Count, Generate
 from specchat.engine.strategies import in_group
 from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.llamacpp import LlamaEventReader
 from specchat.remote.openai import Dialect, EventReader, ServerFacts, chat, table, whole
+from specchat.remote.structured import structured_outputs
 
 
 class SpecchatDialect(Dialect):
@@ -39,3 +41,6 @@ class SpecchatDialect(Dialect):
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         return {**super().body(request, model), "timings_per_token": True}
+
+    def _structured(self, grammar: Grammar) -> dict[str, Any]:
+        return structured_outputs(grammar)

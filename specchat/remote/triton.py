@@ -14,6 +14,7 @@ from specchat.remote.openai import Dialect, ServerFacts, table
 from specchat.remote.raw_prompt import RawPrompts
 from specchat.remote.triton_forms import FORMS, TritonForm, form_of, unsent
 
+NO_TOOLS = "Triton takes prompts as they stand, and specchat puts no tools into them: ask without tools."
 MAX_TRIED = 20
 """Models of a repository that are looked at for one that writes text."""
 
@@ -60,8 +61,10 @@ class TritonDialect(Dialect):
         del model
         assert self._prompts is not None
         self._refuse(request.beginning)
-        if (request.tools and request.tool_choice != "none") or request.grammar is not None:
-            raise ServerError(f"{self._here} takes prompts alone: ask without tools and schemas.", "request")
+        if request.tools and request.tool_choice != "none":
+            raise ServerError(NO_TOOLS, "request")
+        if request.grammar is not None:
+            raise ServerError(f"{self._here} takes no grammars and JSON schemas here.", "request")
         sampling = self._sampling(request.sampling)
         if name := unsent(request.sampling, self._form, self._inputs):
             raise ServerError(f"{self._here} has no {name}: set it back.", "request")

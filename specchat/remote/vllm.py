@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from specchat.engine.options import Grammar
 from specchat.engine.requests import Count, Generate
 from specchat.remote.calls import offered
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts, going_on
@@ -11,6 +12,7 @@ from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
 from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, chat, milliseconds, table, whole
 from specchat.remote.prometheus import counters, labels
+from specchat.remote.structured import structured_outputs
 
 COUNTERS = "vllm:spec_decode_num_"
 MIN_STEPS = 16
@@ -43,7 +45,6 @@ class VllmReader(ChunkReader):
 
 class VllmDialect(ChunkDialect):
     title: str = "vLLM"
-    patterns: str = "structured_outputs.regex"
     reader: type[EventReader] = VllmReader
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
@@ -80,6 +81,9 @@ class VllmDialect(ChunkDialect):
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         return {**super().body(request, model), "return_token_ids": True}
+
+    def _structured(self, grammar: Grammar) -> dict[str, Any]:
+        return structured_outputs(grammar)
 
 
 def _always(page: str) -> bool:

@@ -1,16 +1,17 @@
 """Anthropic's `/v1/messages` and `/v1/messages/count_tokens`."""
 
+import json
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from specchat.engine.events import Finished, Started, Stats, Step
-from specchat.engine.options import Message
+from specchat.engine.options import Grammar, Message
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
@@ -30,12 +31,31 @@ class AnthropicMessage(Fields):
     content: str | list[ContentBlock]
 
 
+class OutputFormat(Fields):
+    type: Literal["json_schema"]
+    json_schema: dict[str, Any] = Field(alias="schema")
+
+
+class OutputConfig(Fields):
+    """Anthropic's `output_config`, of which the format counts."""
+
+    format: OutputFormat | None = None
+
+
 class MessagesRequest(ReplyFields):
     messages: list[AnthropicMessage]
     system: str | list[ContentPart] | None = None
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
+    output_config: OutputConfig | None = None
+
+    def grammars(self) -> dict[str, Grammar | str]:
+        config = self.output_config
+        if config is None or config.format is None:
+            return super().grammars()
+        field = "output_config.format"
+        return {**super().grammars(), field: Grammar("json_schema", json.dumps(config.format.json_schema))}
 
     def chat(self) -> Chat:
         """The messages, with the system prompt first."""
@@ -71,7 +91,8 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     wanted = MessagesRequest.model_validate(body)
     chat = wanted.chat()
     reply = MessageReply(served.pair.id, len(chat.prefill))
-    events = served.reply(client, served.request(wanted, wanted.stop_sequences, chat))
+    make = served.request(wanted, wanted.stop_sequences, chat, grammar=await wanted.checked_grammar())
+    events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
 
 

@@ -12,6 +12,7 @@ from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.serve.errors import ApiError
+from specchat.serve.structured import GrammarFields
 from specchat.service.settings import new_seed
 
 MAX_STOPS, MAX_STOP_CHARACTERS = 32, 1000
@@ -45,7 +46,7 @@ def text_of(content: str | Sequence[ContentPart] | None, where: str) -> str:
     return "\n".join(part.text for part in content)
 
 
-class ReplyFields(Fields):
+class ReplyFields(Fields, GrammarFields):
     """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
 
     model: str = ""

@@ -8,7 +8,7 @@ from functools import partial
 
 from specchat.config.catalog import Pair
 from specchat.engine.events import Counted, Event, Failed, Finished, Started, Step
-from specchat.engine.options import Limits
+from specchat.engine.options import Grammar, Limits
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Count, Generate
 from specchat.serve.errors import ApiError
@@ -73,7 +73,14 @@ class Served:
                     self.metrics.failed()
                     raise ApiError.of(last)
 
-    def request(self, wanted: ReplyFields, stop: str | list[str] | None, chat: Chat = NO_CHAT, raw: str = "") -> Make:
+    def request(
+        self,
+        wanted: ReplyFields,
+        stop: str | list[str] | None,
+        chat: Chat = NO_CHAT,
+        raw: str = "",
+        grammar: Grammar | None = None,
+    ) -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
 
         Raises:
@@ -88,6 +95,7 @@ class Served:
             speculation=wanted.speculation(self.pair, self.usual.speculation),
             template=wanted.template(dict(self.loaded().template_choices)),
             raw=raw,
+            grammar=grammar,
         )
 
     async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:

@@ -35,10 +35,6 @@ class StreamOptions(Fields):
     include_usage: bool = False
 
 
-class ResponseFormat(Fields):
-    type: str = "text"
-
-
 class ChatRequest(ReplyFields):
     messages: list[ChatMessage]
     max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
@@ -49,7 +45,6 @@ class ChatRequest(ReplyFields):
     logprobs: bool = False
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
-    response_format: ResponseFormat = ResponseFormat()
 
     def chat(self) -> Chat:
         """The messages.
@@ -65,7 +60,6 @@ class ChatRequest(ReplyFields):
             "n": self.n != 1,
             "logprobs": self.logprobs,
             "tools": bool(self.tools) and self.tool_choice != "none",
-            "response_format": self.response_format.type != "text",
         }
         for name, given in wanted.items():
             if given:
@@ -92,7 +86,7 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     wanted.refuse_unsupported()
     wanted.max_tokens = wanted.max_completion_tokens or wanted.max_tokens
     chat = wanted.chat()
-    make = served.request(wanted, wanted.stop, chat)
+    make = served.request(wanted, wanted.stop, chat, grammar=await wanted.checked_grammar())
     reply = ChatReply(wanted, served.pair.id, len(chat.prefill))
     events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)

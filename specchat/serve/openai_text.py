@@ -68,7 +68,8 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
     """
     wanted = TextRequest.model_validate({"max_tokens": USUAL_TOKENS, **body})
     reply = TextReply(wanted, served.pair.id)
-    events = served.reply(client, served.request(wanted, wanted.stop, raw=wanted.text))
+    make = served.request(wanted, wanted.stop, raw=wanted.text, grammar=await wanted.checked_grammar())
+    events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
 
 

@@ -14,7 +14,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
 from specchat.engine.events import Failed, Finished, Stats
-from specchat.engine.options import NOTHING_WRITTEN, Written
+from specchat.engine.options import NOTHING_WRITTEN, Grammar, Written
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Count, Generate
 from specchat.service.calls import CallRound, Decision, PendingCall
@@ -94,12 +94,15 @@ class ChatService(ServiceState):
             )
         return ""
 
-    def send(self, text: str, attachments: tuple[Attachment, ...] = ()) -> str:
-        """Request a reply to `text`, in the place of the prompt that is edited if one is; returns a refusal."""
+    def send(self, text: str, attachments: tuple[Attachment, ...] = (), grammar: Grammar | None = None) -> str:
+        """Request a reply to `text`, in the place of the prompt that is edited if one is; returns a refusal.
+
+        A `grammar` holds the reply's answer.
+        """
         if refusal := self.refusal(with_attachments(text, attachments)):
             return refusal
         turn, self.warning = self.chat.ask(text, attachments)
-        self._answer(turn)
+        self._answer(turn, grammar=grammar)
         return ""
 
     def regenerate(self, turn: Turn | None = None) -> str:
@@ -151,19 +154,33 @@ class ChatService(ServiceState):
         return ""
 
     def _answer(
-        self, turn: Turn, *, begun: Written = NOTHING_WRITTEN, fresh_seed: bool = False, seed: int | None = None
+        self,
+        turn: Turn,
+        *,
+        begun: Written = NOTHING_WRITTEN,
+        fresh_seed: bool = False,
+        seed: int | None = None,
+        grammar: Grammar | None = None,
     ) -> None:
         settings = replace(self.settings, seed=None) if fresh_seed else self.settings
         reply = self._new_reply(settings, seed if settings.seed is None else None)
         reply.begun = begun
         reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
-        self._add(self.conversation, turn, reply, settings)
+        self._add(self.conversation, turn, reply, settings, grammar=grammar)
 
     def _new_reply(self, settings: ChatSettings, seed: int | None = None) -> Reply:
         return Reply(self.listeners.new_id(), self.loaded.name, settings.sampling_with(seed), settings.speculation)
 
-    def _add(self, chat: Conversation, turn: Turn, reply: Reply, settings: ChatSettings, round: int = 0) -> None:
-        running = self.replies.add(chat, turn, reply, settings, round)
+    def _add(
+        self,
+        chat: Conversation,
+        turn: Turn,
+        reply: Reply,
+        settings: ChatSettings,
+        round: int = 0,
+        grammar: Grammar | None = None,
+    ) -> None:
+        running = self.replies.add(chat, turn, reply, settings, round, grammar)
         if self.loaded.info is not None:
             self.begin(running)
 
@@ -231,7 +248,7 @@ class ChatService(ServiceState):
         id = self.listeners.new_id()
         self.prompt_count.begin(id, content)
         messages = self.conversation.messages(prompt=content)
-        tools = self.tools.for_model(self.conversation.key)
+        tools = self.tools_for(self.conversation.key)
         request = Count(id, messages, self.settings.limits, self.next_prefill, self.settings.template, tools=tools)
         self.request(request, lambda event: self.prompt_count.end(id, event))
         return True

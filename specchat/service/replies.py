@@ -7,7 +7,7 @@ from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.events import Changed, Failed, Finished, Started, Stats, Step
-from specchat.engine.options import Speculation, Tool
+from specchat.engine.options import Grammar, Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Generate
 from specchat.service.settings import ChatSettings
@@ -18,13 +18,17 @@ _REFUSALS = ("context", "request")
 
 @dataclass
 class Running:
-    """A reply and the chat it is written in; it is the reply to round number `round` of tool calls after a prompt."""
+    """A reply and the chat it is written in; it is the reply to round number `round` of tool calls after a prompt.
+
+    `grammar` holds its answer.
+    """
 
     chat: Conversation
     turn: Turn
     reply: Reply
     settings: ChatSettings
     round: int = 0
+    grammar: Grammar | None = None
     stopping: bool = False
 
 
@@ -49,11 +53,19 @@ class Replies:
         """The reply of the chat with that key."""
         return next((running for running in self._running if running.chat.key == chat), None)
 
-    def add(self, chat: Conversation, turn: Turn, reply: Reply, settings: ChatSettings, round: int = 0) -> Running:
+    def add(
+        self,
+        chat: Conversation,
+        turn: Turn,
+        reply: Reply,
+        settings: ChatSettings,
+        round: int = 0,
+        grammar: Grammar | None = None,
+    ) -> Running:
         """Answer `turn`, once `ask` sends the request."""
         chat.answer(turn, reply)
         self._saving.begun(chat, reply)
-        self._running.append(running := Running(chat, turn, reply, settings, round))
+        self._running.append(running := Running(chat, turn, reply, settings, round, grammar))
         return running
 
     def ask(self, running: Running, speculation: Speculation, tools: tuple[Tool, ...] = ()) -> None:
@@ -75,6 +87,7 @@ class Replies:
                 chat=running.chat.key,
                 template=running.settings.template,
                 tools=tools,
+                grammar=running.grammar,
             )
         )
 

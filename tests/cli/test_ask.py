@@ -12,7 +12,7 @@ from specchat.engine import fake
 from specchat.engine.errors import ErrorKind
 from specchat.engine.events import Event, Finished, Started
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Message, Sampling, Speculation
+from specchat.engine.options import Grammar, Message, Sampling, Speculation
 from specchat.engine.requests import Generate, Load
 from tests.cli.conftest import REPLIES, Run, configure
 
@@ -70,6 +70,36 @@ def test_a_file_that_cannot_be_sent_is_told_before_an_engine_starts(
     result = run("ask", "--file", str(tmp_path / "a"), "hello")
     assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
     assert "is binary (byte 1 is zero)" in result.stderr
+    assert engines == []
+
+
+def test_a_schema_holds_the_answer(run: Run, engines: list[FakeEngine], tmp_path: Path) -> None:
+    schema = '{"type": "object", "properties": {"a": {"type": "integer"}}}'
+    (tmp_path / "a.json").write_text(f"\ufeff{schema}", encoding="utf-8")
+    result = run("ask", "--schema", str(tmp_path / "a.json"), "hello")
+    assert (result.exit_code, result.stdout) == (0, f"{REPLIES[0]}\n")
+    assert asked(engines).grammar == Grammar("json_schema", schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"{", "The JSON schema cannot be used: Expecting property name"),
+        (b'{"type": "nope"}', "The JSON schema cannot be used: Invalid type: nope."),
+        (b"\xff", "is not UTF-8 text (byte 0)."),
+        (None, "cannot be read (No such file or directory)"),
+        (b"[" * 1_200_000, "it has more than 1024 KiB"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_told_before_an_engine_starts(
+    run: Run, engines: list[FakeEngine], tmp_path: Path, text: bytes | None, words: str
+) -> None:
+    if text is not None:
+        (tmp_path / "a.json").write_bytes(text)
+    result = run("ask", "--schema", str(tmp_path / "a.json"), "hello")
+    assert (result.exit_code, result.stdout) == (ExitCode.USAGE, "")
+    assert f"{tmp_path / 'a.json'}" in result.stderr
+    assert words in result.stderr
     assert engines == []
 
 

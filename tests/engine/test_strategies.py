@@ -25,6 +25,7 @@ NAMED = {
     "config/models_file.py": "heads that are shipped, by their folders",
     "engine/heads": "keys and values of the heads' own files",
     "engine/model/marks.py": "the words before and after a mark",
+    "engine/tool_calls/tags.py": "the words before and after a tag",
     "chat/sources.py": "keys of colours in themes",
     "serve_command": "methods of other engines that do the same",
     "tune": "heads that can be trained",

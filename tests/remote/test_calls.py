@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from specchat.engine.events import Failed, Finished, Step
-from specchat.engine.options import Grammar, Message, Tool, ToolCall
+from specchat.engine.options import Message, Tool, ToolCall
 from tests.remote.conftest import Chatting
 from tests.remote.server import CHAT, delta, serving
 
@@ -123,29 +123,6 @@ def test_results_go_back_with_their_calls(chatting: Chatting) -> None:
         },
         {"role": "tool", "content": "It rains.", "tool_call_id": "c0"},
     ]
-
-
-def test_a_schema_holds_the_answer(chatting: Chatting) -> None:
-    _, _, body = ended(chatting, delta("{}") + delta("", "stop"), grammar=Grammar("json_schema", SCHEMA))
-    given = {"name": "answer", "schema": json.loads(SCHEMA), "strict": True}
-    assert body["response_format"] == {"type": "json_schema", "json_schema": given}
-    _, _, body = ended(chatting, delta("{}") + delta("", "stop"), grammar=Grammar("json_object"))
-    assert body["response_format"] == {"type": "json_object"}
-
-
-@pytest.mark.parametrize(
-    ("kind", "field"), [("vllm", {"structured_outputs": {"regex": "a+"}}), ("sglang", {"regex": "a+"})]
-)
-def test_a_regular_expression_goes_by_the_servers_name(kind: str, field: dict[str, Any], chatting: Chatting) -> None:
-    stream = delta("a") + delta("", "stop")
-    with serving(v1__models=MODELS, **{CHAT_KEY: lambda call: call.send(stream)}) as one:
-        chatting.load(one.url, kind=kind)
-        chatting.ask(grammar=Grammar("regex", "a+"))
-        body = one.of(CHAT)[0].body
-        (refused,) = chatting.ask(2, grammar=Grammar("lark", 'start: "a"'))
-    assert field.items() <= body.items()
-    assert isinstance(refused, Failed)
-    assert refused.message.endswith("takes JSON schemas, and no such grammar.")
 
 
 def test_vllms_own_call_of_a_model_that_cannot_call(chatting: Chatting) -> None:

@@ -1,5 +1,6 @@
 """Against llama.cpp's own server: plain, with a draft model, with n-grams. Without the package xllamacpp they skip."""
 
+import json
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from specchat.config.paths import demo_model
 from specchat.engine.events import Counted, Failed, Finished, Started, Step
 from specchat.engine.gguf.export import export
 from specchat.engine.model.checkpoint import Checkpoint
-from specchat.engine.options import Limits, Message, Sampling, Written
+from specchat.engine.options import Grammar, Limits, Message, Sampling, Written
 from specchat.engine.requests import Cancel, Count
 from specchat.remote import lossless
 from specchat.remote.prometheus import counters
@@ -100,6 +101,16 @@ def test_a_reply_goes_on_from_its_beginning(servers: Callable[..., str], chattin
     assert whole.startswith(going_on.text)
     prefilled = finished([*chatting.ask(3, prefill="Once upon a time there was a cat", limits=Limits(5))])
     assert prefilled.text.startswith("Once upon a time there was a cat named")
+
+
+def test_a_schema_holds_the_reply(servers: Callable[..., str], chatting: Chatting) -> None:
+    chatting.load(servers("draft"))
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 99}}, "required": ["a"]}
+    grammar = Grammar("json_schema", json.dumps(schema | {"additionalProperties": False}))
+    assert json.loads(finished([*chatting.ask(grammar=grammar)]).text).keys() == {"a"}
+    refused = chatting.ask(2, grammar=Grammar("regex", "[0-9]+"))[-1]
+    assert isinstance(refused, Failed)
+    assert refused.message == "Llama.cpp's server takes JSON schemas, but no regular expressions."
 
 
 def test_stopping_frees_the_slot_within_a_second(servers: Callable[..., str], chatting: Chatting) -> None:

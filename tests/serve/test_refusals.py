@@ -19,7 +19,6 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "n": 2}, "n is not supported"),
     ({**GOOD, "logprobs": True}, "logprobs"),
     ({**GOOD, "tools": [{"type": "function"}]}, "tools"),
-    ({**GOOD, "response_format": {"type": "json_object"}}, "response_format"),
     ({**GOOD, "strategy": "magic"}, "no strategy magic"),
     ({**GOOD, "draft_length": 99}, "draft_length"),
     ({**GOOD, "acceptance": "any"}, "acceptance"),

@@ -249,7 +249,9 @@ async def test_a_chat_with_calls_is_opened_again_read_and_edited(tmp_path: Path)
         assert app.chat.transcript.text.count("hi") == 0
         await app.chat.do("token-view")
         await pilot.pause()
-        assert "▸ read  path: notes.txt · ok" in screen_text(app)
+        shown = screen_text(app)
+        assert "▸ read  path: notes.txt · ok" in shown
+        assert '<tool_call>read {"path": "notes.txt"}</tool_call>' in shown
         await app.chat.do("token-view")
         await app.chat.do("jump-to-message")
         await wait_until(pilot, lambda: isinstance(app.screen, MessagesScreen))

@@ -1,4 +1,4 @@
-"""Choice of a token from a row of scores, the token's probability, and a mask of a row, in one scan of the row each.
+"""Choice of a token from a row of scores, the token's probability, and masks of tokens that are not allowed.
 
 `decoding/noise.py` computes noise for every token; this computes it only for tokens that can still be chosen.
 """
@@ -147,23 +147,22 @@ def probability(scores: Any, token: int) -> float:
     return 1.0 / total
 
 
-@called("b1(f4[::1], u4[::1], f4[::1])")
-def masked(logits: Any, allowed: Any, scores: Any) -> bool:
-    """Put `logits` into `scores`, -inf for tokens that are not allowed; return True if a finite one is left.
+@called("b1(f4[:,::1], u4[:,::1])")
+def mask(scores: Any, allowed: Any) -> bool:
+    """Set scores of tokens that are not allowed to -inf; return True if each row has a finite one left.
 
-    `allowed` has a bit for each token, 32 a word, the lowest first.
+    A row of `allowed` has a bit for each token, 32 a word, the lowest first.
     """
-    size, whole = len(scores), len(scores) // 32
-    for word in range(len(allowed)):
-        bits, first = np.int64(allowed[word]), 32 * word
-        if bits == 0:
-            scores[first : first + 32] = -np.inf
-        elif bits == 0xFFFFFFFF and word < whole:
-            scores[first : first + 32] = logits[first : first + 32]
-        else:
-            for token in range(first, min(first + 32, size)):
-                scores[token] = logits[token] if (bits >> (token - first)) & 1 else -np.inf
-    found = 0
-    while found < size and not scores[found] > -np.inf:
-        found += 1
-    return found < size
+    rows, size = scores.shape
+    left = 0
+    for row in range(rows):
+        for word in range(allowed.shape[1]):
+            bits, first = np.int64(allowed[row, word]), 32 * word
+            if bits != 0xFFFFFFFF:
+                for token in range(first, min(first + 32, size)):
+                    scores[row, token] = scores[row, token] if (bits >> (token - first)) & 1 else -np.inf
+        found = 0
+        while found < size and not scores[row, found] > -np.inf:
+            found += 1
+        left += found < size
+    return bool(left == rows)

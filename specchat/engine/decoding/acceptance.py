@@ -45,7 +45,10 @@ def judge(
         length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
         return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
     by_ratio = acceptance != "coupled" and not sampler.greedy
-    choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
+    allowed = None
+    if history.constraint is not None and not by_ratio and not draft.parents:
+        allowed = history.constraint.along(draft.tokens, logits.shape[1])
+    choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()], allowed)
     if choices is not None and not draft.parents:
         # A chain with all choices known needs no walk.
         kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))

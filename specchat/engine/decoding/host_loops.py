@@ -128,9 +128,12 @@ class HostLoops:
         self._add(draft, copied)
         if isinstance(chain, Block):
             cast(InBlocks, self._models[chain.model].model).wanted = chain.limit
+        uncounted = slice(0, 0)
+        """Tokens that the history does not have."""
         try:
-            while len(draft.tokens) < chain.limit:
+            while (before := len(draft.tokens)) < chain.limit:
                 in_one_go = self._one(chain, made, policy)
+                uncounted = slice(before, len(draft.tokens)) if in_one_go else uncounted
                 # By drafted tokens only, not by the next one: the ratio test remains exact.
                 ends = in_one_go or policy.ends_after(draft.confidence)
                 if draft.tokens[-1] in self.ends:
@@ -146,7 +149,7 @@ class HostLoops:
                 if ends:
                     break
         finally:
-            for token in draft.tokens:
+            for token in (*draft.tokens[: uncounted.start], *draft.tokens[uncounted.stop :]):
                 self.history.pop(token)
 
     def _add(self, draft: Draft, copied: Sequence[int]) -> None:
@@ -171,8 +174,6 @@ class HostLoops:
                 tokens, confidence = zip(*several, strict=True)
                 draft.tokens += tokens
                 draft.confidence += confidence
-                for drafted in tokens:
-                    self.history.push(drafted)
                 return True
             hidden = model.forward(fed, start, chain.skip or NOTHING)
         token, probability = self._picked(model, hidden, node, draft)

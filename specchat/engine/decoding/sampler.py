@@ -93,21 +93,28 @@ class Sampler:
             return int(values.argmax())
         return gumbel_argmax(values, self.sampling.seed, position, stream)
 
-    def choices(self, logits: Tensor, positions: Sequence[int]) -> list[int] | None:
+    def choices(self, logits: Tensor, positions: Sequence[int], allowed: Allowed | None = None) -> list[int] | None:
         """Choose from each row of logits float32 [rows, vocab], as `choose` does, in one call.
 
-        None if choices depend on a history, or rows need separate processing.
+        None if choices depend on a history, or rows need separate processing. Under a constraint `allowed` has a row of
+        words for each.
         """
-        if self.plain_argmax:
-            likeliest: list[int] = logits.numpy().argmax(-1).tolist()
+        fast, values = _fast(), logits.numpy()
+        if self.constrained and allowed is not None and fast is not None and self.temperature_alone:
+            values = values.copy()
+            if not fast.mask(values, allowed):
+                return None
+        elif self.constrained:
+            return None
+        if self.greedy and self.temperature_alone:
+            likeliest: list[int] = values.argmax(-1).tolist()
             return likeliest
-        fast = _fast()
-        if fast is None or not self.temperature_alone or self.constrained:
+        if fast is None or not self.temperature_alone:
             return None
         tokens = np.empty(len(positions), np.int64)
         row = np.empty(logits.shape[1], np.float32)
         seed = np.uint64(self.sampling.seed & noise.WORD)
-        fast.each_drawn(logits.numpy(), self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
+        fast.each_drawn(values, self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
         return tokens.tolist() if tokens.min() >= 0 else None
 
     def probability(self, scores: Tensor, token: int) -> float:
@@ -181,7 +188,7 @@ class _Fast(NamedTuple):
     drawn: Callable[[NDArray[Any], int, int, int], int]
     probability: Callable[[NDArray[np.float32], int], float]
     each_drawn: Callable[..., None]
-    masked: Callable[..., bool]
+    mask: Callable[..., bool]
 
 
 @cache
@@ -189,7 +196,7 @@ def _fast() -> _Fast | None:
     if compiled.unavailable(compiled.CHOICE):
         return None
     choice = import_module(compiled.CHOICE)
-    return _Fast(choice.drawn, choice.probability, choice.each_drawn, choice.masked)
+    return _Fast(choice.drawn, choice.probability, choice.each_drawn, choice.mask)
 
 
 def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
@@ -217,12 +224,12 @@ def _drawn(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: 
 def _masked(logits: Tensor, allowed: Allowed) -> Tensor:
     """Return `logits` float32 [vocab] with -inf for tokens that are not allowed.
 
-    Return `logits` themselves if that leaves nothing, as in a draft whose vocabulary has none of the allowed tokens.
+    All are allowed if that leaves nothing, as in a draft whose vocabulary has none of the allowed tokens.
     """
     values, fast = logits.numpy(), _fast()
     if fast is not None:
-        scores = np.empty_like(values)
-        left = fast.masked(values, allowed, scores)
+        scores = values.copy()
+        left = fast.mask(scores[None], allowed[None])
     else:
         bits = np.unpackbits(allowed.astype("<u4").view(np.uint8), bitorder="little", count=len(values))
         scores = np.where(bits.view(np.bool_), values, np.float32(-np.inf))

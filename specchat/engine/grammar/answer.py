@@ -15,6 +15,12 @@ MAX_UNDONE = 256
 """Pushes that can be undone: more than a step drafts."""
 
 
+NOTHING = -1
+"""No token."""
+ALL = 0xFFFFFFFF
+"""A word of 32 tokens."""
+
+
 class _Undo(NamedTuple):
     """The state before a token; `consumed` is the matcher's number of tokens."""
 
@@ -47,7 +53,7 @@ class AnswerConstraint:
         self._eos = frozenset(eos)
         self._never = self._eos | spans.marks
         """Tokens that no grammar allows: marks are none of the answer, and only its end may be followed by an end."""
-        self._sets: dict[tuple[frozenset[int], int], Allowed] = {}
+        self._sets: dict[tuple[frozenset[int], int, bool], Allowed] = {}
         self._spans: ReplySpans | None = spans
         """Parts of the reply; None once the answer has begun."""
         self._consumed: list[int] = []
@@ -99,17 +105,37 @@ class AnswerConstraint:
         self._spans, self._gap, consumed = self._undo.pop()
         undone = len(self._consumed) - consumed
         del self._consumed[consumed:]
-        if undone and not self._matcher.rollback(undone):
-            # After an error, a limit for one, a matcher stays in it.
-            self._matcher = self._first.deep_copy()
-            self._matcher.try_consume_tokens(self._consumed)
+        self._back(undone)
 
     def allowed(self, columns: int) -> Allowed | None:
         if self._after:
             return None
         if self._mask is None or len(self._mask) != -(-columns // 32):
             self._mask = self._allowed(columns)
-        return self._mask if self._mask.any() else None
+        return self._mask
+
+    def along(self, tokens: Sequence[int], columns: int) -> Allowed:
+        masks = np.full((1 + len(tokens), -(-columns // 32)), ALL, np.uint32)
+        if self._spans is not None or self._after:
+            for row, token in enumerate((*tokens, NOTHING)):
+                if (allowed := self.allowed(columns)) is not None:
+                    masks[row] = allowed
+                if token != NOTHING:
+                    self.push(token)
+            for _ in tokens:
+                self.pop()
+            return masks
+        # All rows are put together at the end: this runs at every step.
+        matcher, packed, ends = self._matcher, list[bytes](), list[int]()
+        for row, token in enumerate((*tokens, NOTHING)):
+            packed.append(matcher.compute_bitmask())
+            if matcher.is_accepting():
+                ends.append(row)
+            if token in self._eos or token == NOTHING or not matcher.try_consume_tokens([token]):
+                break
+        self._back(len(packed) - 1)
+        self._fill(masks[: len(packed)], packed, ends)
+        return masks
 
     def forced(self, limit: int) -> list[int]:
         if self._after or (self._spans is not None and (self._spans.place != "start" or self._others())):
@@ -118,11 +144,12 @@ class AnswerConstraint:
         tokens = [token for token in matcher.compute_ff_tokens() if token < self._rows][:limit]
         fitting = matcher.try_consume_tokens(tokens)
         ends = matcher.is_stopped() and not matcher.is_error()
-        if fitting:
-            matcher.rollback(fitting)
+        self._back(fitting)
         return [*tokens[:fitting], *([min(self._eos)] if ends else [])][:limit]
 
     def prefix(self, tokens: Sequence[int]) -> int:
+        if self._spans is None and not self._after and max(tokens, default=0) < self._tokens.vocab_size:
+            return int(self._matcher.validate_tokens(list(tokens)))
         pushed = fitting = 0
         for token in tokens:
             self.push(token)
@@ -177,40 +204,50 @@ class AnswerConstraint:
             return False
         fitting = self._matcher.try_consume_tokens(list(tokens))
         if fitting < len(tokens):
-            if fitting:
-                self._matcher.rollback(fitting)
+            self._back(fitting)
             return False
         self._consumed += tokens
         return True
 
+    def _back(self, undone: int) -> None:
+        """Take the last tokens back from the matcher."""
+        if undone and not self._matcher.rollback(undone):
+            # After an error, a limit for one, a matcher stays in it.
+            self._matcher = self._first.deep_copy()
+            self._matcher.try_consume_tokens(self._consumed)
+
     def _allowed(self, columns: int) -> Allowed:
-        spans, words = self._spans, -(-columns // 32)
+        spans, mask = self._spans, np.full(-(-columns // 32), ALL, np.uint32)
+        words = len(mask)
         if spans is None or spans.place == "start":
-            packed = self._matcher.compute_bitmask()
-            mask = np.zeros(words, np.uint32)
-            found = np.frombuffer(packed, np.uint32, min(words, len(packed) // 4))
-            mask[: len(found)] = found
-            mask &= ~self._words(self._never, words)
-            if self._matcher.is_accepting():
-                mask |= self._words(self._eos, words)
+            self._fill(mask[None], [self._matcher.compute_bitmask()], range(self._matcher.is_accepting()))
             if spans is not None:
                 mask |= self._words(spans.openings, words)
                 if spans.reasoned and self._gap < MAX_GAP:
                     mask |= self._words(self._newlines, words)
         elif spans.place == "between":
-            mask = self._words(spans.openings, words).copy()
+            mask[:] = self._words(spans.openings, words)
         else:
-            mask = ~self._words(self._eos, words)
-        if spare := 32 * words - columns:
-            mask[-1] &= np.uint32(0xFFFFFFFF >> spare)
+            mask[:] = self._words(self._eos, words, inverse=True)
         return mask
 
-    def _words(self, tokens: frozenset[int], words: int) -> Allowed:
-        """A set of tokens as `words` words."""
-        key = (tokens, words)
+    def _fill(self, masks: Allowed, packed: Sequence[bytes], ends: Sequence[int]) -> None:
+        """Put the matcher's masks into rows of `masks`; the reply may end after the rows `ends`."""
+        found = np.frombuffer(b"".join(packed), np.uint32).reshape(len(packed), -1)
+        words = masks.shape[1]
+        known = min(words, found.shape[1])
+        np.bitwise_and(found[:, :known], self._words(self._never, known, inverse=True), out=masks[:, :known])
+        masks[:, known:] = 0
+        for row in ends:
+            masks[row] |= self._words(self._eos, words)
+
+    def _words(self, tokens: frozenset[int], words: int, inverse: bool = False) -> Allowed:
+        """A set of tokens, or all others, as `words` words."""
+        key = (tokens, words, inverse)
         if key not in self._sets:
-            self._sets[key] = made = np.zeros(words, np.uint32)
+            made = np.zeros(words, np.uint32)
             for token in tokens:
                 if token < 32 * words:
                     made[token // 32] |= np.uint32(1 << token % 32)
+            self._sets[key] = ~made if inverse else made
         return self._sets[key]

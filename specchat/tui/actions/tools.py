@@ -30,9 +30,10 @@ def _changed(chat: ChatScreen) -> None:
 TOOLS: tuple[Action[ChatScreen], ...] = (
     Action("tools", "Tools", "Servers whose tools the model may call in this chat; each call is asked for.", _tools,
            slash="tools", argument="on or off", values=lambda _: list(_ON_OFF.items())),
-    Action("call-once", "Call once", "Let the tool be called this time.", keys=("alt+y",), where="call"),
-    Action("call-always", "Call always", "Let the tool be called in this chat without asking.", keys=("alt+a",),
-           where="call"),
+    Action("call-once", "Call once", "Let the tool be called this time.",
+           lambda chat, _: chat.permissions.answer("once"), ("alt+y",), where="call"),
+    Action("call-always", "Call always", "Let the tool be called in this chat without asking.",
+           lambda chat, _: chat.permissions.answer("always"), ("alt+a",), where="call"),
     Action("call-not", "Do not call", "Tell the model that you do not want the call.", keys=("escape",), where="call",
            fixed=True),
 )  # fmt: skip

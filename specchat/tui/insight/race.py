@@ -88,7 +88,7 @@ class Race:
         self._prefill, self._begun = prefill, begun
         self._messages = messages
         self._limits, self._template = limits, template
-        self._tools = service.tools.for_model(service.conversation.key)
+        self._tools = service.tools_for(service.conversation.key)
         plain = Speculation("plain", 0, speculation.acceptance)
         new_id = service.listeners.new_id
         self.lanes = (Lane(new_id(), sampling, plain), Lane(new_id(), sampling, speculation))

@@ -12,6 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from specchat.clean import one_line
+from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers import ToolServerStatus
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import AppSession
@@ -124,13 +125,18 @@ class ToolsScreen(Dialog[None]):
             (kind, status.entry.place, ""),
             ("problem", status.problem, ".bad"),
             *(("", words, ".bad") for words in status.left_out),
-            *((one_line(tool.name, 40), tool.description, "") for tool in status.tools),
+            *((one_line(tool.name, 40), self._about(tool), "") for tool in status.tools),
         ):
             if text or name not in ("problem", ""):
                 first = styled(name.ljust(_NAMES) if len(name) < _NAMES else f"{name}  ", ".quiet")
                 yield from (
                     row.content for row in hang(styled(one_line(text, 400), style), width, first, Content(" " * _NAMES))
                 )
+
+    def _about(self, tool: ServedTool) -> str:
+        session = self._session
+        always = session.tools.permitted(session.conversation.key, tool)
+        return f"(called without asking) {tool.description}" if always else tool.description
 
     # Changes
 
