@@ -178,7 +178,9 @@ class Session:
         request, prompt, speed = reply.request, reply.prompt, self._speed
         usual = self.info.plain_speed(request.sampling)
         speed.yardstick.begin(1e3 / usual if usual else 0.0)
-        decoding = self.runner.reply(request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint)
+        decoding = self.runner.reply(
+            request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
+        )
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished):

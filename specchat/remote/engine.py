@@ -243,6 +243,7 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
         note=f"{one_line(found.model, 80)}: {found.known.note}",
         warning=CLEAR_KEY if connection.reveals_key else "",
         server=found.dialect.title,
+        tools=found.dialect.takes_tools,
         plain_server=_plain_server(pair, link),
     )
 

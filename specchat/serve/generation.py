@@ -80,6 +80,7 @@ class Served:
         chat: Chat = NO_CHAT,
         raw: str = "",
         grammar: Grammar | None = None,
+        logprobs: int | None = None,
     ) -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
 
@@ -95,9 +96,10 @@ class Served:
             speculation=wanted.speculation(self.pair, self.usual.speculation),
             template=wanted.template(dict(self.loaded().template_choices)),
             raw=raw,
+            grammar=grammar,
             tools=chat.use.tools,
             tool_choice=chat.use.choice,
-            grammar=grammar,
+            logprobs=logprobs,
         )
 
     async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:

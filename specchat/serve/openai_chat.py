@@ -16,6 +16,7 @@ from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 from specchat.serve.tools import of_chat
@@ -65,6 +66,7 @@ class ChatRequest(ReplyFields):
     stream_options: StreamOptions = StreamOptions()
     timings_per_token: bool = False
     logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = 0
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
@@ -78,11 +80,21 @@ class ChatRequest(ReplyFields):
         use = of_chat(self.tools, self.tool_choice, self.parallel_tool_calls)
         return Chat.of([_message(message, f"messages.{number}") for number, message in enumerate(self.messages)], use)
 
+    @property
+    def top(self) -> int | None:
+        """Tokens of each place that are told with their log-probabilities; None for none at all.
+
+        Raises:
+            ApiError: `top_logprobs` without `logprobs`.
+        """
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(400, "top_logprobs: logprobs has to be true.", "top_logprobs")
+        return self.top_logprobs if self.logprobs else None
+
     def refuse_unsupported(self) -> None:
         """Raises ApiError for fields that would change the reply, and that specchat does not have."""
         wanted = {
             "n": self.n != 1,
-            "logprobs": self.logprobs,
         }
         for name, given in wanted.items():
             if given:
@@ -111,7 +123,7 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     wanted.refuse_unsupported()
     wanted.max_tokens = wanted.max_completion_tokens or wanted.max_tokens
     chat = wanted.chat()
-    make = served.request(wanted, wanted.stop, chat, grammar=await wanted.checked_grammar())
+    make = served.request(wanted, wanted.stop, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
     reply = ChatReply(wanted, served.pair.id, chat)
     events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
@@ -129,6 +141,7 @@ class ChatReply:
         """Calls that the client has."""
         self._timings = figures.Timings()
         self._runs = Runs()
+        self._logprobs = ChatLogprobs()
         self._head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     async def whole(self, events: ReplyEvents) -> dict[str, Any]:
@@ -143,7 +156,7 @@ class ChatReply:
                         {
                             "index": 0,
                             "message": {"role": "assistant", **self._content(event.written)},
-                            "logprobs": None,
+                            "logprobs": self._logprobs.take(),
                             "finish_reason": finish_reason(event),
                         }
                     ],
@@ -187,6 +200,8 @@ class ChatReply:
 
     def _add(self, event: ReplyEvent) -> None:
         self._timings.add(event)
+        if isinstance(event, Step):
+            self._logprobs.add(event)
         if isinstance(event, Started):
             self._head["seed"] = event.seed
 
@@ -208,7 +223,7 @@ class ChatReply:
         return {} if self._wanted.stream_options.include_usage else {"timings": self._timings.data()}
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None, more: dict[str, Any] | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        choice = {"index": 0, "delta": delta, "logprobs": self._logprobs.take(), "finish_reason": reason}
         return self._event([choice], more or {})
 
     def _event(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:

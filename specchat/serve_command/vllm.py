@@ -64,8 +64,9 @@ def serve(plan: ServePlan) -> ServedBy:
     ]
     for name, value in arguments.items():
         command += [f"--{name.replace('_', '-')}", as_json(value) if isinstance(value, dict) else str(value)]
+    command.append("--enable-per-request-metrics")
     if plan.strategy is not None:
-        command += ["--enable-per-request-metrics", "--per-request-spec-decode-metrics", "detailed"]
+        command += ["--per-request-spec-decode-metrics", "detailed"]
     notes = list(unpassed(plan))
     if plan.strategy is not None and METHODS[plan.strategy.name] == "suffix":
         notes.append("This method needs the package arctic-inference beside vLLM.")
