@@ -27,7 +27,10 @@ _ABOUT = (
     "Turning tools on starts the servers below: programs that run on this machine as you, or addresses on the network. "
     "The model may then call their tools. Every call is shown and asked for first."
 )
-_NO_SERVERS = "There are no servers yet. Name some in {file}, as other programs have them; docs/tools.md shows how."
+_NO_SERVERS = "There are no servers yet. Name some in {file}, in the form that other programs use, such as:"
+_EXAMPLE = (
+    '{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}}}'
+)
 
 
 class AboutServer(Plain):
@@ -122,6 +125,7 @@ class ToolsScreen(Dialog[None]):
             if not self._statuses and not self._problem:
                 words = _NO_SERVERS.format(file=self._session.launch.tools_file or "mcp.json")
                 yield from (row.content for row in hang(styled(words), width))
+                yield from (row.content for row in hang(styled(_EXAMPLE, ".quiet"), width))
             return
         kind = "address" if status.entry.url else "command"
         for name, text, style in (
