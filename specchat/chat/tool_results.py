@@ -52,7 +52,7 @@ def outcome(result: ToolResult | None) -> str:
         return "no result yet"
     if result.declined:
         return "declined"
-    seconds = f" · {result.seconds:.1f} s" if result.seconds else ""
+    seconds = f" · {result.seconds:.1f} s" if result.seconds >= 0.05 else ""
     return f"{'failed' if result.failed else 'ok'}{seconds}"
 
 

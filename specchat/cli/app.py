@@ -152,6 +152,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         servers=servers,
         uses_tools=settings.tools is True,
         tools_file=paths.tools_file,
+        tuned=paths.tuned,
         models=lambda: _places(settings.model_folders or ()),
         add=lambda target, draft: _add(paths, models, target, draft),
         live=LiveFiles(paths, models),

@@ -18,6 +18,9 @@ from specchat.cli.output import Output, Problem, reports_errors
 @reports_errors
 def delete(chat: str, yes: bool) -> None:
     """Delete CHAT. For a day, restore brings it back."""
+    from specchat.config.paths import user_paths
+    from specchat.tune.shelf import saw
+
     with opened_store() as store:
         entry = find_chat(store, chat)
         title = one_line(entry.title, 80)
@@ -26,6 +29,8 @@ def delete(chat: str, yes: bool) -> None:
             click.confirm(f'Delete "{title}"?', abort=True, err=True)
         saved(store, store.delete(entry.key))
         Output().write(f'Deleted "{title}". It can be restored for a day: specchat chats restore {entry.key}\n')
+        if words := saw(user_paths().tuned, entry.key):
+            Output().write(f"{words}\n")
 
 
 @click.command()

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specchat.cli.check_server import check_server
 from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
@@ -45,6 +44,7 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
     evenly from the file, by default from those that come with the demo pair; a quick check ends before the last where
     they would take long. A server's replies are compared with those of the same model without drafting.
     """
+    from specchat.cli.check_server import check_server
     from specchat.cli.prepare import prepare
     from specchat.config.paths import demo_model
 

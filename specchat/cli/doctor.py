@@ -99,7 +99,8 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
             findings.append(ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
-    return [*findings, *configuration.themes(paths, os.environ), configuration.keys(paths.keys_file)], pair
+    findings += [*configuration.themes(paths, os.environ), configuration.keys(paths.keys_file)]
+    return [*findings, configuration.tools(paths.tools_file, os.environ)], pair
 
 
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":

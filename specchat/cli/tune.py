@@ -1,4 +1,4 @@
-"""`specchat tune heads`: trains heads for a pair's target, and registers them where they pay."""
+"""`specchat tune`: trains a pair's draft, or heads for its target, and registers what pays."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,10 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.prompts import read_prompts, shipped_prompts
-from specchat.cli.tune_heads import NEEDS, TrainingOrder, alone, failing, measured, trained
+from specchat.cli.tune_draft import DraftOrder, distilled, registered
+from specchat.cli.tune_heads import NEEDS, HeadsOrder, measured, trained
+from specchat.cli.tune_list import list_, remove_
+from specchat.cli.tuning import alone, data_of, failing
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from specchat.tune.trial import Speeds
 
 REPLIES, STEPS = 512, 1000
+DRAFT_STEPS = 400
+STRATEGY = "draft"
 
 
 @click.group(cls=Passing)
@@ -29,6 +33,65 @@ REPLIES, STEPS = 512, 1000
 def tune(models: Path | None) -> None:
     """Train what drafts for a pair."""
     del models
+
+
+tune.add_command(list_)
+tune.add_command(remove_)
+
+
+@tune.command()
+@click.argument("pair", shell_complete=complete_pairs)
+@click.option("--chats", "from_chats", is_flag=True, help="Learn from the prompts of your saved chats.")
+@click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
+@click.option(
+    "--replies", type=click.IntRange(1), default=REPLIES, show_default=True, help="How many replies to learn from."
+)
+@click.option("--steps", type=click.IntRange(1), default=DRAFT_STEPS, show_default=True, help="How long to train.")
+@click.option(
+    "--whole/--adapters",
+    "whole",
+    default=None,
+    help="Train all weights, or adapters of rank 16; by default adapters from 150 million weights on.",
+)
+@with_options(PAIR_OPTIONS[:1])
+@reports_errors
+def draft(
+    pair: str, from_chats: bool, prompts: Path | None, replies: int, steps: int, whole: bool | None, models: Path | None
+) -> None:
+    """Train the draft model of PAIR on its target's replies to prompts like yours.
+
+    Prompts are those of your chats (--chats), of a file, or the ones that come along; an eighth is held out. The text
+    stays what the target alone writes. At the end both drafts answer held-out prompts; the trained one is written into
+    models.toml if it is faster beyond the interval. ctrl+c stops; the same command goes on from there.
+    """
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import private_folder, user_paths
+
+    paths = user_paths()
+    found = ready(read_catalog(paths, models).find(pair), models)
+    if found.spec.backend != DEFAULT_BACKEND:
+        raise Problem(
+            f'The draft of pair "{found.id}" cannot be trained: {found.spec.backend} runs it, and training learns from '
+            "targets that specchat's own decoder runs on the CPU.",
+            ExitCode.UNUSABLE,
+        )
+    data = data_of(found.id, prompts, from_chats)
+    name, toml, progress = f"{found.id}-{STRATEGY}", models or paths.models_file, ProgressLine()
+    folder = private_folder(paths.data / "tune" / name)
+    with Interrupt() as interrupt, failing(folder, progress), alone(folder):
+        order = DraftOrder(
+            found,
+            data.chats,
+            replies,
+            steps,
+            folder,
+            progress,
+            interrupt,
+            STRATEGY,
+            None if whole is None else not whole,
+        )
+        lines = registered(order, distilled(order), data, toml)
+    Output().write("\n".join([*lines, ""]))
 
 
 @tune.command()
@@ -56,15 +119,12 @@ def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: in
         raise Problem(
             f'No heads for pair "{found.id}": it is run by {found.spec.backend}, and {NEEDS}.', ExitCode.UNUSABLE
         )
-    file = prompts or shipped_prompts(found.id)
-    chats = [prompt.messages for prompt in read_prompts(file)]
-    if len(chats) < 2:
-        raise Problem(f"{file} holds one prompt, and another is needed to be held out.", ExitCode.USAGE)
+    data = data_of(found.id, prompts, from_chats=False)
     name = f"{found.id}-{family}"
     folder, toml = private_folder(paths.data / "tune" / name), models or paths.models_file
     progress = ProgressLine()
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
-        order = TrainingOrder(found, family, chats, replies, steps, folder, progress, interrupt)
+        order = HeadsOrder(found, data.chats, replies, steps, folder, progress, interrupt, family)
         lines = trained(order)
         speeds = measured(order)
         lines.append(_compared(speeds))
@@ -73,7 +133,7 @@ def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: in
             from specchat.tune.workshop import install
 
             place = private_folder(paths.data / "heads" / name)
-            install(order.shop.heads, place)
+            install(order.shop.finished, place)
             set_head(toml, found.id, family, place)
             lines.append(f'They lie in {place}, and pair "{found.id}" in {toml} names them.')
         else:
@@ -82,7 +142,7 @@ def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: in
                 f'use the heads all the same, give the pair "{found.id}" there the line below; a shipped pair is '
                 "changed by one of the same id there, so copy its table first."
             )
-            path = json.dumps(str(order.shop.heads), ensure_ascii=False)
+            path = json.dumps(str(order.shop.finished), ensure_ascii=False)
             lines += ["", f"heads.{family} = {{ path = {path} }}"]
     Output().write("\n".join([*lines, ""]))
 

@@ -56,6 +56,11 @@ class Paths:
         return self.state / "engine.log"
 
     @property
+    def tuned(self) -> Path:
+        """Trained drafts."""
+        return self.data / "tuned"
+
+    @property
     def compiled(self) -> Path:
         """Code that the engine compiled for this processor."""
         return self.cache / "compiled"

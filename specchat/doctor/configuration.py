@@ -13,6 +13,8 @@ from specchat.config.paths import Paths, shipped
 from specchat.config.settings import load_settings
 from specchat.config.themes import load_themes, unknown_theme
 from specchat.doctor.finding import Finding, note, ok, problem
+from specchat.mcp_tools.servers import ToolServers
+from specchat.mcp_tools.servers_file import read_servers
 
 THEME = "SPECCHAT_THEME"
 
@@ -53,6 +55,25 @@ def themes(paths: Paths, environ: Mapping[str, str]) -> list[Finding]:
         if wanted and (unknown := unknown_theme(wanted, found)):
             findings.append(note("theme", f"{paths.settings_file}: {unknown} The app shows its own instead."))
     return findings
+
+
+def tools(path: Path, environ: Mapping[str, str]) -> Finding:
+    """The servers of tools that mcp.json names. None is started."""
+    try:
+        statuses = ToolServers(read_servers(path)).statuses
+    except ConfigError as error:
+        return note("tools", f"{error.message} No tools can be used.")
+    if not statuses:
+        return ok("tools", f"no servers in {path}" if os.path.exists(path) else f"no {path}: no servers")
+    for name, status in statuses.items():
+        words = "" if status.entry.disabled else status.problem
+        try:
+            status.entry.resolved(environ)
+        except ConfigError as error:
+            words = words or error.message
+        if words:
+            return note("tools", f"{path}: {name} cannot be used. {words}")
+    return ok("tools", f"{path}: {', '.join(statuses)}")
 
 
 def keys(path: Path) -> Finding:

@@ -233,6 +233,7 @@ class Finished:
         thinking: True if the last of them was not closed.
         tool_calls: the calls that the reply makes; `reason` is then "stop".
         unreadable_calls: calls that could not be read, and that are text of the answer.
+        stopped_by: the stop string of the request that ended the reply, if one did.
     """
 
     id: int
@@ -244,6 +245,7 @@ class Finished:
     thinking: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
     unreadable_calls: int = 0
+    stopped_by: str = ""
 
     @classmethod
     def unbegun(cls, request: Generate) -> "Finished":

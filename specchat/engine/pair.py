@@ -187,6 +187,8 @@ class PairInfo:
     """The draft's context, if the target's is larger."""
     server: str = ""
     """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
+    plain_server: str = ""
+    """The server where the same model writes without drafting, in words; empty if there is none."""
 
     def plain_speed(self, sampling: Sampling) -> float:
         """The plain speed with these options, in tokens per second."""

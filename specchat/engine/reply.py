@@ -120,7 +120,8 @@ class Reply:
         """The last event."""
         stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated())
         ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
-        return replace(ended, unreadable_calls=self._text.unreadable_calls)
+        stopped_by = self._text.stopped_by if self._text.stopped_by in self.request.limits.stop else ""
+        return replace(ended, unreadable_calls=self._text.unreadable_calls, stopped_by=stopped_by)
 
     def listen(self, control: Control) -> tuple[bool, list[Changed]]:
         """Read control messages: True if cancelled, and events to send."""

@@ -44,6 +44,7 @@ class Generate:
         raw: a prompt as it stands, in place of `messages`: without the chat template, with its special tokens.
         tools: functions that the reply may call, as `tool_choice` says.
         grammar: holds the answer; None leaves it free.
+        undrafted: of a pair on a server, write the reply without drafting, see `PairInfo.plain_server`.
         logprobs: has steps tell log-probabilities of their tokens, and of as many of the likeliest ones of each place.
     """
 
@@ -61,6 +62,7 @@ class Generate:
     tools: tuple[Tool, ...] = ()
     tool_choice: ToolChoice = "auto"
     grammar: Grammar | None = None
+    undrafted: bool = False
     logprobs: int | None = None
 
     @property

@@ -131,6 +131,7 @@ class Session:
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 "Shorten the message or start a new chat."
             )
+        request = replace(request, grammar=self._prompts.grammar(request))
         constraint = self._grammars.constraint(request, self._prompts.spans(request, made), self.eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:

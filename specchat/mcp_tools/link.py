@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 
 import anyio
 from mcp import Client, Implementation, MCPError
-from mcp_types import CONNECTION_CLOSED, Tool
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, Tool
 
 from specchat import __version__
 from specchat.clean import one_line
@@ -25,6 +25,8 @@ START_S = 60.0
 """Seconds that a server has to start and to list its tools; some are downloaded first."""
 END_S = 10.0
 """Seconds after which a server that was told to end is not waited for any more."""
+_BROKEN = (CONNECTION_CLOSED, INVALID_REQUEST, INTERNAL_ERROR)
+"""Codes of errors after which an HTTP connection is of no use."""
 _WORDS = 300
 """Characters of a server's own words that are shown."""
 LinkState = Literal["off", "starting", "ready", "ended"]
@@ -40,9 +42,9 @@ class CallOutcome:
 
 
 class ServerLink:
-    """One server, started when it is needed first; `changed` is called after each change of `state`."""
+    """One server, started when it is needed first; `changed` is called with it after each change of `state`."""
 
-    def __init__(self, entry: ServerEntry, seconds: float, changed: Callable[[], object]) -> None:
+    def __init__(self, entry: ServerEntry, seconds: float, changed: Callable[["ServerLink"], object]) -> None:
         """A call may take `seconds`."""
         self.entry = entry
         self.state: LinkState = "off"
@@ -61,8 +63,10 @@ class ServerLink:
         self._moved = asyncio.Event()
         """Set at the next change of state."""
 
-    def start(self) -> None:
-        """Start the server unless it runs."""
+    async def start(self) -> None:
+        """Start the server unless it runs; one that is ending is waited for."""
+        if self._why is not None and self._task is not None:
+            await asyncio.wait([self._task], timeout=END_S)
         if self._task is None or self._task.done():
             self._scope = anyio.CancelScope(deadline=anyio.current_time() + START_S)
             self._why, self.problem = None, ""
@@ -77,7 +81,7 @@ class ServerLink:
 
     async def call(self, tool: str, arguments: dict[str, Any], most: int) -> CallOutcome:
         """Call a tool, starting the server where it does not run; its text has at most about `most` characters."""
-        self.start()
+        await self.start()
         while self.state == "starting":
             await self._moved.wait()
         if self._client is None:
@@ -95,6 +99,8 @@ class ServerLink:
             if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and self._task is not None:
                 await asyncio.wait([self._task], timeout=END_S)
                 why = f"The server ended before it answered. {self.problem}"
+            elif isinstance(error, MCPError) and self.entry.url and error.code in _BROKEN:
+                self._end(why)  # a session that the server forgot; the next call begins another
         return CallOutcome(False, why.strip(), monotonic() - begun)
 
     def _end(self, why: str) -> None:
@@ -106,7 +112,7 @@ class ServerLink:
         self.state = state
         self._moved.set()
         self._moved = asyncio.Event()
-        self._changed()
+        self._changed(self)
 
     # The task that owns the connection
 

@@ -32,7 +32,7 @@ class ServedTool:
     description: str
     schema: str
     fingerprint: str
-    """Differs as soon as the server, or what it says of the tool, is another one."""
+    """The server's name and more; it differs as soon as the server, or what it says of the tool, is another one."""
 
 
 def served(entry: ServerEntry, tools: Iterable["McpTool"]) -> tuple[tuple[ServedTool, ...], tuple[str, ...]]:
@@ -59,7 +59,12 @@ def served(entry: ServerEntry, tools: Iterable["McpTool"]) -> tuple[tuple[Served
 
 def _fingerprint(entry: ServerEntry, tool: "McpTool", schema: str) -> str:
     said = json.dumps([entry.name, entry.place, entry.cwd, tool.name, tool.description, schema])
-    return hashlib.sha256(said.encode()).hexdigest()[:20]
+    return fingerprints_of(entry.name) + hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:20]
+
+
+def fingerprints_of(server: str) -> str:
+    """The beginning of the fingerprints of a server's tools."""
+    return f"{server}/"
 
 
 def by_name(tools: Iterable[ServedTool]) -> dict[str, ServedTool]:

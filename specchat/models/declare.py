@@ -41,11 +41,15 @@ def add_pair(path: Path, table: Table) -> Catalog:
         ConfigError: the file is wrong or cannot be written, the pair is wrong, or one of its names is in the file.
     """
     document = _read(path)
+    _append(path, document, table)
+    return _write(path, document)
+
+
+def _append(path: Path, document: tomlkit.TOMLDocument, table: Table) -> None:
     pairs = document.setdefault("pair", tomlkit.aot())
     if not isinstance(pairs, AoT):
         raise ConfigError(f"{path}: pair is written on one line. Write it as [[pair]] first.")
     pairs.append(_table(table))
-    return _write(path, document)
 
 
 def remove_pair(path: Path, id_: str) -> Catalog:
@@ -71,14 +75,7 @@ def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
     Raises:
         ConfigError: there is no such pair, or the file is wrong or cannot be written.
     """
-    document = _read(path)
-    pair = next((pair for pair in document.get("pair", ()) if pair.get("id") == id_), None)
-    if pair is None:
-        tables = read_toml(shipped("models.toml"))["pair"]
-        table = next((table for table in tables if table["id"] == id_), None)
-        if table is None:
-            raise ConfigError(f'{path} has no [[pair]] "{id_}".')
-        return add_pair(path, {**table, "heads": {**table.get("heads", {}), head: {"path": str(folder)}}})
+    document, pair = _own(path, id_)
     if "heads" not in pair:
         # What stands behind the pair's own keys is about the next pair.
         body, behind = pair.value.body, []
@@ -88,11 +85,48 @@ def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
         body.extend(reversed(behind))
     if head not in pair["heads"]:
         pair["heads"][head] = tomlkit.inline_table()
-    named = pair["heads"][head]
-    for key in ("repo", "revision", "builtin"):
-        named.pop(key, None)
-    named["path"] = str(folder)
+    _place(pair["heads"][head], folder)
     return _write(path, document)
+
+
+def set_draft(path: Path, id_: str, draft: Path | Table) -> tuple[Catalog, Table]:
+    """Name a draft in the pair `id_` of the models.toml at `path`, by its folder or a whole table.
+
+    A shipped pair is copied there first. The second value is the table of the draft before.
+
+    Raises:
+        ConfigError: there is no such pair, or the file is wrong or cannot be written.
+    """
+    document, pair = _own(path, id_)
+    before = pair["draft"].unwrap()
+    if isinstance(draft, Path):
+        _place(pair["draft"], draft)
+    else:
+        pair["draft"] = tomlkit.inline_table()
+        pair["draft"].update(draft)
+    return _write(path, document), before
+
+
+def _own(path: Path, id_: str) -> tuple[tomlkit.TOMLDocument, Any]:
+    """The models.toml at `path` with its pair `id_`, copied from the shipped ones if need be."""
+    document = _read(path)
+    pairs = document.setdefault("pair", tomlkit.aot())
+    pair = next((pair for pair in pairs if pair.get("id") == id_), None)
+    if pair is not None:
+        return document, pair
+    tables = read_toml(shipped("models.toml"))["pair"]
+    table = next((table for table in tables if table["id"] == id_), None)
+    if table is None:
+        raise ConfigError(f'{path} has no [[pair]] "{id_}".')
+    _append(path, document, table)
+    return document, document["pair"][-1]
+
+
+def _place(model: Any, folder: Path) -> None:
+    """Set the place of a model or head to `folder`; its other keys stay."""
+    for key in ("repo", "revision", "builtin"):
+        model.pop(key, None)
+    model["path"] = str(folder)
 
 
 def own_ids(path: Path) -> frozenset[str]:

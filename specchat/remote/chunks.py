@@ -31,13 +31,13 @@ class ChunkReader(EventReader):
                 self._draft = (drafted + self._longest, accepted + emitted - 1)
         return replace(chunk, drafted=self._draft[0], accepted=self._draft[1])
 
-    def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], text: str) -> int:
+    def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], wrote: bool) -> int:
         ids = choice.get("token_ids")
         if isinstance(ids, list):
             return self._tokens + len(ids)
         if event.get("usage") is not None and self.completion_tokens is not None:
             return max(self._tokens, self.completion_tokens)
-        return super()._count(event, choice, text)
+        return super()._count(event, choice, wrote)
 
 
 class ChunkDialect(Dialect):

@@ -15,9 +15,9 @@ from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loa
 from specchat.engine.pair import PairInfo, PairSpec, StrategyStatus
 from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Shutdown
 from specchat.engine.strategies import STRATEGIES
-from specchat.remote.connection import PATIENCE_S, ServerConnection
+from specchat.remote.connection import PATIENCE_S
 from specchat.remote.errors import ServerError
-from specchat.remote.kinds import Found, find
+from specchat.remote.link import FoundServer
 from specchat.remote.reply import RemoteReply
 
 JOIN_S = 2.0
@@ -81,8 +81,10 @@ class _Worker:
         self._cancelled: set[int] = set()
         self._running: tuple[Load | Generate | Count, asyncio.Task[None]] | None = None
         self._main: asyncio.Task[None] | None = None
-        self._connection: ServerConnection | None = None
-        self._found: Found | None = None
+        self._pair: PairSpec | None = None
+        self._link: FoundServer | None = None
+        self._undrafted: FoundServer | None = None
+        """That to the server which does not draft, once it was needed."""
         self._thread = Thread(target=self._run, name="remote engine", daemon=True)
         self._thread.start()
 
@@ -141,8 +143,7 @@ class _Worker:
                 self._running[1].cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await self._running[1]
-            if self._connection is not None:
-                await self._connection.close()
+            await self._close()
 
     async def _answer(self, request: Load | Generate | Count) -> None:
         id_ = None if isinstance(request, Load) else request.id
@@ -172,41 +173,56 @@ class _Worker:
         assert server is not None
         begun = time.monotonic()
         self._put(Loading(f"asking {one_line(server.url, 80)}"))
-        connection = ServerConnection(server, self._patience_s)
-        connection.waiting = lambda words: self._put(Loading(words))
-        try:
-            found = await find(connection, server, pair.template)
-        except BaseException:
-            await connection.close()
-            raise
-        if self._connection is not None:
-            await self._connection.close()
-        self._connection, self._found = connection, found
-        self._put(Loaded(_info(pair, found, connection, time.monotonic() - begun)))
+        link = await FoundServer.open(server, pair.template, self._patience_s, lambda words: self._put(Loading(words)))
+        await self._close()
+        self._pair, self._link = pair, link
+        self._put(Loaded(_info(pair, link, time.monotonic() - begun)))
+
+    async def _close(self) -> None:
+        for link in (self._link, self._undrafted):
+            if link is not None:
+                await link.close()
+        self._link = self._undrafted = None
 
     async def _generate(self, request: Generate) -> None:
         if request.id in self._cancelled:
             self._cancelled.discard(request.id)
             self._put(Finished.unbegun(request))
             return
-        connection, found = self._there()
-        await RemoteReply(connection, found, request, self._put).write()
+        link = await self._plain() if request.undrafted else self._there()
+        await RemoteReply(link.connection, link.found, request, self._put).write()
 
     async def _count(self, request: Count) -> None:
-        connection, found = self._there()
-        connection.waiting = lambda _: None
-        tokens = await found.dialect.count(connection, found.model, request)
+        link = self._there()
+        link.connection.waiting, found = lambda _: None, link.found
+        tokens = await found.dialect.count(link.connection, found.model, request)
         if tokens is None or not found.known.context:
             raise ServerError("This server does not count tokens.", "request")
         self._put(Counted(request.id, tokens, found.known.context))
 
-    def _there(self) -> tuple[ServerConnection, Found]:
-        if self._connection is None or self._found is None:
+    def _there(self) -> FoundServer:
+        if self._link is None:
             raise ServerError("No pair is loaded.", "request")
-        return self._connection, self._found
+        return self._link
+
+    async def _plain(self) -> FoundServer:
+        """The server that writes without drafting."""
+        link, pair = self._there(), self._pair
+        server = pair.target.server.undrafted if pair is not None and pair.target.server is not None else None
+        if server is None or pair is None:
+            if not link.found.dialect.undrafted:
+                raise ServerError("This server decides by itself whether it drafts.", "request")
+            return link
+        if self._undrafted is None:
+            self._undrafted = await FoundServer.open(server, pair.template, self._patience_s)
+        if self._undrafted.found.known.drafts and not self._undrafted.found.dialect.undrafted:
+            root = self._undrafted.connection.root
+            raise ServerError(f"{root}, which plain names, drafts too. Start it without drafting.", "request")
+        return self._undrafted
 
 
-def _info(pair: PairSpec, found: Found, connection: ServerConnection, seconds: float) -> PairInfo:
+def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
+    found, connection = link.found, link.connection
     facts = declared(False, (), REMOTE_BACKEND)
     reasons = {name: one.unsupported(facts) for name, one in STRATEGIES.items()}
     place = one_line(connection.root, 80)
@@ -227,4 +243,14 @@ def _info(pair: PairSpec, found: Found, connection: ServerConnection, seconds: f
         note=f"{one_line(found.model, 80)}: {found.known.note}",
         warning=CLEAR_KEY if connection.reveals_key else "",
         server=found.dialect.title,
+        tools=found.dialect.takes_tools,
+        plain_server=_plain_server(pair, link),
     )
+
+
+def _plain_server(pair: PairSpec, link: FoundServer) -> str:
+    """The server that writes without drafting, in words."""
+    server = pair.target.server
+    if server is not None and server.undrafted is not None:
+        return one_line(server.undrafted.url, 80)
+    return one_line(link.connection.root, 80) if link.found.dialect.undrafted else ""

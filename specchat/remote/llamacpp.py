@@ -2,14 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import isfinite
 from typing import Any
 
 from specchat.engine.options import Sampling
 from specchat.engine.requests import Count, Generate
+from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, chat, table, whole
+from specchat.remote.openai import (
+    Chunk,
+    Dialect,
+    EventReader,
+    ServerFacts,
+    ServerFigures,
+    chat,
+    milliseconds,
+    table,
+    whole,
+)
 from specchat.remote.prometheus import counters
 
 SEEDS = 2**32 - 1
@@ -37,13 +47,12 @@ class LlamaEventReader(EventReader):
         if not self._by_token and drafted and accepted is not None:  # an older build tells the sums alone, at the end
             steps = max(1, self._tokens - accepted)
             self.figures = ServerFigures(steps, drafted, accepted, all_steps=steps)
-        ms = timings.get("predicted_ms")
         return replace(
             chunk,
             tokens=self._tokens,
             drafted=self._draft[0],
             accepted=self._draft[1],
-            ms=float(ms) if isinstance(ms, int | float) and isfinite(ms) else None,
+            ms=milliseconds(timings.get("predicted_ms")),
             prompt_tokens=self.prompt_tokens,
             reused=self.reused,
         )
@@ -78,6 +87,7 @@ class LlamaCppDialect(Dialect):
     async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
         body = {"messages": chat(request.messages, beginning), **self.arguments(request)}
+        body |= offered(request.tools, "auto")
         prompt = table(await connection.post("/apply-template", body)).get("prompt")
         if not isinstance(prompt, str):
             return None

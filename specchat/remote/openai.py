@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
 from specchat.engine.options import Grammar, Message, Sampling
 from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
+from specchat.remote.calls import CallPieces, as_message, offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
 from specchat.remote.structured import response_format
@@ -45,6 +47,7 @@ class Chunk:
         ms: the server's own time of writing them; None if unknown.
         reused: prompt tokens that were in the server's cache.
         ends: the server's word for the end of the reply; empty before.
+        calling: True if it has a part of a tool call.
     """
 
     text: str = ""
@@ -56,6 +59,7 @@ class Chunk:
     prompt_tokens: int | None = None
     reused: int = 0
     ends: str = ""
+    calling: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,9 @@ class EventReader:
         """The server's counts at the end."""
         self.reused = 0
         self.figures: ServerFigures | None = None
+        self.decoding_ms: float | None = None
+        """The server's own time from the first token to the last; None if it does not tell."""
+        self.calls = CallPieces()
         self._tokens = 0
 
     def read(self, event: Mapping[str, Any]) -> Chunk:
@@ -99,13 +106,21 @@ class EventReader:
             self.completion_tokens = whole(usage.get("completion_tokens"), self.completion_tokens)
             details = table(usage.get("prompt_tokens_details"))
             self.reused = whole(details.get("cached_tokens"), self.reused) or 0
-        self._tokens = self._count(event, choice, text + thought)
-        ends = _text(choice.get("finish_reason"))
-        return Chunk(text, thought, self._tokens, prompt_tokens=self.prompt_tokens, reused=self.reused, ends=ends)
+        calling = self.calls.add(delta.get("tool_calls"))
+        self._tokens = self._count(event, choice, bool(text or thought or calling))
+        return Chunk(
+            text,
+            thought,
+            self._tokens,
+            prompt_tokens=self.prompt_tokens,
+            reused=self.reused,
+            ends=_text(choice.get("finish_reason")),
+            calling=calling,
+        )
 
-    def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], text: str) -> int:
+    def _count(self, event: Mapping[str, Any], choice: Mapping[str, Any], wrote: bool) -> int:
         """Tokens of the reply so far: without a better source one a chunk."""
-        return self._tokens + bool(text)
+        return self._tokens + wrote
 
 
 class Dialect:
@@ -118,6 +133,7 @@ class Dialect:
     """True if it goes on from a last assistant message."""
     takes_template: bool = False
     """True if it takes arguments of the chat template."""
+    takes_tools: bool = True
     keeps_text: bool = False
     """True if sampled text with a seed is the same with and without drafting."""
     undrafted: Mapping[str, Any] = {}
@@ -182,7 +198,7 @@ class Dialect:
         if request.limits.stop:
             body["stop"] = list(request.limits.stop)
         held = {} if request.grammar is None else self._structured(request.grammar)
-        return body | self.arguments(request) | held
+        return body | self.arguments(request) | offered(request.tools, request.tool_choice) | held
 
     def _structured(self, grammar: Grammar) -> dict[str, Any]:
         """The fields that hold a reply to a grammar; raises ServerError where there are none."""
@@ -221,9 +237,9 @@ class Dialect:
         return fields
 
 
-def chat(messages: Sequence[Message], beginning: str) -> list[dict[str, str]]:
+def chat(messages: Sequence[Message], beginning: str) -> list[dict[str, Any]]:
     """The messages as the API has them, with the beginning of the reply last."""
-    found = [{"role": message.role, "content": message.content} for message in messages]
+    found = [as_message(message) for message in messages]
     return [*found, {"role": "assistant", "content": beginning}] if beginning else found
 
 
@@ -231,6 +247,11 @@ def whole(value: Any, otherwise: int | None = None) -> int | None:
     """`value` if it is a count, else `otherwise`."""
     counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
     return value if counts else otherwise
+
+
+def milliseconds(value: Any) -> float | None:
+    """`value` if it is a time."""
+    return float(value) if isinstance(value, int | float) and isfinite(value) and value >= 0 else None
 
 
 def table(value: Any) -> Mapping[str, Any]:

@@ -59,6 +59,7 @@ class RemoteReply:
         self._figures: ServerFigures | None = None
         self._held: Chunk | None = None
         """The last chunk, whose text may be held back."""
+        self._unreadable = 0
 
     async def write(self) -> None:
         """Ask the server, and put the reply's events up to its end.
@@ -79,6 +80,7 @@ class RemoteReply:
             if not self._started and self._held is None:
                 self._put(Finished.unbegun(self._request))
             else:
+                self._put_rest()
                 self._end("cancelled")
             return
         except ServerError:
@@ -87,8 +89,8 @@ class RemoteReply:
         if not ends:
             self._put_rest()
             raise ServerError(f"{self._connection.root} ended its answer before the reply was complete.")
-        self._put_rest()
         self._start(Chunk())
+        self._put_rest(complete=True)
         self._end(self._reason(ends))
 
     async def _fit(self) -> None:
@@ -133,8 +135,10 @@ class RemoteReply:
 
     async def _read(self) -> str:
         """Read the stream; returns the server's word for the reply's end, empty if there was none."""
-        body = self._found.dialect.body(self._request, self._found.model)
         dialect = self._found.dialect
+        body = dialect.body(self._request, self._found.model)
+        if self._request.undrafted:
+            body |= dialect.undrafted
         events = self._connection.stream(dialect.path(self._found.model), body)
         ends = "stop" if dialect.ends_with_body else ""
         async with contextlib.aclosing(events):
@@ -146,7 +150,7 @@ class RemoteReply:
                 if self._chars > MAX_CHARS:
                     raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
                 ends = chunk.ends or ends
-                if chunk.text or chunk.reasoning:
+                if chunk.text or chunk.reasoning or chunk.calling:
                     self._take(chunk if self._started or self._held else self._unrepeated(chunk))
         return ends
 
@@ -161,7 +165,7 @@ class RemoteReply:
         self._add(replace(chunk, reasoning=chunk.reasoning + found.thought, text=found.answer))
 
     def _add(self, chunk: Chunk) -> None:
-        if chunk.text or chunk.reasoning:
+        if chunk.text or chunk.reasoning or chunk.calling:
             self._start(chunk)
             for step in self._steps.add(chunk):
                 self._put(step)
@@ -209,7 +213,7 @@ class RemoteReply:
             return
         self._started = True
         self._prompt_ms = 1e3 * (time.monotonic() - self._begun)
-        drafts = self._found.known.drafts
+        drafts = False if self._request.undrafted else self._found.known.drafts
         self._put(
             Started(
                 self._request.id,
@@ -226,16 +230,18 @@ class RemoteReply:
     def _prompt_tokens(self, told: int | None) -> int:
         return told if told is not None else self._prompt or 0
 
-    def _put_rest(self) -> None:
-        """Put the text that was held back, and the last step."""
-        found = self._thoughts.finish()
-        if self._held is not None:
-            self._add(replace(self._held, reasoning=found.thought, text=found.answer))
-        for step in self._steps.finish():
+    def _put_rest(self, *, complete: bool = False) -> None:
+        """Put the text that was held back, the calls of a complete reply, and the last step."""
+        found, held = self._thoughts.finish(), self._held
+        calls, unreadable = self._reader.calls.read() if complete else ((), ())
+        self._unreadable = len(unreadable)
+        if held is not None:
+            text = found.answer + "".join(unreadable)
+            self._add(replace(held, reasoning=found.thought, text=text, calling=False))
+        for step in self._steps.finish(calls):
             self._put(step)
 
     def _end(self, reason: FinishReason) -> None:
-        self._put_rest()
         reader = self._reader
         stats = self._steps.stats(
             self._prompt_tokens(reader.prompt_tokens),
@@ -243,8 +249,10 @@ class RemoteReply:
             self._prompt_ms,
             reader.completion_tokens if reason != "cancelled" else None,
             self._figures,
+            reader.decoding_ms,
         )
-        self._put(Finished.of(self._request.id, reason, self._steps.written, (), stats))
+        ended = Finished.of(self._request.id, reason, self._steps.written, (), stats)
+        self._put(replace(ended, unreadable_calls=self._unreadable))
 
     def _reason(self, ends: str) -> FinishReason:
         if ends != "length":

@@ -13,7 +13,8 @@ from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError, error_in
-from specchat.remote.kinds import Found, find
+from specchat.remote.kinds import Found
+from specchat.remote.link import FoundServer
 from specchat.remote.openai import table
 from specchat.remote.written_replies import TokenOption, TokenOptions
 
@@ -35,15 +36,23 @@ class ServerReplies:
         """Raises ServerError: the server cannot be reached, or does not have the model."""
         self._runner.__enter__()
         try:
-            self._connection, self._found = self._runner.run(self._connect())
+            self._link = self._runner.run(FoundServer.open(self._server, self._pair.template))
         except BaseException:
             self._runner.close()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._runner.run(self._connection.close())
+        self._runner.run(self._link.close())
         self._runner.close()
+
+    @property
+    def _connection(self) -> ServerConnection:
+        return self._link.connection
+
+    @property
+    def _found(self) -> Found:
+        return self._link.found
 
     @property
     def place(self) -> str:
@@ -84,14 +93,6 @@ class ServerReplies:
         except ServerError:
             return None
         return _at(told, at)
-
-    async def _connect(self) -> tuple[ServerConnection, Found]:
-        connection = ServerConnection(self._server)
-        try:
-            return connection, await find(connection, self._server, self._pair.template)
-        except BaseException:
-            await connection.close()
-            raise
 
     async def _events(
         self, chat: Sequence[Message], sampling: Sampling, tokens: int, more: Mapping[str, Any]

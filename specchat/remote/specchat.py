@@ -6,6 +6,7 @@ from typing import Any
 from specchat.engine.options import Grammar
 from specchat.engine.requests import Count, Generate
 from specchat.engine.strategies import in_group
+from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.llamacpp import LlamaEventReader
 from specchat.remote.openai import Dialect, EventReader, ServerFacts, chat, table, whole
@@ -35,6 +36,7 @@ class SpecchatDialect(Dialect):
     async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
         body = {"model": model, "messages": chat(request.messages, beginning), **self.arguments(request)}
+        body |= offered(request.tools, "auto")
         return whole(table(await connection.post("/tokenize", body)).get("count"))
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import regex
 
 from specchat.engine.events import Drafted, Piece, Stats, Step
-from specchat.engine.options import Span, Written
+from specchat.engine.options import Span, ToolCall, Written
 from specchat.engine.strategies import SERVER
 from specchat.engine.tally import Tally
 from specchat.remote.openai import Chunk, ServerFigures
@@ -34,6 +34,9 @@ class Steps:
         self._first = 0
         """Tokens of the first step, whose time is that of the prompt."""
         self._spans: list[Span] = []
+        self._calls: tuple[ToolCall, ...] = ()
+        self._calling = False
+        """True if the step has a part of a tool call, which has no text."""
         self._turned = False
         """True until a step tells that all text before was reasoning."""
         self.tally = Tally()
@@ -42,7 +45,8 @@ class Steps:
     def written(self) -> Written:
         """The text so far, with the beginning that it was given."""
         thinking = bool(self._spans) and self._spans[-1][1]
-        return Written.of([*self._begun.spans, *self._spans], thinking=thinking)
+        written = Written.of([*self._begun.spans, *self._spans], thinking=thinking)
+        return replace(written, tool_calls=self._calls)
 
     def turn(self) -> None:
         """Make reasoning of all text so far."""
@@ -54,20 +58,26 @@ class Steps:
     def add(self, chunk: Chunk) -> list[Step]:
         """The steps that a chunk completes."""
         steps = []
-        if self._parts and _totals(chunk) != _totals(self._now) and chunk.tokens > self._now.tokens:
+        if self._open and _totals(chunk) != _totals(self._now) and chunk.tokens > self._now.tokens:
             steps += self._step()
+        self._calling = self._calling or chunk.calling
         self._now = replace(chunk, tokens=max(chunk.tokens, self._now.tokens))
         for text, reasoning in ((chunk.reasoning, True), (chunk.text, False)):
             if text:
                 self._parts.append((self._now.tokens - self._before.tokens - 1, text, reasoning))
         emitted = self._now.tokens - self._before.tokens
-        if self._parts and emitted > self._now.accepted - self._before.accepted:
+        if self._open and emitted > self._now.accepted - self._before.accepted:
             steps += self._step()
         return steps
 
-    def finish(self) -> list[Step]:
-        """The last step, and text that was held back."""
-        steps = self._step() if self._parts else []
+    @property
+    def _open(self) -> bool:
+        """True if the step has something to tell."""
+        return bool(self._parts) or self._calling
+
+    def finish(self, calls: tuple[ToolCall, ...] = ()) -> list[Step]:
+        """The last step, with text that was held back and the `calls` of the reply."""
+        steps = self._step() if self._open else []
         if self._held.text:
             held, self._held = self._held, Piece("", _UNDRAFTED)
             self._spans.append((held.text, held.reasoning))
@@ -75,6 +85,10 @@ class Steps:
                 steps[-1] = replace(steps[-1], pieces=(*steps[-1].pieces, held))
             else:
                 steps = [self._made((held,), 0, 0, 0, ())]
+        if calls and not self._calls:
+            self._calls = calls
+            steps = steps or [self._made((), 0, 0, 0, ())]
+            steps[-1] = replace(steps[-1], tool_calls=calls)
         return steps
 
     def _step(self) -> list[Step]:
@@ -82,7 +96,7 @@ class Steps:
         emitted = now.tokens - before.tokens
         drafted = now.drafted - before.drafted
         accepted = max(0, min(now.accepted - before.accepted, drafted, emitted))
-        self._parts, self._before = [], now
+        self._parts, self._before, self._calling = [], now, False
         pieces, drafts = [], []
         for at, text, reasoning in parts:
             one = len(parts) == emitted
@@ -149,16 +163,23 @@ class Steps:
         return tuple(found)
 
     def stats(
-        self, prompt_tokens: int, reused: int, ttft_ms: float, tokens: int | None, own: ServerFigures | None
+        self,
+        prompt_tokens: int,
+        reused: int,
+        ttft_ms: float,
+        tokens: int | None,
+        own: ServerFigures | None,
+        decoding_ms: float | None,
     ) -> Stats:
         """The reply's figures; `tokens` and `own` are the server's counts at the end, which count more than the steps.
 
-        The speed is that after the first step: its time is the prompt's.
+        The speed is that after the first step, whose time is the prompt's; by the server's `decoding_ms` if known.
         """
         found = self.tally.stats(prompt_tokens=prompt_tokens, reused_tokens=reused, ttft_ms=ttft_ms)
         total = tokens if tokens is not None else found.completion_tokens
         after = total - self._first
-        speed = 1e3 * after / found.milliseconds if found.milliseconds > 0 and after > 0 else 0.0
+        took = decoding_ms or found.milliseconds
+        speed = 1e3 * after / took if took > 0 and after > 0 else 0.0
         found = replace(found, completion_tokens=total, tokens_per_second=speed)
         return found if own is None else counted(found, own)
 

@@ -14,6 +14,7 @@ from specchat.remote.openai import Dialect, ServerFacts, table
 from specchat.remote.raw_prompt import RawPrompts
 from specchat.remote.triton_forms import FORMS, TritonForm, form_of, unsent
 
+NO_TOOLS = "Triton takes prompts as they stand, and specchat puts no tools into them: ask without tools."
 MAX_TRIED = 20
 """Models of a repository that are looked at for one that writes text."""
 
@@ -22,6 +23,7 @@ class TritonDialect(Dialect):
     title: str = "Triton"
     continues: bool = True
     takes_template: bool = True
+    takes_tools: bool = False
     _form: TritonForm = FORMS[0]
     _inputs: frozenset[str] = frozenset()
     _prompts: RawPrompts | None = None
@@ -59,6 +61,8 @@ class TritonDialect(Dialect):
         del model
         assert self._prompts is not None
         self._refuse(request)
+        if request.tools and request.tool_choice != "none":
+            raise ServerError(NO_TOOLS, "request")
         if request.grammar is not None:
             raise ServerError(f"{self._here} takes no grammars and JSON schemas here.", "request")
         sampling = self._sampling(request.sampling)

@@ -48,7 +48,7 @@ class LlmApiReader(TritonReader):
         accepted = whole(event.get("total_accepted_draft_tokens"))
         if drafted and accepted is not None and accepted <= drafted:
             # An event is a step, which writes one token more than it accepted.
-            self.figures = ServerFigures(self._tokens, drafted, accepted, all_steps=self._tokens)
+            self.figures = ServerFigures(self._tokens, drafted, accepted)
             self.completion_tokens = self._tokens + accepted
         return chunk
 

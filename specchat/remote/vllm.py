@@ -6,10 +6,11 @@ from typing import Any
 
 from specchat.engine.options import Grammar
 from specchat.engine.requests import Count, Generate
+from specchat.remote.calls import offered
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts, going_on
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, chat, table, whole
+from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, chat, milliseconds, table, whole
 from specchat.remote.prometheus import counters, labels
 from specchat.remote.structured import structured_outputs
 
@@ -28,7 +29,9 @@ class VllmReader(ChunkReader):
         if isinstance(prompt, list) and self.prompt_tokens is None:
             self.prompt_tokens = len(prompt)
             chunk = replace(chunk, prompt_tokens=len(prompt))
-        counted = table(table(event.get("metrics")).get("speculative_decoding"))
+        metrics = table(event.get("metrics"))
+        self.decoding_ms = milliseconds(metrics.get("generation_time_ms")) or self.decoding_ms
+        counted = table(metrics.get("speculative_decoding"))
         if counted:
             self.figures = ServerFigures(
                 whole(counted.get("num_spec_steps")) or 0,
@@ -73,7 +76,7 @@ class VllmDialect(ChunkDialect):
     async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
         body = {"model": model, "messages": chat(request.messages, beginning), **going_on(beginning)}
-        body |= self.arguments(request)
+        body |= self.arguments(request) | offered(request.tools, "auto")
         return whole(table(await connection.post("/tokenize", body)).get("count"))
 
     def body(self, request: Generate, model: str) -> dict[str, Any]:

@@ -97,6 +97,8 @@ class Served:
             template=wanted.template(dict(self.loaded().template_choices)),
             raw=raw,
             grammar=grammar,
+            tools=chat.use.tools,
+            tool_choice=chat.use.choice,
             logprobs=logprobs,
         )
 
@@ -109,7 +111,7 @@ class Served:
         template = wanted.template(dict(self.loaded().template_choices))
         id = self._service.listeners.new_id()
         arrived: asyncio.Queue[Event] = asyncio.Queue()
-        request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, tokens=True)
+        request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, True, chat.use.tools)
         self._service.request(request, arrived.put_nowait)
         event = await arrived.get()
         if isinstance(event, Failed):

@@ -15,19 +15,19 @@ Schema = dict[str, Any] | bool
 FORMAT = "response_format"
 
 
-class _Part(BaseModel):
+class _FormatPart(BaseModel):
     """A part of these fields; further keys are left out, as other servers do."""
 
     model_config = ConfigDict(extra="ignore")
 
 
-class JsonSchema(_Part):
+class JsonSchema(_FormatPart):
     """OpenAI's schema with its name; replies keep to it with and without `strict`."""
 
     json_schema: Schema | None = Field(None, alias="schema")
 
 
-class ResponseFormat(_Part):
+class ResponseFormat(_FormatPart):
     """OpenAI's `response_format`; `schema` beside the type is llama.cpp's."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
@@ -35,7 +35,7 @@ class ResponseFormat(_Part):
     beside: Schema | None = Field(None, alias="schema")
 
 
-class StructuredOutputs(_Part):
+class StructuredOutputs(_FormatPart):
     """vLLM's `structured_outputs`; `structural_tag` is refused."""
 
     json_: Schema | str | None = Field(None, alias="json")
@@ -46,7 +46,7 @@ class StructuredOutputs(_Part):
     structural_tag: Any = None
 
 
-class GrammarFields(_Part):
+class GrammarFields(_FormatPart):
     """All fields that ask for a grammar, of which a request may have one.
 
     vLLM's older ones begin with `guided_`; `json_schema` and `grammar` are llama.cpp's.

@@ -248,7 +248,7 @@ class ChatService(ServiceState):
         id = self.listeners.new_id()
         self.prompt_count.begin(id, content)
         messages = self.conversation.messages(prompt=content)
-        tools = self.tools.for_model(self.conversation.key)
+        tools = self.tools_for(self.conversation.key)
         request = Count(id, messages, self.settings.limits, self.next_prefill, self.settings.template, tools=tools)
         self.request(request, lambda event: self.prompt_count.end(id, event))
         return True

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specchat.engine.options import Tool
-from specchat.mcp_tools.served import ServedTool, by_name
+from specchat.mcp_tools.served import ServedTool, by_name, fingerprints_of
 from specchat.mcp_tools.servers import ToolServers, ToolServerStatus
 
 
@@ -57,10 +57,14 @@ class ChatTools:
         self._choices[chat] = replace(self.of(chat), on=on)
 
     def use_server(self, chat: str, name: str, on: bool) -> None:
-        """Use the tools of a server in a chat, or not any more; a server that failed is started again."""
+        """Use the tools of a server in a chat, or not any more, which takes back what needed no asking.
+
+        A server that failed is started again.
+        """
         choices = self.of(chat)
         without = choices.without - {name} if on else choices.without | {name}
-        self._choices[chat] = replace(choices, without=without)
+        always = frozenset(each for each in choices.always if on or not each.startswith(fingerprints_of(name)))
+        self._choices[chat] = replace(choices, without=without, always=always)
         if on and choices.on:
             self.servers.start([name])
 

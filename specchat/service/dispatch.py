@@ -88,18 +88,29 @@ class Dispatch:
         if isinstance(event, Finished):
             yield self._finished(running, event, shown)
         elif shown:
-            if isinstance(event, Started) and running.chat.system and (words := self._state.loaded.about_system()):
-                yield Update("notice", words)
+            if isinstance(event, Started):
+                yield from self._explained(running)
             yield Update("reply", event=event)
 
+    def _explained(self, running: Running) -> Iterator[Update]:
+        """What the pair does otherwise than the chat asks."""
+        loaded = self._state.loaded
+        if running.chat.system and (words := loaded.about_system()):
+            yield Update("notice", words)
+        if self._state.tools.used(running.chat.key) and (words := loaded.about_tools()):
+            yield Update("notice", words)
+
     def _finished(self, running: Running, event: Finished, shown: bool) -> Update:
-        uncalled = ""
+        uncalled, title = "", f"“{one_line(running.chat.title, 40)}”"
         if event.tool_calls and event.reason == "stop":
             uncalled = self._state.begin_calls(running)
             if not uncalled:
-                return Update("called", event=event)
-        answered = f"“{one_line(running.chat.title, 40)}” is answered" if event.reason != "cancelled" else ""
-        words = (uncalled or self._undrafted(running.reply)) if shown else answered
+                calls = self._state.calls.of(running.chat.key)
+                asks = calls is not None and calls.asked is not None and not shown
+                return Update("called", f"{title} asks for a call of a tool" if asks else "", event=event)
+        answered = f"{title} is answered" if event.reason != "cancelled" else ""
+        unread = f"{event.unreadable_calls} calls of tools could not be read" if event.unreadable_calls else ""
+        words = (uncalled or unread or self._undrafted(running.reply)) if shown else answered
         return Update("ended" if shown else "answered", words, event=event)
 
     def _undrafted(self, reply: Reply) -> str:

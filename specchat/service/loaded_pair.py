@@ -31,6 +31,7 @@ class LoadedPair:
         self.loading: Loading | None = None
         self.error = ""
         self._system_explained = ""
+        self._tools_explained = ""
         self._deaths = 0
         self._restarted = False
 
@@ -63,6 +64,19 @@ class LoadedPair:
             return ""
         self._system_explained = self.info.id
         return NO_SYSTEM_ROLE
+
+    @property
+    def calls_tools(self) -> bool:
+        """True if the model can be shown tools and calls of it be read."""
+        return self.info is not None and self.info.tools
+
+    def about_tools(self) -> str:
+        """A sentence, once for each pair that is loaded, where its model calls no tools."""
+        if self.info is None or self.info.tools or self._tools_explained == self.info.id:
+            return ""
+        self._tools_explained = self.info.id
+        why = "it runs on a server" if self.info.server else "its chat template shows none"
+        return f"{self.name} is not offered the tools of this chat: {why}"
 
     def strategy_status(self, name: str) -> StrategyStatus | None:
         """The pair's status of a strategy; None when nothing is loaded or it does not know it."""

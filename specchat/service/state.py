@@ -9,7 +9,7 @@ from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.config.catalog import Pair
 from specchat.config.personas import Persona, persona_of
-from specchat.engine.options import Speculation
+from specchat.engine.options import Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Change
 from specchat.mcp_tools.servers import ToolServers
@@ -167,13 +167,17 @@ class ServiceState:
 
     def begin(self, running: Running) -> None:
         """Have the engine begin a reply that waited for the pair, once the tools of its chat are known."""
-        if not self.tools.ready(running.chat.key):
+        if self.loaded.calls_tools and not self.tools.ready(running.chat.key):
             running.reply.state = "preparing"
             return
         speculation = self.settings.speculation if running is self.running else running.reply.speculation
         if self.loaded.unsupported(speculation.strategy):
             speculation = Speculation.of("plain", None, speculation.acceptance)
-        self.replies.ask(running, speculation, self.tools.for_model(running.chat.key))
+        self.replies.ask(running, speculation, self.tools_for(running.chat.key))
+
+    def tools_for(self, chat: str) -> tuple[Tool, ...]:
+        """The tools that the loaded model may call in a chat."""
+        return self.tools.for_model(chat) if self.loaded.calls_tools else ()
 
     def begin_calls(self, running: Running) -> str:
         """Ask for the calls that a reply makes, and make them; returns a refusal."""

@@ -8,6 +8,8 @@ from textual.app import SystemCommand
 from specchat.clean import one_line
 from specchat.tui.screens.chat import ChatScreen
 
+_ELSEWHERE = ("transcript", "call")
+
 
 def _literal(text: str) -> str:
     """`text` for the palette, which reads its entries as markup: brackets become look-alikes."""
@@ -15,8 +17,8 @@ def _literal(text: str) -> str:
 
 
 def commands(chat: ChatScreen) -> Iterable[SystemCommand]:
-    """All actions but those on what is under the transcript's cursor, then all with their known arguments."""
-    actions = [action for action in chat.keys.actions if not action.fixed and action.where != "transcript"]
+    """All actions but those of the transcript's cursor and of dialogs, then all with their known arguments."""
+    actions = [action for action in chat.keys.actions if not action.fixed and action.where not in _ELSEWHERE]
     for action in actions:
         shown = f" ({keys})" if (keys := chat.keys.shown(action.id)) else ""
         yield SystemCommand(action.title, action.help + shown, partial(chat.do, action.id))

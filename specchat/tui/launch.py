@@ -71,6 +71,8 @@ class Launch:
     """Whether new chats use tools."""
     tools_file: Path | None = None
     """The file that names the servers."""
+    tuned: Path | None = None
+    """The shelf of trained drafts."""
     live: WatchedFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

@@ -48,7 +48,7 @@ class AppSession(ChatService):
         self.launch = launch
         self.gpu = GpuWatch()
         self.fetching = Fetching(launch.models)
-        self.racing = Racing(self)
+        self.racing = Racing(self, self.ledger)
         self.waiting: list[QueuedPrompt] = []
         """Prompts to send when the reply that runs here has ended."""
         self._advisor = Advisor(self.ledger)

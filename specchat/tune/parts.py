@@ -19,19 +19,20 @@ def add(root: nn.Module, *parts: Layer | Matrix | Norm) -> None:
         if isinstance(part, Layer):
             add(root, *part.products, *part.norms)
         elif isinstance(part, Norm):
-            _put(root, part.name, nn.RMSNorm(part.size))
+            put(root, part.name, nn.RMSNorm(part.size))
         else:
             for name, outputs in part.parts:
-                _put(root, name, nn.Linear(part.inputs, outputs, bias=part.bias))
+                put(root, name, nn.Linear(part.inputs, outputs, bias=part.bias))
 
 
-def _put(root: nn.Module, name: str, part: nn.Module) -> None:
+def put(root: nn.Module, name: str, part: nn.Module | nn.Parameter) -> None:
+    """Give `root` a module or a parameter under a name with dots."""
     *path, last = name.split(".")
     for step in path:
         if step not in dict(root.named_children()):
             root.add_module(step, nn.Module())
         root = root.get_submodule(step)
-    root.add_module(last, part)
+    setattr(root, last, part)
 
 
 def mixed(pieces: Sequence[Piece]) -> Tensor:

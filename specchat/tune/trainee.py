@@ -4,18 +4,21 @@ Slot t of a text is where the target has a state of x[t] and x[t + 1] is pending
 it. A head guesses from there for places 0, 1, ... the tokens x[t + 2], x[t + 3], ...
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specchat.engine.reference.tensors import Dense
+from specchat.tune.learner import Learner, Rates
 from specchat.tune.rows import Batch, TrainingText
 
 PLACE_WEIGHT = 0.8
 """By how much a place counts less than the one before: what stands behind a refused draft is lost."""
+
+MUON_RATE = 0.02
 
 EVEN = 0.3
 """What the target's scores are multiplied by where heads begin with them: sure ones would be wrong."""
@@ -30,7 +33,7 @@ class Published:
     name: str = "model"
 
 
-class Trainee(nn.Module, ABC):
+class Trainee(Learner):
     """Heads of one family.
 
     Attributes:
@@ -38,7 +41,6 @@ class Trainee(nn.Module, ABC):
         width: the target's hidden size.
         places: how many tokens are guessed from a slot.
         tokens: int64 [scored], those that have a score.
-        scoring: how the names of matrices that make scores end; none where the target's makes them.
         anchors: from how many slots of a text a step of training guesses, at most; None where all cost little more.
     """
 
@@ -46,13 +48,17 @@ class Trainee(nn.Module, ABC):
     width: int
     places: int
     tokens: Tensor
-    scoring: tuple[str, ...] = ()
     anchors: int | None = None
 
     @property
     def tensors(self) -> Dense:
         """The parameters, by their names."""
         return Dense(dict(self.named_parameters()))
+
+    @property
+    def rates(self) -> Rates:
+        """AdamW's is 3e-3 where small, 2e-4 at a width of 4,096."""
+        return Rates(MUON_RATE, min(3e-3, 0.75 / self.width))
 
     @abstractmethod
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:

@@ -2,17 +2,22 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from time import monotonic
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
+from specchat.engine.errors import ModelError
 from specchat.tune.files import damaged, get_tensors, put_tensors
+from specchat.tune.learner import Learner
 from specchat.tune.muon import Muon
 from specchat.tune.rows import Batch, TrainingText
-from specchat.tune.trainee import Trainee
+
+Trained = TypeVar("Trained", bound=Learner)
 
 ROWS = 8
 """Texts of a step."""
@@ -22,8 +27,6 @@ WARM_UP = 20
 """Steps in which the rate rises."""
 DECAY = 0.3
 """The share of all steps in which it falls."""
-MUON_RATE = 0.02
-"""The highest rate of matrices inside the heads."""
 BETAS, CLIP = (0.9, 0.95), 1.0
 SEED = 7
 SAVE_S = 20.0
@@ -41,45 +44,50 @@ class TrainingProgress:
     loss: float
 
 
-def adam_rate(hidden: int) -> float:
-    """The highest rate of norms, and of matrices that make scores: 3e-3 where small, 2e-4 at a width of 4,096."""
-    return min(3e-3, 0.75 / hidden)
-
-
-class Training:
+class Training(Generic[Trained]):
     """A trainee, its optimisers, and the file that they are kept in."""
 
-    def __init__(self, trainee: Trainee, path: Path) -> None:
+    def __init__(self, trainee: Trained, path: Path) -> None:
         """Begin, or go on from `path` if it is there.
 
         Raises:
             OSError: the file is damaged, or of another trainee.
         """
         self.trainee, self._path = trainee, path
-        self._parameters = dict(trainee.named_parameters())
+        self._parameters = {name: part for name, part in trainee.named_parameters() if part.requires_grad}
+        self._frozen = dict(trainee.named_parameters()).keys() - self._parameters.keys()
         inner = {n: p for n, p in self._parameters.items() if p.dim() == 2 and not n.endswith(trainee.scoring)}
         outer = [p for name, p in self._parameters.items() if name not in inner]
-        rate = adam_rate(trainee.width)
-        self._tools: list[tuple[torch.optim.Optimizer, float]] = [
-            (Muon(list(inner.values()), lr=MUON_RATE), MUON_RATE),
-            (torch.optim.AdamW(outer, lr=rate, betas=BETAS, weight_decay=0.0), rate),
-        ]
+        muon, adam = trainee.rates
+        self._tools: list[tuple[torch.optim.Optimizer, float]] = []
+        if inner:
+            self._tools.append((Muon(list(inner.values()), lr=muon), muon))
+        if outer:
+            self._tools.append((torch.optim.AdamW(outer, lr=adam, betas=BETAS, weight_decay=0.0), adam))
         self.step = 0
         self._loss = 0.0
         if path.exists():
             self._load()
 
-    def run(self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool]) -> Iterator[TrainingProgress]:
-        """Train on `rows` up to step `steps`, or until `stopped`, and tell each step. It is kept whatever ends it.
+    def run(
+        self, rows: Sequence[Path], steps: int, stopped: Callable[[], bool], planned: int | None = None
+    ) -> Iterator[TrainingProgress]:
+        """Train on `rows` up to step `steps`, or until `stopped`, and report each step. It is kept whatever ends it.
+
+        Learning rates fall towards step `planned`, which is `steps` unless given.
 
         Raises:
+            ModelError: the loss is no number.
             OSError: a row cannot be read, or the file cannot be written.
         """
         saved, whole = monotonic(), True
         try:
             while self.step < steps and not stopped():
                 whole = False
-                self._train(Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)]), self._share(steps))
+                self._train(
+                    Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)]),
+                    self._share(planned or steps),
+                )
                 whole = True
                 yield TrainingProgress(self.step, steps, self._loss)
                 if monotonic() - saved > SAVE_S:
@@ -95,7 +103,7 @@ class Training:
         Raises:
             OSError: it cannot be written; it is as it was.
         """
-        tensors: dict[str, Tensor] = dict(self.trainee.state_dict())
+        tensors = {name: part for name, part in self.trainee.state_dict().items() if name not in self._frozen}
         for name, parameter in self._parameters.items():
             for key, value in self._tool_of(parameter).state[parameter].items():
                 tensors[f"{key}{OF}{name}"] = value
@@ -105,7 +113,10 @@ class Training:
         tensors, about = get_tensors(self._path)
         try:
             self.step, self._loss = int(about["step"]), float(about["loss"])
-            self.trainee.load_state_dict({name: part for name, part in tensors.items() if OF not in name})
+            learnt = {name: part for name, part in tensors.items() if OF not in name}
+            missing = self.trainee.load_state_dict(learnt, strict=False)
+            if missing.unexpected_keys or set(missing.missing_keys) != self._frozen:
+                raise ValueError("it is of another model")
             for key, of, name in (name.partition(OF) for name in tensors):
                 if of:
                     parameter = self._parameters[name]
@@ -118,13 +129,18 @@ class Training:
 
     def _train(self, batch: Batch, share: float) -> None:
         loss = self.trainee.loss(batch, SEED + self.step)
+        value = loss.item()
+        if not isfinite(value):
+            raise ModelError(
+                f"The training went astray at step {self.step + 1:,}: its loss is no number. Delete "
+                f"{self._path.parent} to begin anew."
+            )
         loss.backward()
         clip_grad_norm_(self._parameters.values(), CLIP)
         for tool, rate in self._tools:
             tool.param_groups[0]["lr"] = rate * share
             tool.step()
             tool.zero_grad()
-        value = loss.item()
         self._loss = value if self.step == 0 else 0.9 * self._loss + 0.1 * value
         self.step += 1
 

@@ -1,4 +1,4 @@
-"""The folder of a training: what it is of, the replies, what is trained so far, and the finished heads."""
+"""The folder of a training: its subject, the replies, the state so far, and the finished files."""
 
 import shutil
 from dataclasses import dataclass
@@ -38,14 +38,14 @@ class Workshop:
         return self.folder / "training.safetensors"
 
     @property
-    def heads(self) -> Path:
-        """The finished heads, in their published layout."""
-        return self.folder / "heads"
+    def finished(self) -> Path:
+        """What was trained, as files that the engine loads."""
+        return self.folder / "finished"
 
     def prepare(self, family: str, target: str, asked: object) -> bool:
         """Make it the folder of a family, for a target by its `fingerprint`, with what is asked of that.
 
-        Whether it was another training's, which is thrown away.
+        Returns True if it was another training's, which is thrown away.
 
         Raises:
             OSError: it cannot be written.
@@ -63,10 +63,11 @@ class Workshop:
             before = b""
         same = before == encoded(about)
         if not same:
-            for old in (self.learnt, self.judged, self.heads):
+            for old in (self.learnt, self.judged, self.finished):
                 shutil.rmtree(old, ignore_errors=True)
-            self.state.unlink(missing_ok=True)
-        for made in (self.learnt, self.judged, self.heads):
+            for old in self.folder.glob("[!.]*.*"):
+                old.unlink()
+        for made in (self.learnt, self.judged, self.finished):
             made.mkdir(exist_ok=True)
         put_json(file, about)
         return bool(before) and not same
@@ -97,13 +98,13 @@ def put_heads(folder: Path, heads: Published) -> None:
     put_json(folder / "config.json", {**heads.settings, "torch_dtype": str(torch.float16).removeprefix("torch.")})
 
 
-def install(heads: Path, folder: Path) -> None:
-    """Copy finished heads into `folder`, each file whole or not at all.
+def install(finished: Path, folder: Path) -> None:
+    """Copy finished files into `folder`, each whole or not at all.
 
     Raises:
         OSError: they cannot be written.
     """
-    for file in heads.glob("[!.]*"):
+    for file in finished.glob("[!.]*"):
         new = folder / f".{file.name}.new"
         try:
             shutil.copyfile(file, new)

@@ -108,6 +108,24 @@ def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
     assert '"ctrl+" is not a key' in finding["text"]
 
 
+def test_servers_of_tools_are_looked_at_without_a_start(run: Run, home: Path) -> None:
+    file = home / "config" / "mcp.json"
+    assert findings(run)["tools"]["text"] == f"no {file}: no servers"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('{"mcpServers": {"files": {"command": "/no/such"}, "web": {"url": "https://a"}}}')
+    assert findings(run)["tools"]["text"] == f"{file}: files, web"
+    for about, words in (
+        ('{"command": 3}', "command should be text."),
+        ('{"command": "${NO_SUCH}"}', "NO_SUCH is not"),
+    ):
+        file.write_text(f'{{"mcpServers": {{"files": {about}}}}}')
+        finding = findings(run)["tools"]
+        assert finding["status"] == "note"
+        assert f"files cannot be used. {'The environment variable ' * ('NO' in words)}{words}" in finding["text"]
+    file.write_text("{")
+    assert "is not valid JSON" in findings(run)["tools"]["text"]
+
+
 def test_the_engine_is_loaded_only_when_asked_for(
     run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -187,7 +187,7 @@ def test_memory_that_ran_out_is_told(run: Run, command: tuple[str, ...], monkeyp
     monkeypatch.setattr(trial, "speeds", none)
     result = run(*command, "medusa")
     assert result.exit_code == ExitCode.MEMORY
-    assert "Memory ran out while heads were being trained." in result.stderr
+    assert "Memory ran out while training." in result.stderr
 
 
 def test_a_damaged_file_is_told(run: Run, command: tuple[str, ...], home: Path) -> None:
@@ -218,7 +218,7 @@ def test_the_same_heads_are_trained_once_at_a_time(run: Run, command: tuple[str,
     with FileLock(work / ".lock"):
         result = run(*command, "medusa")
     assert result.exit_code == ExitCode.USAGE
-    assert "The same heads are being trained already." in result.stderr
+    assert "The same is being trained already." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_the_same_heads_are_trained_once_at_a_time(run: Run, command: tuple[str,
     [
         (("--family", "dflash9"), ExitCode.USAGE, '"dflash9" is not one of dflash, eagle3, medusa.'),
         (("--steps", "0"), ExitCode.USAGE, "0 is not in the range x>=1"),
-        (("--prompts", "one"), ExitCode.USAGE, "holds one prompt, and another is needed to be held out."),
+        (("--prompts", "one"), ExitCode.USAGE, "holds fewer than 2 prompts: one to learn from and one to be held out."),
         (("--prompts", "gone"), ExitCode.USAGE, "gone cannot be read"),
         (("--prompts", "long"), ExitCode.USAGE, "There is nothing to learn from: of 1 prompts, tiny answers none"),
     ],

@@ -118,7 +118,9 @@ def test_no_fewer_and_no_more_than_must_go(
 def story(turns: int) -> tuple[Message, ...]:
     """A chat of `turns` questions, all but the last answered."""
     asked = [Message("user", f"Question {i}: what does the fox do with lamp {i}?") for i in range(turns)]
-    answers = [Message("assistant", f"In story {i} the fox lights the lamp and reads until morning.") for i in asked]
+    answers = [
+        Message("assistant", f"In story {i} the fox lights the lamp and reads until morning.") for i in range(turns)
+    ]
     return (Message("system", "Be brief."), *(m for pair in zip(asked, answers, strict=True) for m in pair))[:-1]
 
 

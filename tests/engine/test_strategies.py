@@ -25,7 +25,9 @@ NAMED = {
     "config/models_file.py": "heads that are shipped, by their folders",
     "engine/heads": "keys and values of the heads' own files",
     "engine/model/marks.py": "the words before and after a mark",
+    "engine/tool_calls/tags.py": "the words before and after a tag",
     "chat/sources.py": "keys of colours in themes",
+    "serve_command": "methods of other engines that do the same",
     "tune": "heads that can be trained",
 }
 """Where else such words stand, and what they mean there."""

@@ -1,5 +1,6 @@
 """Servers that speak Streamable HTTP, on loopback."""
 
+import json
 import socket
 import sys
 import threading
@@ -138,3 +139,51 @@ def test_html_and_nobody_at_the_address_are_said_so() -> None:
     assert status.state == "ended"
     assert status.problem
     assert sys.executable not in status.problem
+
+
+def test_a_session_that_an_older_server_forgot_is_begun_anew() -> None:
+    """A server of before 2026, written out: it knows sessions, and no server/discover."""
+    sessions: list[str] = []
+    about = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "a", "version": "1"},
+    }
+    tool = {"name": "say", "inputSchema": {"type": "object"}}
+    results: dict[str, Any] = {
+        "initialize": about,
+        "tools/list": {"tools": [tool]},
+        "tools/call": {"content": [{"type": "text", "text": "said"}]},
+    }
+
+    async def older(scope: Any, receive: Any, send: Any) -> None:
+        body = b""
+        while (message := await receive()).get("more_body"):
+            body += message["body"]
+        sent = json.loads(body + message.get("body", b"") or b"{}")
+        method, kind = sent.get("method"), {"content-type": "application/json"}
+        session = dict(scope["headers"]).get(b"mcp-session-id", b"").decode()
+        if scope["method"] != "POST":
+            await answer(send, 405, {})
+        elif "id" not in sent:
+            await answer(send, 202, {})
+        elif method not in results:
+            error = {"code": -32601, "message": "Method not found"}
+            await answer(send, 200, kind, json.dumps({"jsonrpc": "2.0", "id": sent["id"], "error": error}).encode())
+        elif method == "tools/call" and session != sessions[-1]:
+            await answer(send, 404, {})
+        else:
+            if method == "initialize":
+                sessions.append(f"s{len(sessions)}")
+            headers = {**kind, "mcp-session-id": sessions[-1]}
+            made = {"jsonrpc": "2.0", "id": sent["id"], "result": results[method]}
+            await answer(send, 200, headers, json.dumps(made).encode())
+
+    with serving(older, lifespan="off") as root:
+        servers = ToolServers([ServerEntry("web", url=f"{root}/mcp")])
+        (found,) = status_of(servers).tools
+        assert servers.call(found, {}, 100).result(60).text == "said"
+        sessions.append("forgotten")
+        assert servers.call(found, {}, 100).result(60).text == "Session terminated"
+        assert servers.call(found, {}, 100).result(60).text == "said"
+        servers.close()

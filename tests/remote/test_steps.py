@@ -78,6 +78,7 @@ def test_vllm_tells_steps_by_chunks_and_drafts_at_the_end(chatting: Chatting) ->
     assert stats.per_step_accepted == tuple(counted["per_step_accepted"])
     assert stats.acceptance_histogram == tuple(counted["acceptance_histogram"])
     assert stats.draft_acceptance_rate == counted["draft_acceptance_rate"]
+    assert stats.tokens_per_second == pytest.approx(last["metrics"]["tokens_per_second"], rel=0.05)
     steps = [event for event in events if isinstance(event, Step)]
     assert [step.emitted for step in steps[1:]] == [5, 5, 5, 5, 1, 5, 5, 5, 3, 5, 1, 2]
     assert {step.drafted for step in steps[1:]} == {4}

@@ -20,7 +20,7 @@ import pytest
 
 from specchat.config.paths import demo_model
 from specchat.engine.events import Failed, Finished, Started, Step
-from specchat.engine.options import Limits, Message, Sampling, Written
+from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, Written
 from specchat.engine.requests import Cancel
 from tests.remote.conftest import QUESTION, Chatting
 from tests.remote.server import PAGES, Scripted, serving
@@ -146,6 +146,15 @@ def test_an_option_that_would_be_left_out_is_refused(chatting: Chatting) -> None
         "Triton with TensorRT-LLM's backend has no min_p: set it to 0.",
         "Triton with TensorRT-LLM's backend has no logit_bias: set it back.",
     ]
+
+
+def test_tools_and_schemas_are_refused(chatting: Chatting) -> None:
+    with serving(**recorded("words")) as one:
+        assert not chatting.load(one.url, tokenizer=DEMO).tools
+        asked = [{"tools": (Tool("look"),)}, {"grammar": Grammar("json_object")}]
+        refused = [chatting.ask(number, **fields)[-1] for number, fields in enumerate(asked)]
+        assert prompts(one, "words") == []
+    assert [event.kind for event in refused if isinstance(event, Failed)] == ["request"] * 2
 
 
 def test_marks_in_a_message_are_no_marks(chatting: Chatting) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from specchat.engine.events import Finished
+from specchat.engine.events import Finished, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message, Sampling
 from specchat.engine.requests import Generate
@@ -24,10 +24,11 @@ async def test_drafts_are_those_of_the_engine(engine: FakeEngine) -> None:
     chatting = Chatting(remote)
     async with serving(engine) as server:
         info = await asyncio.to_thread(chatting.load, server.url)
-        last = (await asyncio.to_thread(chatting.ask))[-1]
+        events = await asyncio.to_thread(chatting.ask)
         counted = await asyncio.to_thread(server.served.metrics.page)
     remote.close()
     assert (info.server, info.context) == ("specchat serve", server.served.loaded().context)
+    last = events[-1]
     assert isinstance(last, Finished)
     assert last.text == TEXT
     page = counted.decode() if isinstance(counted, bytes) else counted
@@ -37,6 +38,7 @@ async def test_drafts_are_those_of_the_engine(engine: FakeEngine) -> None:
     )
     assert accepted in page
     assert last.stats.num_accepted_draft_tokens > 0
+    assert sum(event.accepted for event in events if isinstance(event, Step)) == last.stats.num_accepted_draft_tokens
 
 
 async def test_it_writes_plainly_for_a_check(engine: FakeEngine) -> None:

@@ -1,5 +1,6 @@
 """Replies that call tools: asked for, made, answered, and kept with the chat."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from specchat.chat.exporting import export
 from specchat.chat.importing import import_file
 from specchat.chat.store import Store
 from specchat.chat.tool_results import NOT_MADE, ToolResult
-from specchat.engine.events import Failed
+from specchat.engine.events import Failed, Finished, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Message, Tool, ToolCall
 from specchat.engine.requests import Cancel, Count, Generate
@@ -138,6 +139,19 @@ def test_always_holds_for_this_tool_in_this_chat_as_it_is_now(tmp_path: Path) ->
     again.send("and now")
     assert asks(again)  # the tool says something else of itself
     assert store.close()
+
+
+def test_always_ends_where_the_server_is_turned_off() -> None:
+    service = using(FakeEngine((ASKS, "Good.")), ScriptedServers())
+    service.send("hi")
+    answer(service, "always")
+    key = service.conversation.key
+    service.use_tools(False, "web")
+    assert service.tools.permitted(key, READ)
+    service.use_tools(False, "files")
+    service.use_tools(True, "files")
+    service.send("again")
+    assert asks(service)
 
 
 def test_several_calls_are_asked_for_one_by_one_and_answered_in_order() -> None:
@@ -292,6 +306,7 @@ def test_what_is_asked_waits_for_the_chat_to_be_open_again() -> None:
     service = using(engine, servers)
     service.send("hi")
     service.chats.new()
+    assert "“Hi” asks for a call of a tool" in [update.message for update in service.poll()]
     take_all(service)
     assert service.calling is None
     service.chats.open(next(each.chat.key for each in service.calls.all))
@@ -302,8 +317,6 @@ def test_what_is_asked_waits_for_the_chat_to_be_open_again() -> None:
 
 
 def test_a_result_fits_the_context() -> None:
-    from dataclasses import replace
-
     for context, most in ((100, SHORTEST), (8_000, 8_000), (1 << 20, LONGEST)):
         servers = ScriptedServers()
         service = using(FakeEngine((ASKS, "x"), info=replace(INFO, context=context)), servers)
@@ -417,3 +430,25 @@ def test_a_failed_reply_to_results_leaves_the_results() -> None:
     assert service.conversation.turns[1].results[0].content == "done"
     assert service.last_reply is not None
     assert service.last_reply.error == "too long"
+
+
+def test_a_model_that_calls_no_tools_is_offered_none_and_starts_no_server() -> None:
+    servers, engine = ScriptedServers(), FakeEngine(info=replace(INFO, tools=False))
+    service = using(engine, servers)
+    said = []
+    for prompt in ("hi", "again"):
+        service.send(prompt)
+        said += [update.message for update in service.poll() if update.kind == "notice"]
+    assert said == ["demo is not offered the tools of this chat: its chat template shows none"]
+    assert (servers.started, requested(engine).tools) == ([], ())
+
+
+def test_calls_that_cannot_be_read_are_said_so() -> None:
+    engine = FakeEngine()
+    service = using(engine, ScriptedServers())
+    service.send("hi")
+    running = service.running
+    assert running is not None
+    broken = Finished(running.reply.id, "stop", "<tool_call>{", (), Stats(), unreadable_calls=2)
+    engine._ready.append(broken)
+    assert "2 calls of tools could not be read" in [update.message for update in service.poll()]

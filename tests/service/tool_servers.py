@@ -1,6 +1,6 @@
 """Servers of tools that answer as a test says, at once or when it says."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -8,13 +8,13 @@ from typing import Any
 from specchat.engine.options import ToolCall, Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.served import ServedTool
-from specchat.mcp_tools.servers import ToolServers, ToolServerStatus
+from specchat.mcp_tools.servers import ToolServers
 from specchat.mcp_tools.servers_file import ServerEntry
 
 
 def offered(name: str, server: str = "files", description: str = "") -> ServedTool:
-    print_ = f"{server} {name} {description}"
-    return ServedTool(server, name, description or f"Does {name}.", '{"type": "object"}', print_)
+    fingerprint = f"{server}/{name} {description}"
+    return ServedTool(server, name, description or f"Does {name}.", '{"type": "object"}', fingerprint)
 
 
 READ, WRITE, FETCH = offered("read"), offered("write"), offered("fetch", "web")
@@ -61,7 +61,6 @@ class ScriptedServers(ToolServers):
         self.made.append((tool.name, dict(arguments)))
         self.most.append(most)
         future: Future[CallOutcome] = Future()
-        future.set_running_or_notify_cancel() if self.answers is not None else None
         if self.answers is not None:
             future.set_result(CallOutcome(True, self.answers, 0.25))
         else:
@@ -72,14 +71,7 @@ class ScriptedServers(ToolServers):
         self.closed = True
 
 
-Made = Callable[..., Written]
-
-
 def calling(*calls: tuple[str, str], text: str = "") -> Written:
     """A reply that calls tools, by names and arguments."""
     made = tuple(ToolCall(f"call_{number}", name, arguments) for number, (name, arguments) in enumerate(calls))
     return Written(text, tool_calls=made)
-
-
-def usable(status: ToolServerStatus) -> bool:
-    return status.state == "ready"

@@ -503,3 +503,20 @@ def test_the_ledger_explains_only_the_columns_it_shows() -> None:
     for width, shown in ((70, True), (50, False)):
         rows = " ".join(row.plain for row in ledger_rows(ledger, width))
         assert ("plain:" in rows) == (" plain " in rows.split("took:")[0]) == shown
+
+
+def test_a_race_between_servers_is_compared_in_the_ledger() -> None:
+    """By the plain server's milliseconds a token, with their spread."""
+    ledger = Ledger()
+    plain = [replace(step_of(0, 0), emitted=1, verify_ms=ms, draft_ms=0.0, other_ms=0.0) for ms in (9.0, 11.0) * 20]
+    drafted = [replace(step_of(3, 4), emitted=4, verify_ms=20.0, draft_ms=0.0, other_ms=0.0) for _ in range(20)]
+    ledger.raced("Box", plain, drafted)
+    account = ledger.accounts["Box", "server"]
+    assert (account.replies, account.tokens, account.milliseconds) == (1, 80, 400.0)
+    assert account.times == pytest.approx(2.0)
+    assert account.saved_ms == pytest.approx(400.0)
+    speedup = account.compared.speedup
+    assert speedup is not None
+    assert speedup.low < 2.0 < speedup.high
+    ledger.raced("Box", plain[:2], drafted)
+    assert account.replies == 1  # two steps tell no speed

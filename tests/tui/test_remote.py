@@ -9,12 +9,13 @@ from conftest import LAUNCH, THEMES, ask, loaded, screen_text, wait_until
 from specchat.chat.store import Store
 from specchat.config.catalog import Catalog, Pair
 from specchat.engine.fake import FakeEngine
+from specchat.engine.pair import Server
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine
 from specchat.tui.app import SpecchatApp
 from tests.remote.conftest import spec
-from tests.remote.server import Scripted, serving
-from tests.remote.test_steps import CHAT_KEY, LLAMA
+from tests.remote.server import CHAT, Scripted, serving
+from tests.remote.test_steps import CHAT_KEY, LLAMA, recorded
 
 
 @pytest.fixture
@@ -24,8 +25,9 @@ def server() -> Iterator[Scripted]:
         yield one
 
 
-def app_of(server: Scripted) -> SpecchatApp:
-    pair = Pair(spec(server.url), strategy="plain")
+def app_of(server: Scripted, plain: Scripted | None = None) -> SpecchatApp:
+    undrafted = Server(plain.url) if plain is not None else None
+    pair = Pair(spec(server.url, undrafted=undrafted), strategy="plain")
     engine = RoutingEngine(FakeEngine, RemoteEngine, pair.spec)
     launch = replace(LAUNCH, pair=pair, themes=THEMES, store=Store())
     return SpecchatApp(engine, Catalog((pair,), pair.id), launch)
@@ -49,10 +51,41 @@ async def test_what_a_server_drafted_is_shown(server: Scripted) -> None:
         await app.chat.do("what-if")
         await wait_until(pilot, lambda: "a server drafted this reply" in screen_text(app))
         await app.chat.do("race")
-        await wait_until(pilot, lambda: "the server decides how it drafts" in screen_text(app))
+        await wait_until(pilot, lambda: "this server cannot turn drafting off" in screen_text(app))
         await app.chat.do("ledger")
         await wait_until(pilot, lambda: "server" in screen_text(app))
         await pilot.press("escape")
+
+
+async def test_a_race_against_the_server_without_drafting_is_measured(server: Scripted) -> None:
+    pages = {"slots": "llamacpp-none-slots.json", CHAT_KEY: "llamacpp-none-stream.txt"}
+    with serving(**LLAMA, **pages) as plain:
+        app = app_of(server, plain)
+        async with app.run_test(size=(120, 40)) as pilot:
+            await loaded(app, pilot)
+            await ask(app, pilot, "Tell me a story about a cat.")
+            await wait_until(pilot, lambda: "ended at the token limit" in screen_text(app))
+            await app.chat.do("race")
+            await wait_until(pilot, lambda: "outputs identical: yes, all 48 tokens" in screen_text(app))
+            shown = " ".join(screen_text(app).split())
+            verdict = app.session.racing.race.verdict
+            assert verdict is not None
+            assert f"server: {verdict.times:.2f}x plain" in shown
+            timings = [
+                recorded(f"llamacpp-{name}-stream.txt")[1]["timings"]["predicted_ms"] for name in ("none", "draft")
+            ]
+            assert verdict.times == pytest.approx(timings[0] / timings[1], rel=0.02)
+            await pilot.press("escape")
+            (call,) = plain.of(CHAT)
+            assert call.body["messages"] == server.of(CHAT)[-1].body["messages"]
+            assert call.body["cache_prompt"] is False
+            account = app.session.ledger.accounts["Box", "server"]
+            assert account.replies == 2
+            compared = account.compared.estimate
+            assert compared is not None
+            assert compared.times == pytest.approx(verdict.times, rel=0.05)
+            await app.chat.do("about")
+            await wait_until(pilot, lambda: "measured by a race, without drafting at" in screen_text(app))
 
 
 async def test_the_settings_offer_what_the_server_does(server: Scripted) -> None:

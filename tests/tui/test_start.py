@@ -54,7 +54,7 @@ def test_the_first_window_imports_nothing_that_is_opened_later() -> None:
     imported = set(found.stdout.split())
     assert OPENED_LATER & imported == set()
     screens = {name.rpartition(".")[2] for name in imported if name.startswith("specchat.tui.screens.")}
-    assert screens == {"chat", "chats", "completer", "composer", "feed", "queue", "window"}
+    assert screens == {"chat", "chats", "completer", "composer", "feed", "permissions", "queue", "window"}
 
 
 def test_what_is_opened_later_is_there() -> None:

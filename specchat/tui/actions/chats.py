@@ -3,6 +3,7 @@
 from specchat.clean import one_line
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
+from specchat.tune.shelf import saw
 
 
 def _target(chat: ChatScreen) -> str | None:
@@ -64,7 +65,13 @@ def _delete(chat: ChatScreen, _: str) -> None:
     if (key := _target(chat)) is not None:
         chat.chats.delete(key)
         undo = chat.keys.first("undelete-chat")
-        chat.say(f"chat deleted; undo with /undelete{f' or {undo} in the list' * bool(undo)}")
+        shelf = chat.session.launch.tuned
+        trained = saw(shelf, key) if shelf else ""
+        chat.say(
+            "; ".join(
+                filter(None, (f"chat deleted; undo with /undelete{f' or {undo} in the list' * bool(undo)}", trained))
+            )
+        )
 
 
 def _undelete(chat: ChatScreen, _: str) -> None:

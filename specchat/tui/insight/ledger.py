@@ -1,13 +1,15 @@
 """The time that drafting saved since the app was started, against plain decoding as measured for each pair."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import sqrt
+from statistics import fmean, stdev
 
 from specchat.chat.turn import Reply
-from specchat.engine.comparison import Comparison
+from specchat.engine.comparison import MIN_STEPS, Comparison
 from specchat.engine.events import Step
 from specchat.engine.options import Speculation
-from specchat.engine.strategies import delegates
+from specchat.engine.strategies import SERVER, delegates
 from specchat.tui.insight.costs import Checks
 
 
@@ -84,6 +86,21 @@ class Ledger:
             checks.add(step)
         for strategy, steps in by_strategy.items():
             self.accounts.setdefault((reply.name, strategy), Account()).add(steps)
+
+    def raced(self, pair: str, plain: Sequence[Step], drafted: Sequence[Step]) -> None:
+        """Enter a race between servers of a pair; only there the same model's plain speed was measured."""
+        timed = [step for step in plain if step.milliseconds > 0 and step.emitted]
+        if len(timed) < MIN_STEPS:
+            return
+        each = [step.milliseconds / step.emitted for step in timed]
+        usual = fmean(each)
+        error = stdev(each) / usual / sqrt(len(each))
+        steps = [
+            replace(step, usual_ms=step.milliseconds, plain_ms=usual * step.emitted, plain_error=error)
+            for step in drafted
+        ]
+        self.replies += 1
+        self.accounts.setdefault((pair, SERVER), Account()).add(steps)
 
     @property
     def total(self) -> Account:

@@ -3,7 +3,7 @@
 The lanes run one after the other, because two at once would halve both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,7 @@ from specchat.engine.events import Event, Failed, Finished, Started, Step
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Generate
-from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategies import SERVER, STRATEGIES
 from specchat.service.chat_service import ChatService
 from specchat.tui.insight.replay import Pace, Timeline
 
@@ -54,11 +54,15 @@ class Lane:
 
 @dataclass(frozen=True)
 class RaceVerdict:
-    """`times` is the strategy's speed over plain's in this race; `difference` the first token that differs."""
+    """`times` is the strategy's speed over plain's in this race.
+
+    `difference` is the first token that differs, or the first character where a server does not tell its tokens.
+    """
 
     times: float | None
     identical: bool
     difference: int | None
+    by_text: bool
     expected: bool
     """True if the texts have to be the same."""
 
@@ -76,16 +80,20 @@ class Race:
         prefill: str = "",
         begun: Written = NOTHING_WRITTEN,
         template: Arguments = (),
+        ended: Callable[[Lane, Lane], object] = lambda *_: None,
     ) -> None:
-        """`prefill`, or what was `begun`, is what both replies begin with."""
+        """`prefill`, or what was `begun`, is what both replies begin with; `ended` gets both lanes at the end."""
+        self._ended = ended
         self.service = service
         self._prefill, self._begun = prefill, begun
         self._messages = messages
         self._limits, self._template = limits, template
-        self._tools = service.tools.for_model(service.conversation.key)
+        self._tools = service.tools_for(service.conversation.key)
         plain = Speculation("plain", 0, speculation.acceptance)
         new_id = service.listeners.new_id
         self.lanes = (Lane(new_id(), sampling, plain), Lane(new_id(), sampling, speculation))
+        self.elsewhere = speculation.strategy == SERVER
+        """True if servers run the lanes."""
         self.at = 0
         """The lane that runs, or ran last."""
         self.state: RaceState = "running"
@@ -107,10 +115,13 @@ class Race:
             return None
         plain, other = self.lanes
         speeds = [lane.reply.tally.tokens_per_second for lane in self.lanes]
-        difference = first_difference(plain.token_ids, other.token_ids)
-        expected = other.speculation.acceptance == "coupled" or not self.sampling.temperature
+        by_text = not (plain.token_ids or other.token_ids)
+        texts = [lane.reply.raw for lane in self.lanes] if by_text else [lane.token_ids for lane in self.lanes]
+        difference = first_difference(*texts)
+        coupled = other.speculation.acceptance == "coupled" and not self.elsewhere
+        expected = coupled or self.sampling.greedy
         times = speeds[1] / speeds[0] if speeds[0] else None
-        return RaceVerdict(times, difference is None, difference, expected)
+        return RaceVerdict(times, difference is None, difference, by_text, expected)
 
     def _take(self, event: Event) -> None:
         """Take an event of the lane that runs."""
@@ -145,6 +156,7 @@ class Race:
             self._begun,
             cold=True,
             template=self._template,
+            undrafted=self.elsewhere and self.at == 0,
             tools=self._tools,
         )
         self.service.request(request, self._take)
@@ -159,6 +171,7 @@ class Race:
             self._ask()
         else:
             self.state = "finished"
+            self._ended(*self.lanes)
 
     def _fail(self, message: str) -> None:
         if self.running:
@@ -223,8 +236,8 @@ class RaceView:
         return lane.timeline.steps_at(self._clock)
 
 
-def first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> int | None:
-    """The index of the first token that differs, or that only one of them has; None where they are the same."""
+def first_difference(one: Sequence[object], other: Sequence[object]) -> int | None:
+    """The index of the first item that differs, or that only one of them has; None where they are the same."""
     for index, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return index
@@ -232,7 +245,12 @@ def first_difference(one: tuple[int, ...], other: tuple[int, ...]) -> int | None
 
 
 def rival(chosen: Speculation, preferred: str, lengths: Mapping[str, int], info: PairInfo) -> Speculation | None:
-    """The speculation that races plain decoding: the one set, else the pair's own, else the first that works."""
+    """The speculation that races plain decoding: the one set, else the pair's own, else the first that works.
+
+    A server's own if the same model writes without drafting somewhere.
+    """
+    if info.server:
+        return Speculation(SERVER) if info.plain_server else None
     if chosen.strategy != "plain":
         return chosen
     usable = [status.name for status in info.strategies if status.available and status.name in STRATEGIES]

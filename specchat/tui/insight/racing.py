@@ -3,16 +3,17 @@
 from typing import TYPE_CHECKING
 
 from specchat.service.chat_service import ChatService
+from specchat.tui.insight.ledger import Ledger
 
 if TYPE_CHECKING:
-    from specchat.tui.insight.race import Race
+    from specchat.tui.insight.race import Lane, Race
 
 
 class Racing:
     """`race` is the latest one that was not ended; its events never reach a conversation."""
 
-    def __init__(self, service: ChatService) -> None:
-        self._service = service
+    def __init__(self, service: ChatService, ledger: Ledger) -> None:
+        self._service, self._ledger = service, ledger
         self.race: Race | None = None
 
     @property
@@ -39,7 +40,7 @@ class Racing:
         speculation = rival(service.settings.speculation, pair.strategy, pair.lengths, info)
         if speculation is None:
             if info.server:
-                return "the server decides how it drafts, so there is nothing to race here"
+                return "this server cannot turn drafting off: name a pair that serves the model without, as plain"
             return "no drafting strategy can be used here, so there is nothing to race"
         messages = service.conversation.messages(turn)
         settings = service.settings
@@ -52,8 +53,13 @@ class Racing:
             speculation,
             *begins,
             settings.template,
+            ended=self._enter if info.server else lambda *_: None,
         )
         return ""
+
+    def _enter(self, plain: "Lane", drafted: "Lane") -> None:
+        """Enter a race between servers into the ledger: plain is measured there by races alone."""
+        self._ledger.raced(self._service.loaded.name, plain.reply.steps, drafted.reply.steps)
 
     def end(self) -> None:
         """Forget the race, stopping it where it runs."""

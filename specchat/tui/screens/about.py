@@ -67,10 +67,16 @@ def _remote(info: PairInfo) -> list[tuple[str, str]]:
         ("target", size),
         *(("note", words) for words in (info.note, info.warning) if words),
         ("context", f"{figures.count(info.context)} tokens" if info.context else "not told by the server"),
-        ("plain speed", "not measured: no speed-up is shown"),
+        ("plain speed", _plain_speed(info)),
         ("drafting", "the server drafts by itself, as it was started"),
         ("exactness", info.exactness),
     ]
+
+
+def _plain_speed(info: PairInfo) -> str:
+    if info.plain_server:
+        return f"measured by a race, without drafting at {info.plain_server}"
+    return "not measured: no speed-up is shown"
 
 
 def _draft(info: PairInfo) -> str:

@@ -19,7 +19,7 @@ from specchat.tui.screens.chats import Chats
 from specchat.tui.screens.completer import Completer
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.feed import Feed
-from specchat.tui.screens.permission import Permissions
+from specchat.tui.screens.permissions import Permissions
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
 from specchat.tui.session import AppSession, words
@@ -69,11 +69,11 @@ class ChatScreen(ChatWindow):
             self.notice.happened(update.kind)
             if message := words(update):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
-                self.say(message, bad=update.kind not in ("loaded", "answered", "notice"), until=until)
+                self.say(message, bad=update.kind not in ("loaded", "answered", "called", "notice"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()
                 self.chats.load_wanted()
-            if update.kind in ("ended", "answered"):
+            if update.kind in ("ended", "answered", "called"):
                 self.draw_chats()
         self.queue.look()
         self.redraw()

@@ -12,10 +12,9 @@ from textual.widgets.option_list import Option
 
 from specchat.chat.tool_results import argument_lines
 from specchat.clean import one_line
-from specchat.service.calls import CallRound, Decision, PendingCall
+from specchat.service.calls import Decision, PendingCall
 from specchat.tui.keys import Keys
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.screens.window import ChatWindow
 from specchat.tui.text.lines import hang, styled
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
@@ -94,28 +93,3 @@ class PermissionScreen(Dialog[Decision]):
 
     def action_decide(self, decision: Decision) -> None:
         self.dismiss(decision)
-
-
-class Permissions:
-    """Shows the dialog for each call of the open chat that waits for an answer, where nothing else is shown."""
-
-    def __init__(self, window: ChatWindow) -> None:
-        self._window = window
-
-    def look(self) -> None:
-        """Ask for the next call, if there is one and the window is free."""
-        window = self._window
-        calling = window.session.calling
-        asked = calling.asked if calling is not None else None
-        if calling is None or asked is None or not window.is_active:
-            return
-        others = sum(1 for pending in calling.pending if pending.future is None) - 1
-        window.app.push_screen(
-            PermissionScreen(asked, window.keys, others), lambda decision: self._decided(calling, asked, decision)
-        )
-
-    def _decided(self, calling: CallRound, call: PendingCall, decision: Decision | None) -> None:
-        session = self._window.session
-        if session.calling is calling:
-            session.decide(call, decision or "no")
-        self._window.redraw()

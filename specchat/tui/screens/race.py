@@ -137,10 +137,13 @@ def _speeds(race: Race, verdict: RaceVerdict) -> Content:
 def _sameness(race: Race, verdict: RaceVerdict) -> Content:
     label = styled("outputs identical: ", ".label")
     if verdict.identical:
-        return label + styled("yes", ".good") + styled(f", all {len(race.lanes[0].token_ids):,} tokens", ".label")
+        return label + styled("yes", ".good") + styled(f", all {race.lanes[0].reply.tally.tokens:,} tokens", ".label")
     acceptance = race.lanes[1].speculation.acceptance
-    where = f", first difference at token {(verdict.difference or 0) + 1:,}"
+    where = f", first difference at {'character' if verdict.by_text else 'token'} {(verdict.difference or 0) + 1:,}"
     if verdict.expected:
         return label + styled("no", ".bad") + styled(where, ".label")
-    reason = f"; with {acceptance} acceptance it is the same distribution, not the same text"
+    how = f"with {acceptance} acceptance it is the same distribution"
+    if race.elsewhere:
+        how = "a server that drafts keeps the distribution"
+    reason = f"; {how}, not the same text"
     return label + styled("no", ".value") + styled(where + reason, ".label")

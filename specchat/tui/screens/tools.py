@@ -12,6 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from specchat.clean import one_line
+from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers import ToolServerStatus
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import AppSession
@@ -26,7 +27,10 @@ _ABOUT = (
     "Turning tools on starts the servers below: programs that run on this machine as you, or addresses on the network. "
     "The model may then call their tools. Every call is shown and asked for first."
 )
-_NO_SERVERS = "There are no servers yet. Name some in {file}, as other programs have them; docs/tools.md shows how."
+_NO_SERVERS = "There are no servers yet. Name some in {file}, in the form that other programs use, such as:"
+_EXAMPLE = (
+    '{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}}}'
+)
 
 
 class AboutServer(Plain):
@@ -42,9 +46,11 @@ class ToolsScreen(Dialog[None]):
     DIALOG_TITLE = "tools in this chat"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "restart", "Restart", show=False)]
 
-    def __init__(self, session: AppSession) -> None:
+    def __init__(self, session: AppSession, problem: str = "") -> None:
+        """`problem` is why mcp.json could not be read."""
         super().__init__()
         self._session = session
+        self._problem = problem
         self._shown: tuple[object, ...] = ()
 
     def compose_content(self) -> ComposeResult:
@@ -76,7 +82,7 @@ class ToolsScreen(Dialog[None]):
 
     def _look(self) -> None:
         """Draw what changed."""
-        if not self.is_attached:
+        if not self.query(Options):  # not there yet, or closed
             return
         shown = (self._session.tools.of(self._session.conversation.key), *self._statuses)
         if shown != self._shown:
@@ -114,23 +120,30 @@ class ToolsScreen(Dialog[None]):
 
     def _lines(self, status: ToolServerStatus | None, width: int) -> Iterator[Content]:
         if status is None:
+            yield from (row.content for row in hang(styled(self._problem, ".bad"), width) if self._problem)
             yield from (row.content for row in hang(styled(_ABOUT, ".quiet"), width))
-            if not self._statuses:
+            if not self._statuses and not self._problem:
                 words = _NO_SERVERS.format(file=self._session.launch.tools_file or "mcp.json")
                 yield from (row.content for row in hang(styled(words), width))
+                yield from (row.content for row in hang(styled(_EXAMPLE, ".quiet"), width))
             return
         kind = "address" if status.entry.url else "command"
         for name, text, style in (
             (kind, status.entry.place, ""),
             ("problem", status.problem, ".bad"),
             *(("", words, ".bad") for words in status.left_out),
-            *((one_line(tool.name, 40), tool.description, "") for tool in status.tools),
+            *((one_line(tool.name, 40), self._about(tool), "") for tool in status.tools),
         ):
             if text or name not in ("problem", ""):
                 first = styled(name.ljust(_NAMES) if len(name) < _NAMES else f"{name}  ", ".quiet")
                 yield from (
                     row.content for row in hang(styled(one_line(text, 400), style), width, first, Content(" " * _NAMES))
                 )
+
+    def _about(self, tool: ServedTool) -> str:
+        session = self._session
+        always = session.tools.permitted(session.conversation.key, tool)
+        return f"(called without asking) {tool.description}" if always else tool.description
 
     # Changes
 

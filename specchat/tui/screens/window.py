@@ -168,7 +168,9 @@ class ChatWindow(Screen[None]):
         """List the chats anew, where they are shown."""
         if self.lists_chats:
             session = self.session
-            self.sidebar.reload(session.conversation, [running.chat.key for running in session.replies.all])
+            answered = [running.chat.key for running in session.replies.all]
+            calling = [calls.chat.key for calls in session.calls.all]
+            self.sidebar.reload(session.conversation, [*answered, *calling])
 
     # What is said
 

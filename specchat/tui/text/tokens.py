@@ -69,6 +69,9 @@ class TokenView:
                 self._take(clean(piece.text), source_of(piece.source).style, (self._steps - 1, index))
             if rejected_at == len(pieces):
                 self._rejected(ghost, others)
+            for piece in step.call_pieces:  # no part of the reply's text
+                written = clean(piece.text).replace("\n", "↵").replace("\t", _TAB)
+                self._append(written, source_of(piece.source).style)
         self._take_marks(self._steps)
 
     def open(self) -> list[Section]:

@@ -1,0 +1,190 @@
+"""The parts of `specchat tune draft`: distilling on the target's replies, and measuring before and after."""
+
+import gc
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem
+from specchat.cli.tuning import JUDGED, TrainingData, TrainingOrder
+from specchat.engine.errors import ForeignModel
+from specchat.engine.options import Speculation
+
+if TYPE_CHECKING:
+    from specchat.bench.interleaved import BenchProgress as Turn
+    from specchat.engine.model.checkpoint import Checkpoint
+    from specchat.engine.pair import ModelSource
+    from specchat.tune.distilling import Distilled
+    from specchat.tune.gain import DraftSpeed, Gain
+
+LARGEST_WHOLE = 150_000_000
+"""Weights of the largest draft that is trained whole; of larger ones adapters are."""
+
+
+@dataclass(frozen=True)
+class DraftOrder(TrainingOrder):
+    """The strategy by which the draft is judged, and whether adapters are trained rather than all weights."""
+
+    strategy: str
+    adapted: bool | None
+
+    @property
+    def draft(self) -> "ModelSource":
+        """The pair's draft.
+
+        Raises:
+            Problem: it has none.
+        """
+        if self.pair.spec.draft is None:
+            raise Problem(f'Pair "{self.pair.id}" has no draft model to train.', ExitCode.UNUSABLE)
+        return self.pair.spec.draft
+
+    @property
+    def speculation(self) -> Speculation:
+        """The strategy with the pair's draft length."""
+        return Speculation.of(self.strategy, self.pair.lengths.get(self.strategy))
+
+    def refuse(self, reason: str) -> Problem:
+        """A refusal to train for a reason."""
+        return Problem(f'The draft of pair "{self.pair.id}" cannot be trained: {reason}.', ExitCode.UNUSABLE)
+
+
+def distilled(order: DraftOrder) -> "Distilled":
+    """Collect replies, train, and write the draft into the workshop.
+
+    Raises:
+        Problem: interrupted, no reply to learn from, or a draft that cannot be trained.
+        EngineError: the pair cannot be loaded.
+        OSError: a file cannot be written or read.
+    """
+    order.progress.show("starting ...")
+    from specchat.engine.loading import load
+    from specchat.engine.model.decoder import CachedDecoder
+    from specchat.engine.model.tokenizer import same_tokens
+    from specchat.tune.distilling import Distilling
+    from specchat.tune.draft import untrainable
+    from specchat.tune.draft_files import put_draft
+    from specchat.tune.rows import TrainingText
+    from specchat.tune.target import FrozenTarget
+    from specchat.tune.workshop import fingerprint
+
+    shop, draft = order.shop, _opened(order, order.draft)
+    target = _opened(order, order.pair.spec.target)
+    if reason := untrainable(draft):
+        raise order.refuse(reason)
+    if not same_tokens(target.tokenizer(), draft.tokenizer()):
+        raise order.refuse("its tokens differ from the target's, so it cannot learn the target's distribution")
+    adapted = order.adapted if order.adapted is not None else draft.config.recipe.parameters > LARGEST_WHOLE
+    asked = (order.chats, order.pair.sampling, fingerprint(draft), adapted)
+    if shop.prepare("draft", fingerprint(target), asked):
+        order.progress.note(f"{shop.folder} was of other models or of other prompts; it is begun anew.")
+    session = load(replace(order.pair.spec, heads={}), order.show)
+    model = session.target.model
+    if not isinstance(model, CachedDecoder):
+        raise order.refuse('its target runs on the GPU, and only one on the CPU can be learnt from: say device = "cpu"')
+    judged = order.collected(session, model, (), held_out=True)
+    learnt = order.collected(session, model, (), held_out=False)
+    held_out = [TrainingText.read(path) for path in judged[:JUDGED]]
+    length = order.speculation.draft_length
+    course = Distilling(FrozenTarget(target, model), draft, adapted, shop.folder, held_out, length)
+    done = 0
+    for at in course.run(learnt, order.steps, lambda: order.interrupt.pressed):
+        done = at.step
+        words = f"step {at.step:,} of {at.steps:,} by {at.divergence}, loss {at.loss:.3f}"
+        order.progress.show(f"{words}, held out {at.held_out.rate:.0%} of drafts accepted", at.step / at.steps)
+    order.check_stop(f"after step {done:,} of {order.steps:,}")
+    result = course.result
+    assert result is not None
+    put_draft(shop.finished, result.learner, draft)
+    return result
+
+
+def measured(order: DraftOrder) -> "tuple[DraftSpeed, DraftSpeed, Gain]":
+    """Held-out speeds with the pair's draft and with that of the workshop, and the gain.
+
+    Raises:
+        Problem: interrupted, or a text that is not plain decoding's.
+        EngineError: a draft cannot be used.
+    """
+    from specchat.engine.loading import load
+    from specchat.tune.gain import draft_speed, gain
+    from specchat.tune.trial import Different
+
+    def notify(turn: "Turn") -> None:
+        order.check_stop("before the draft was measured")
+        order.progress.show(f"held-out prompts by {turn.contender}", turn.fraction)
+
+    speeds = []
+    trained = replace(order.draft, path=str(order.shop.finished), repo=None, revision=None)
+    for draft in (order.draft, trained):
+        gc.collect()  # one session at a time is held
+        session = load(replace(order.pair.spec, draft=draft, heads={}), order.show)
+        try:
+            speeds.append(draft_speed(session, order.speculation, order.questions[1], notify))
+        except Different as error:
+            raise Problem(
+                f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
+            ) from None
+    before, after = speeds
+    return before, after, gain(before, after)
+
+
+def registered(order: DraftOrder, result: "Distilled", data: TrainingData, toml: Path) -> list[str]:
+    """Measure the draft, and put it on the shelf and into `toml` if it is faster for sure; both in sentences.
+
+    Raises:
+        Problem: interrupted, or a text that is not plain decoding's.
+        EngineError: a draft cannot be used.
+        ConfigError: models.toml cannot be written.
+        OSError: a file cannot be written.
+    """
+    before, after, found = measured(order)
+    words = f"{found.times:.2f} times as fast ({found.low:.2f} to {found.high:.2f})"
+    lines = [
+        f"Held-out replies: {result.before.rate:.0%} of drafts accepted before, {result.after.rate:.0%} after; "
+        f"{result.before.length:.2f} and {result.after.length:.2f} tokens a step.",
+        f"Held-out prompts: {before.tokens_per_second:,.0f} tokens/s before, {after.tokens_per_second:,.0f} after; "
+        f"over plain in the same minutes {words}.",
+    ]
+    if not found.sure:
+        more = "More --replies, --steps or prompts closer to yours may help."
+        return [*lines, f"That is no sure gain, so {toml} stays as it is. {more}"]
+    from specchat.config.paths import private_folder, user_paths
+    from specchat.models.declare import set_draft
+    from specchat.tune.shelf import Tuned, free_folder
+    from specchat.tune.workshop import install
+
+    place = private_folder(free_folder(user_paths().tuned, order.folder.name))
+    install(order.shop.finished, place)
+    _, replaced = set_draft(toml, order.pair.id, place)
+    Tuned(
+        id=place.name,
+        kind=order.strategy,
+        pair=order.pair.id,
+        created=time.time(),
+        data=data.words,
+        used=data.used,
+        before={"accepted": result.before.rate, "tokens_per_second": before.tokens_per_second},
+        after={"accepted": result.after.rate, "tokens_per_second": after.tokens_per_second},
+        replaced=replaced,
+        folder=place,
+    ).note()
+    took = f'The draft lies in {place}, and pair "{order.pair.id}" in {toml} names it.'
+    return [*lines, f'{took} "specchat tune remove {place.name}" takes it back.']
+
+
+def _opened(order: DraftOrder, source: "ModelSource") -> "Checkpoint":
+    """The checkpoint of a model of the pair.
+
+    Raises:
+        Problem: only another backend runs it.
+    """
+    from specchat.engine.hub import locate
+    from specchat.engine.model.checkpoint import Checkpoint
+
+    try:
+        return Checkpoint.open(locate(source, order.show))
+    except ForeignModel as error:
+        raise order.refuse(error.reason) from None

@@ -1,0 +1,176 @@
+"""The order of a training by `specchat tune`, the target's replies, and failures in sentences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat.cli.chat_store import opened_store
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.output import Problem, ProgressLine
+from specchat.cli.prompts import read_prompts, shipped_prompts
+from specchat.engine.errors import EngineError
+from specchat.engine.events import Loading
+from specchat.engine.options import Message
+from specchat.engine.out_of_memory import ran_out
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Pair
+    from specchat.engine.model.decoder import CachedDecoder
+    from specchat.engine.session import Session
+    from specchat.tune.replies import Question
+    from specchat.tune.workshop import Workshop
+
+JUDGED_EVERY = 50
+"""Steps between two looks at held-out replies."""
+LEAST_PROMPTS = 2
+JUDGED = 32
+"""Held-out replies that are looked at."""
+
+
+@dataclass(frozen=True)
+class TrainingOrder:
+    """The pair to train for, the prompts, how much to train and where, and what may stop it."""
+
+    pair: "Pair"
+    chats: Sequence[tuple[Message, ...]]
+    replies: int
+    steps: int
+    folder: Path
+    progress: ProgressLine
+    interrupt: Interrupt
+
+    @cached_property
+    def questions(self) -> "tuple[list[Question], list[Question]]":
+        """The questions to learn from, and those to be judged by."""
+        from specchat.tune.replies import questions
+
+        return questions(self.chats, self.pair.sampling, self.replies)
+
+    @cached_property
+    def shop(self) -> "Workshop":
+        from specchat.tune.workshop import Workshop
+
+        return Workshop(self.folder)
+
+    def show(self, loading: Loading) -> None:
+        self.progress.show(loading.what, loading.fraction)
+
+    def check_stop(self, done: str) -> None:
+        """Raises Problem after ctrl+c, with how to go on."""
+        if self.interrupt.pressed:
+            raise Problem(f"Stopped {done}. The same command goes on from there.", ExitCode.INTERRUPTED)
+
+    def collected(
+        self, session: "Session", model: "CachedDecoder", layers: Sequence[int], held_out: bool
+    ) -> list[Path]:
+        """The files of the target's replies, with its states after `layers`.
+
+        Raises:
+            Problem: interrupted, or there is no reply.
+        """
+        from specchat.tune.replies import collect
+
+        questions, folder = self.questions[held_out], self.shop.judged if held_out else self.shop.learnt
+        files: list[Path] = []
+        for done, path in enumerate(collect(session, model, questions, layers, folder), 1):
+            files += [path] if path else []
+            self.progress.show(f"the target answers prompt {done:,} of {len(questions):,}", done / len(questions))
+            self.check_stop(f"after {done:,} of {len(questions):,} replies")
+        if not files:
+            raise Problem(
+                f"There is nothing to learn from: of {len(questions):,} prompts, {self.pair.name} answers none with "
+                f"two tokens or more, or they do not fit its context of {session.info.context:,} tokens. Give other "
+                "--prompts.",
+                ExitCode.USAGE,
+            )
+        return files
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Prompts to learn from, in words, and the saved chats among them, as keys and titles."""
+
+    chats: Sequence[tuple[Message, ...]]
+    words: str
+    used: Mapping[str, str]
+
+
+def data_of(pair: str, prompts: Path | None, from_chats: bool) -> TrainingData:
+    """The prompts of a file, of the saved chats, or those that come along for a pair.
+
+    Raises:
+        Problem: the file or the chats cannot be read, or there are too few.
+    """
+    if from_chats:
+        from specchat.chat.asked import asked_prompts
+
+        if prompts is not None:
+            raise Problem("--chats and --prompts cannot go together. Leave one out.", ExitCode.USAGE)
+        with opened_store() as store:
+            asked = list(asked_prompts(store))
+        used = {each.chat: each.title for each in asked}
+        data = TrainingData(
+            [each.messages for each in asked], f"{len(asked):,} prompts of {len(used):,} saved chats", used
+        )
+        what, more = "The saved chats have", "Chat a while, or give --prompts."
+    else:
+        file = prompts or shipped_prompts(pair)
+        chats = [prompt.messages for prompt in read_prompts(file)]
+        data = TrainingData(chats, f"{len(chats):,} prompts of {file}", {})
+        what, more = f"{file} holds", "Add some."
+    if len(data.chats) < LEAST_PROMPTS:
+        raise Problem(
+            f"{what} fewer than {LEAST_PROMPTS} prompts: one to learn from and one to be held out. {more}",
+            ExitCode.USAGE,
+        )
+    return data
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """No other process trains in `folder`.
+
+    Raises:
+        Problem: one does.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise Problem("The same is being trained already. Wait for that, or stop it.", ExitCode.USAGE) from None
+
+
+@contextmanager
+def failing(folder: Path, progress: ProgressLine) -> Iterator[None]:
+    """Tells files that cannot be used, and memory that ran out, in a sentence, and ends the line of `progress`."""
+    try:
+        yield
+    except (Problem, EngineError):
+        raise
+    except OSError as error:
+        place = error.filename or folder
+        if not error.errno:
+            raise Problem(
+                f"{place} cannot be read ({error.strerror}). Delete it, and start again.", ExitCode.USAGE
+            ) from None
+        raise Problem(
+            f"{place} cannot be written ({error.strerror}). What was trained so far is kept in {folder}; when there is "
+            "room, the same command goes on from there. Nothing was registered.",
+            ExitCode.USAGE,
+        ) from None
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        raise Problem(
+            f"Memory ran out while training. What was trained so far is kept in {folder}. Close other "
+            "programs, or set a smaller context for the pair, and start the same command again.",
+            ExitCode.MEMORY,
+        ) from None
+    finally:
+        progress.clear()

@@ -1,0 +1,193 @@
+"""A draft model under training: distilled from the target's distribution over the target's own replies.
+
+Divergences as in DistillSpec (Zhou et al. 2023): forward KL, reverse KL and total variation. A draft's expected
+acceptance is one less its total variation from the target (Leviathan et al. 2023, section 3.2).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.weights import Weights
+from specchat.engine.recipe import Matrix, Recipe
+from specchat.engine.reference.layer import hidden_states, logits
+from specchat.engine.reference.tensors import Dense
+from specchat.tune.learner import Learner, Rates
+from specchat.tune.parts import put
+from specchat.tune.rows import Batch, TrainingText
+from specchat.tune.target import FrozenTarget
+
+Divergence = Literal["forward", "reverse", "variation"]
+"""KL of the draft from the target, KL of the target from the draft, or total variation."""
+DIVERGENCES: tuple[Divergence, ...] = ("forward", "reverse", "variation")
+RANK = 16
+"""Rank of adapters (LoRA, Hu et al. 2021)."""
+WHOLE, ADAPTED = Rates(muon=0.004, adam=5e-4), Rates(muon=0.0, adam=2e-3)
+
+
+def _forward(target: Tensor, draft: Tensor) -> Tensor:
+    p, q = target.log_softmax(-1), draft.log_softmax(-1)
+    return (p.exp() * (p - q)).sum(-1)
+
+
+def _reverse(target: Tensor, draft: Tensor) -> Tensor:
+    return _forward(draft, target)
+
+
+def _variation(target: Tensor, draft: Tensor) -> Tensor:
+    return 0.5 * (target.softmax(-1) - draft.softmax(-1)).abs().sum(-1)
+
+
+LOSSES: Mapping[Divergence, Callable[[Tensor, Tensor], Tensor]] = {
+    "forward": _forward,
+    "reverse": _reverse,
+    "variation": _variation,
+}
+"""Divergences float32 [rows] of draft logits from target logits, float32 [rows, vocab]."""
+
+
+def untrainable(draft: Checkpoint) -> str:
+    """Reason why a draft cannot be trained, for the end of a sentence; empty if it can."""
+    if draft.quant is not None or draft.packed_experts:
+        return "its files are quantised; name the unquantised model, which can be quantised as it loads"
+    if draft.config.recipe.mixtures or draft.config.recipe.per_layer:
+        return "only models without experts and without inputs of layers can be trained"
+    return ""
+
+
+class DraftLearner(Learner):
+    """A draft's weights as parameters, under their names in the checkpoint; or adapters of its layers' matrices."""
+
+    scoring = ("embed_tokens.weight", "lm_head.weight", ".up", ".down")
+
+    def __init__(self, target: FrozenTarget, draft: Checkpoint, divergence: Divergence, adapted: bool) -> None:
+        """Read the draft's weights; with `adapted` train adapters and leave the weights as they are.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        super().__init__()
+        self._target, self._recipe, self._adapted = target, draft.config.recipe, adapted
+        self._loss = LOSSES[divergence]
+        for name, tensor in _read(draft):
+            put(self, name, nn.Parameter(tensor, requires_grad=not adapted))
+        for matrix in self._recipe.matrices if adapted else ():
+            for name, outputs in matrix.parts:
+                put(self, f"{name}.up", nn.Parameter(torch.zeros(outputs, RANK)))
+                put(self, f"{name}.down", nn.Parameter(torch.randn(RANK, matrix.inputs) / matrix.inputs**0.5))
+
+    @property
+    def rates(self) -> Rates:
+        return ADAPTED if self._adapted else WHOLE
+
+    def loss(self, batch: Batch, seed: int) -> Tensor:
+        """The mean divergence over the tokens of the replies."""
+        del seed
+        row, at = batch.replied()
+        states = batch.states[self._target.config.layers]
+        wanted = self._target.logits(states[row, at - 1])
+        made = self._logits(batch.tokens[:, :-1], (row, at - 1))
+        # Models of one family differ in padding behind the tokenizer's tokens.
+        both = min(wanted.shape[-1], made.shape[-1])
+        return self._loss(wanted[:, :both], made[:, :both]).mean()
+
+    @torch.no_grad()
+    def right(self, row: TrainingText) -> Tensor:
+        """True where the likeliest token is the text's own: bool [reply tokens]."""
+        at = torch.arange(row.start, len(row.tokens))
+        made = self._logits(row.tokens[None, :-1], (torch.zeros_like(at), at - 1))
+        return made.argmax(-1) == row.tokens[at]
+
+    def weights(self) -> Mapping[str, Tensor]:
+        """The weights float32 by name, adapters merged."""
+        every = dict(self.named_parameters())
+        merged: dict[str, Tensor] = {name: one for name, one in every.items() if not name.endswith((".up", ".down"))}
+        for name, up in every.items():
+            if name.endswith(".up"):
+                stem = name.removesuffix(".up")
+                merged[f"{stem}.weight"] = every[f"{stem}.weight"] + up @ every[f"{stem}.down"]
+        return merged
+
+    def _logits(self, tokens: Tensor, places: tuple[Tensor, Tensor]) -> Tensor:
+        """Logits float32 [places, vocab] at some places of texts, int64 [texts, N]."""
+        tensors = Dense(self.weights())
+        # A target may choose a padding token without an embedding in the draft.
+        last = hidden_states(self._recipe, tokens.clamp_max(self._recipe.vocab - 1), tensors)[-1]
+        return logits(self._recipe, last[places], tensors)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Acceptance of greedy drafts of one length over held-out replies."""
+
+    accepted: int
+    drafted: int
+    steps: int
+    tokens: int
+
+    @property
+    def rate(self) -> float:
+        """Accepted share of the draft tokens."""
+        return self.accepted / max(1, self.drafted)
+
+    @property
+    def length(self) -> float:
+        """Tokens per verify step."""
+        return self.tokens / max(1, self.steps)
+
+
+def held_out(learner: DraftLearner, rows: Sequence[TrainingText], length: int) -> HeldOut:
+    """Draft `rows` greedily, `length` tokens a step.
+
+    Exact for replies that were written greedily: up to its first error a draft reads what the target wrote.
+    """
+    return total(stepped(learner.right(row).tolist(), length) for row in rows)
+
+
+def stepped(right: Sequence[bool], length: int) -> HeldOut:
+    """The steps of a reply whose tokens the draft gets right or not."""
+    at = accepted = drafted = steps = 0
+    while at < len(right):
+        draft = right[at : at + min(length, len(right) - at)]
+        good = next((i for i, one in enumerate(draft) if not one), len(draft))
+        accepted, drafted, steps = accepted + good, drafted + len(draft), steps + 1
+        at += good + 1
+    return HeldOut(accepted, drafted, steps, len(right))
+
+
+def total(parts: Iterator[HeldOut]) -> HeldOut:
+    """The sum over replies."""
+    every = list(parts)
+    return HeldOut(
+        sum(one.accepted for one in every),
+        sum(one.drafted for one in every),
+        sum(one.steps for one in every),
+        sum(one.tokens for one in every),
+    )
+
+
+def _read(draft: Checkpoint) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that the recipe names, float32, as they are stored."""
+    recipe = draft.config.recipe
+    with Weights(draft) as weights:
+        for matrix in _matrices(recipe):
+            for name, outputs in matrix.parts:
+                yield f"{name}.weight", weights.get(f"{name}.weight", outputs, matrix.inputs).clone()
+                if matrix.bias:
+                    yield f"{name}.bias", weights.get(f"{name}.bias", outputs).clone()
+        for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
+            if norm.name:
+                yield f"{norm.name}.weight", weights.get(f"{norm.name}.weight", norm.size).clone()
+        for layer in recipe.layers:
+            for name, shape in layer.vectors.items():
+                yield name, weights.get(name, *shape).clone()
+
+
+def _matrices(recipe: Recipe) -> Iterator[Matrix]:
+    """All matrices, each once."""
+    gates = (matrix for layer in recipe.layers for matrix, _ in layer.forms)
+    return iter(dict.fromkeys((recipe.embed, recipe.head, *gates)))

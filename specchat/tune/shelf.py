@@ -1,0 +1,96 @@
+"""The shelf of trained drafts and heads: a folder each, with a note on what it learnt from and what it brought."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specchat import private
+
+NOTE = "tuned.json"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A trained draft or head.
+
+    Attributes:
+        id: the name of its folder.
+        kind: "draft", or the family of the heads.
+        pair: the pair that it was trained for.
+        created: seconds since the epoch.
+        data: what it learnt from, in words.
+        used: titles of the saved chats among that, by key.
+        before, after: held-out figures, by name.
+        replaced: the pair's table of the draft before, as in models.toml.
+        folder: where it lies.
+    """
+
+    id: str
+    kind: str
+    pair: str
+    created: float
+    data: str
+    used: Mapping[str, str] = field(default_factory=dict)
+    before: Mapping[str, float] = field(default_factory=dict)
+    after: Mapping[str, float] = field(default_factory=dict)
+    replaced: Mapping[str, Any] | None = None
+    folder: Path = Path()
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
+
+    def note(self) -> None:
+        """Write the note beside the files.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        told = asdict(self)
+        del told["folder"], told["id"]
+        private.replace(self.folder / NOTE, json.dumps(told, indent=1) + "\n")
+
+
+def shelved(shelf: Path) -> Iterator[Tuned]:
+    """The trained drafts and heads in a folder, by name; folders whose note cannot be read are left out."""
+    if not shelf.is_dir():
+        return
+    for folder in sorted(shelf.iterdir()):
+        try:
+            told = json.loads((folder / NOTE).read_bytes())
+            made = Tuned(id=folder.name, folder=folder, **told)
+        except (OSError, ValueError, TypeError):
+            continue
+        yield made
+
+
+def saw(shelf: Path, chat: str) -> str:
+    """A sentence on what was trained on a saved chat, by its key, and how to remove it; empty if nothing was."""
+    names = [one.id for one in shelved(shelf) if chat in one.used]
+    if not names:
+        return ""
+    commands = " and ".join(f'"specchat tune remove {name}"' for name in names)
+    return f"{' and '.join(names)} learnt from it: {commands} deletes that too."
+
+
+def free_folder(shelf: Path, name: str) -> Path:
+    """A folder of the shelf that is not there yet."""
+    number = 1
+    while (folder := shelf / (name if number == 1 else f"{name}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def remove(tuned: Tuned) -> int:
+    """Delete the files; returns the bytes that are free now.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    size = tuned.size
+    shutil.rmtree(tuned.folder)
+    return size

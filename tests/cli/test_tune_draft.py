@@ -1,0 +1,230 @@
+"""`specchat tune draft` with a tiny pair: what it trains, registers, refuses, lists and takes back."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from specchat.chat.store import Store
+from specchat.chat.tree import Conversation
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import ProgressLine
+from specchat.config.catalog import load_catalog
+from specchat.engine.loading import load
+from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.tune import gain, replies, trial
+from specchat.tune.gain import DraftSpeed, Gain
+from tests.chat.conftest import answer, flush
+from tests.cli.conftest import Run, configure, own
+from tests.engine.test_lossless import finished, reply
+from tests.engine.tiny import checkpoint
+
+WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    root = tmp_path_factory.mktemp("pair")
+    return checkpoint(root / "target", num_key_value_heads=2), checkpoint(root / "draft", seed=4, num_hidden_layers=2)
+
+
+@pytest.fixture(autouse=True)
+def pair(folders: tuple[Path, Path], home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's models.toml."""
+    target, draft = folders
+    table = (
+        f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{target}", device = "cpu" }}\n'
+        f'draft = {{ path = "{draft}", device = "cpu" }} # the small one\n'
+    )
+    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
+    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
+    monkeypatch.setattr(gain, "TOKENS", 12)
+    return own(home)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[str, ...]:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in WORDS))
+    return ("tune", "draft", "tiny", "--prompts", str(path), "--replies", "6", "--steps", "10")
+
+
+@pytest.fixture
+def rising(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
+    """Make the second draft seem `times` as fast as the first, the lower end of its interval at `low`."""
+
+    def rise(times: float, low: float) -> None:
+        def measured(before: DraftSpeed, after: DraftSpeed) -> Gain:
+            assert before.times.keys() == after.times.keys()
+            return Gain(times, low, 2 * times - low)
+
+        monkeypatch.setattr(gain, "gain", measured)
+
+    return rise
+
+
+def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None]
+) -> None:
+    rising(1.3, 1.1)
+    before = load_catalog(pair).find("tiny").spec
+    result = run(*command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    place = home / "data" / "tuned" / "tiny-draft"
+    assert f'The draft lies in {place}, and pair "tiny" in {pair} names it.' in result.stdout
+    assert "1.30 times as fast (1.10 to 1.50)" in result.stdout
+    assert '# mine\n[[pair]]\nid = "tiny" # small\n' in pair.read_text()
+    spec = load_catalog(pair).find("tiny").spec
+    assert spec.draft is not None
+    assert (spec.draft.path, spec.draft.device) == (str(place), "cpu")
+    texts = [
+        finished(reply(load(each, lambda _: None), "abab", Sampling(), Limits(12), Speculation.of(strategy))).token_ids
+        for each, strategy in ((before, "plain"), (before, "draft"), (spec, "draft"))
+    ]
+    assert texts[0] == texts[1] == texts[2]
+    listed = run("tune", "list").stdout
+    assert listed.startswith("tiny-draft  draft of tiny  ")
+    assert f"9 prompts of {command[4]}"[:40] in listed
+    assert "accepted" in listed
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert row["pair"] == "tiny"
+    assert row["bytes"] > 1000
+    # A second training begins at the first one's draft, and has a place of its own.
+    assert run(*command).exit_code == 0
+    second = home / "data" / "tuned" / "tiny-draft-2"
+    removed = run("tune", "remove", "tiny-draft-2")
+    assert removed.exit_code == 0
+    assert 'Pair "tiny"' in removed.stdout
+    assert not second.exists()
+    assert load_catalog(pair).find("tiny").spec.draft == spec.draft
+    assert run("tune", "remove", "tiny-draft").exit_code == 0
+    assert load_catalog(pair).find("tiny").spec == before
+    assert run("tune", "list").stdout.startswith("Nothing was trained yet.")
+
+
+def test_a_draft_that_is_not_surely_faster_changes_nothing(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None]
+) -> None:
+    rising(1.2, 0.99)
+    before = pair.read_bytes()
+    result = run(*command)
+    assert result.exit_code == 0
+    assert f"That is no sure gain, so {pair} stays as it is." in result.stdout
+    assert pair.read_bytes() == before
+    assert not (home / "data" / "tuned").exists()
+
+
+def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
+    run: Run, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None]
+) -> None:
+    rising(1.3, 1.1)
+    few = run("tune", "draft", "tiny", "--chats")
+    assert few.exit_code == ExitCode.USAGE
+    assert "The saved chats have fewer than 2 prompts" in few.stderr
+    (home / "data").mkdir(exist_ok=True)
+    store = Store(home / "data" / "chats.db")
+    chat = Conversation()
+    for text in WORDS:
+        turn = chat.ask(text)
+        store.add_turn(chat, turn, {})
+        store.save_reply(chat, answer(chat, turn, f"{text} indeed"))
+    store.save_chat(chat, {})
+    flush(store)
+    store.close()
+    result = run("tune", "draft", "tiny", "--chats", *command[5:])
+    assert (result.exit_code, result.stderr) == (0, "")
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert row["data"] == "9 prompts of 1 saved chats"
+    assert list(row["used"]) == [chat.key]
+    assert 'tiny-draft learnt from it: "specchat tune remove tiny-draft"' in run("chats", "delete", chat.key).stdout
+
+
+@pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "step 1 of 10", "step 7 of 10", "held-out"])
+def test_a_stop_registers_nothing_and_the_command_goes_on(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None],
+    monkeypatch: pytest.MonkeyPatch, moment: str,
+) -> None:  # fmt: skip
+    rising(1.3, 1.1)
+    before, shown = pair.read_bytes(), ProgressLine.show
+
+    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
+        shown(self, what, fraction)
+        if what.startswith(moment):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLine, "show", show)
+        result = run(*command)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "The same command goes on from there." in result.stderr
+    assert pair.read_bytes() == before
+    assert not (home / "data" / "tuned").exists()
+    assert run(*command).exit_code == 0
+    assert (home / "data" / "tuned" / "tiny-draft" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("draft = {", ExitCode.UNUSABLE, 'Pair "tiny" has no draft model to train.'),
+        ("device", ExitCode.UNUSABLE, "cannot be trained: hf runs it"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(
+    run: Run, pair: Path, command: tuple[str, ...], change: str, code: ExitCode, words: str
+) -> None:
+    text = pair.read_text()
+    lines = [line for line in text.splitlines() if not line.startswith(change)]
+    pair.write_text("\n".join(lines) + ('\nbackend = "hf"\n' if change == "device" else "\n"))
+    result = run(*command)
+    assert result.exit_code == code
+    assert words in result.stderr
+
+
+def test_a_text_that_differs_is_told_and_nothing_registered(
+    run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pair.read_bytes()
+
+    def different(*_: object) -> DraftSpeed:
+        raise trial.Different("draft")
+
+    monkeypatch.setattr(gain, "draft_speed", different)
+    result = run(*command)
+    assert result.exit_code == ExitCode.DIFFERENT
+    assert pair.read_bytes() == before
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(pair: Path, home: Path, command: tuple[str, ...]) -> None:
+    """Killed at random moments, the command goes on each time, and the pair is as it was until the end."""
+    before, draw = pair.read_bytes(), random.Random(5)
+    for _ in range(20):
+        process = subprocess.Popen([sys.executable, "-m", "specchat", *command], cwd=ROOT, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(draw.uniform(2.0, 12.0))
+            break
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            assert pair.read_bytes() == before
+            assert not (home / "data" / "tuned").exists()
+    assert subprocess.run([sys.executable, "-m", "specchat", *command], cwd=ROOT, check=False).returncode == 0
+
+
+def test_a_gain_is_sure_beyond_its_interval() -> None:
+    before = DraftSpeed({str(n): 2.0 for n in range(12)}, 100.0)
+    steady = gain.gain(before, DraftSpeed({str(n): 2.2 + 0.01 * n for n in range(12)}, 110.0))
+    assert steady.sure
+    assert 1.1 < steady.low < steady.times < steady.high < 1.2
+    noisy = gain.gain(before, DraftSpeed({str(n): 1.0 if n % 2 else 6.0 for n in range(12)}, 110.0))
+    assert noisy.times > 1.2
+    assert not noisy.sure
+    assert not gain.gain(DraftSpeed({"one": 1.0}, 1.0), DraftSpeed({"one": 2.0}, 2.0)).sure
