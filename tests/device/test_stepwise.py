@@ -119,7 +119,9 @@ def test_log_probabilities_are_those_of_the_passes(session: Session) -> None:
 def test_rows_of_a_pass_are_rows_alone(runner: Runner) -> None:
     executor = runner.stepwise
     assert isinstance(executor, StepwiseExecutor)
-    model = executor.loops._models["target"].model
+    cached = executor.loops._models["target"]
+    assert cached.tokens is runner.target.tokens
+    model = cached.model
     tokens = [token % VOCAB for token in range(7, 60, 3)]
     model.write(tokens[:-1], 0)
     alone = [model.forward([token], at)[-1].clone() for at, token in enumerate(tokens)]
