@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from specchat.engine.events import Step
 from specchat.engine.step_tree import StepTree, branched, likeliest
-from specchat.engine.strategies import SERVER, STRATEGIES
+from specchat.engine.strategies import GRAMMAR, SERVER, STRATEGIES
 from specchat.engine.strategy import Group
 
 
@@ -36,6 +36,9 @@ TARGET = Source("target", "correction", "the model's own, where it rejected a dr
 BONUS = Source("bonus", "bonus", "the model's own, after a draft accepted to its end")
 REJECTED = Source("rejected", "draft rejected", "drafted, and not what the model would have written")
 
+FORCED = Source("lookup", "forced by a grammar", "all that a grammar allowed, accepted by the model")
+"""In few replies, so that the legend leaves it out."""
+
 LEGEND = (*dict.fromkeys(DRAFTED.values()), TARGET, BONUS, PLAIN, REJECTED)
 
 
@@ -43,7 +46,7 @@ def source_of(name: str) -> Source:
     """Look of a piece's source; unknown sources look plain."""
     if name in STRATEGIES:
         return DRAFTED.get(STRATEGIES[name].group, PLAIN)
-    return {"target": TARGET, "bonus": BONUS, SERVER: DRAFTED["model"]}.get(name, PLAIN)
+    return {"target": TARGET, "bonus": BONUS, SERVER: DRAFTED["model"], GRAMMAR: FORCED}.get(name, PLAIN)
 
 
 def rejected_text(step: Step) -> tuple[str, int]:

@@ -82,6 +82,20 @@ class Drafted:
 
 
 @dataclass(frozen=True)
+class TokenLogprob:
+    """A token of a reply with its log-probability by the target's own logits, before all sampling options.
+
+    Attributes:
+        text: its own text. Incomplete characters show as U+FFFD, special tokens by name.
+        top: texts and log-probabilities of the likeliest tokens of its place, the likeliest first.
+    """
+
+    text: str
+    logprob: float
+    top: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Speedup:
     """Speedup over plain decoding, with its 95 % confidence interval."""
 
@@ -110,6 +124,7 @@ class Step:
         call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
             be unreadable: then all of it comes there.
         tool_calls: calls that this step completed.
+        logprobs: of the tokens that it added, if they were asked for; one that ends the reply has none.
     """
 
     id: int
@@ -132,6 +147,7 @@ class Step:
     waited_ms: float = 0.0
     call_pieces: tuple[Piece, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def ran_ms(self) -> float:
@@ -217,6 +233,7 @@ class Finished:
         thinking: True if the last of them was not closed.
         tool_calls: the calls that the reply makes; `reason` is then "stop".
         unreadable_calls: calls that could not be read, and that are text of the answer.
+        stopped_by: the stop string of the request that ended the reply, if one did.
     """
 
     id: int
@@ -228,6 +245,7 @@ class Finished:
     thinking: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
     unreadable_calls: int = 0
+    stopped_by: str = ""
 
     @classmethod
     def unbegun(cls, request: Generate) -> "Finished":

@@ -7,11 +7,12 @@ from itertools import count as count_up
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import EngineError
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import NOTHING_WRITTEN, Arguments, Message, Tool, Written
+from specchat.engine.options import NOTHING_WRITTEN, Arguments, Grammar, Message, Tool, Written
 from specchat.engine.pair import NO_TOOLS
 from specchat.engine.reply_spans import Begun, ReplySpans, TextStream, read
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.requests import Count, Generate
+from specchat.engine.tool_calls.forced import forced_calls
 from specchat.engine.tool_calls.giving import short_id
 from specchat.engine.tool_calls.reader import CallReader
 
@@ -96,9 +97,27 @@ class Prompts:
             return ()
         if tokenizer.format.tools is None:
             raise EngineError("request", NO_TOOLS)
-        if request.tool_choice != "auto":
-            raise EngineError("request", f"tool_choice {request.tool_choice!r}: only auto and none are supported yet.")
         return request.tools
+
+    def grammar(self, request: Generate) -> Grammar | None:
+        """The grammar of the reply: the request's, or that of the call which it has to make.
+
+        Raises:
+            EngineError: "request": there is no such tool, or this model's calls cannot be held to.
+        """
+        choice = request.tool_choice
+        if not request.tools or choice in ("auto", "none") or request.raw:
+            return request.grammar
+        tokenizer = self._with(request.template)
+        tools = request.tools if choice == "required" else tuple(tool for tool in request.tools if tool.name == choice)
+        if not tools:
+            raise EngineError("request", f"There is no tool {choice!r} to choose.")
+        form, marks = tokenizer.format.tools, {text: token for token, text in tokenizer.reply_marks.calls.items()}
+        text = forced_calls(tools, form.call, marks) if form is not None else ""
+        if not text or request.grammar is not None:
+            why = "the answer is held to another grammar" if text else "this model's form of calls has no grammar"
+            raise EngineError("request", f"tool_choice {choice!r} cannot be held to: {why}. Choose auto or none.")
+        return Grammar("lark", text)
 
     def _decodes(self, begun: Written, tokenizer: Tokenizer, tools: Sequence[Tool]) -> bool:
         """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""

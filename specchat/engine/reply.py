@@ -11,7 +11,7 @@ from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.errors import EngineError
-from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step
+from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step, TokenLogprob
 from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
@@ -108,6 +108,7 @@ class Reply:
                 waited_ms=waited_ms,
                 call_pieces=call_pieces,
                 tool_calls=calls,
+                logprobs=self._logprobs(stepped, taken),
             )
             meter.tally.add(step)
             yield step
@@ -119,7 +120,8 @@ class Reply:
         """The last event."""
         stats = replace(self.meter.stats(), num_repeated_tokens=self._repeated())
         ended = Finished.of(self.request.id, reason, written(self.request, self._text), tuple(self._tokens), stats)
-        return replace(ended, unreadable_calls=self._text.unreadable_calls)
+        stopped_by = self._text.stopped_by if self._text.stopped_by in self.request.limits.stop else ""
+        return replace(ended, unreadable_calls=self._text.unreadable_calls, stopped_by=stopped_by)
 
     def listen(self, control: Control) -> tuple[bool, list[Changed]]:
         """Read control messages: True if cancelled, and events to send."""
@@ -151,6 +153,15 @@ class Reply:
         order = [*stepped.path, *others]
         place = {node: number for number, node in enumerate([0, *order], PENDING)}
         return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
+
+    def _logprobs(self, stepped: Stepped, taken: int) -> tuple[TokenLogprob, ...]:
+        """Log-probabilities of the first `taken` tokens, without an end-of-text token."""
+        text_of = self._tokenizer.text_of
+        return tuple(
+            TokenLogprob(text_of(token), value, tuple((text_of(other), logprob) for other, logprob in top))
+            for token, value, top in stepped.logprobs[:taken]
+            if token not in self._ends
+        )
 
     def _repeated(self) -> int:
         """Number of first tokens that equal an earlier reply's, if most were copied; 0 if there are few."""

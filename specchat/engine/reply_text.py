@@ -33,7 +33,8 @@ class ReplyText:
         """Characters at the end of the text before that belong to a stop string."""
         self.turned = False
         """True once released answer text turned out to be reasoning."""
-        self._stopped = False
+        self.stopped_by = ""
+        """The stop string that ended the reply."""
         self._last_source = "plain"
         self._last_position: int | None = None
         self._released: list[Span] = []
@@ -108,7 +109,7 @@ class ReplyText:
 
         `complete` is False if a limit or the user cut the reply.
         """
-        if not self._stopped:
+        if not self.stopped_by:
             self._add(self._spans.flush(complete=complete))
             self._call()
         return self._release(len(self._text))
@@ -119,12 +120,12 @@ class ReplyText:
                 self._ready += self._pieces(len(self._text))
             self._held.append(Piece(text, self._last_source, reasoning, self._last_position))
             self._text += text
-            new = (self._text.find(s, max(0, self._known - len(s) + 1)) for s in self._stop)
-            if found := [at for at in new if at >= 0]:
-                self.taken_back = max(0, self._known - min(found))
-                self._known = min(self._known, *found)
-                self._held, self._text = _head(self._held, min(found)), self._text[: min(found)]
-                self._stopped = True
+            new = ((self._text.find(s, max(0, self._known - len(s) + 1)), s) for s in self._stop)
+            if found := [(at, stop) for at, stop in new if at >= 0]:
+                first, self.stopped_by = min(found)
+                self.taken_back = max(0, self._known - first)
+                self._known = min(self._known, first)
+                self._held, self._text = _head(self._held, first), self._text[:first]
                 return True
         return False
 

@@ -45,6 +45,7 @@ class Generate:
         tools: functions that the reply may call, as `tool_choice` says.
         grammar: holds the answer; None leaves it free.
         undrafted: of a pair on a server, write the reply without drafting, see `PairInfo.plain_server`.
+        logprobs: has steps tell log-probabilities of their tokens, and of as many of the likeliest ones of each place.
     """
 
     id: int
@@ -62,6 +63,7 @@ class Generate:
     tool_choice: ToolChoice = "auto"
     grammar: Grammar | None = None
     undrafted: bool = False
+    logprobs: int | None = None
 
     @property
     def beginning(self) -> Written:

@@ -131,6 +131,7 @@ class Session:
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 "Shorten the message or start a new chat."
             )
+        request = replace(request, grammar=self._prompts.grammar(request))
         constraint = self._grammars.constraint(request, self._prompts.spans(request, made), self.eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:
@@ -177,7 +178,9 @@ class Session:
         request, prompt, speed = reply.request, reply.prompt, self._speed
         usual = self.info.plain_speed(request.sampling)
         speed.yardstick.begin(1e3 / usual if usual else 0.0)
-        decoding = self.runner.reply(request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint)
+        decoding = self.runner.reply(
+            request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
+        )
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished):

@@ -42,9 +42,9 @@ class CallOutcome:
 
 
 class ServerLink:
-    """One server, started when it is needed first; `changed` is called after each change of `state`."""
+    """One server, started when it is needed first; `changed` is called with it after each change of `state`."""
 
-    def __init__(self, entry: ServerEntry, seconds: float, changed: Callable[[], object]) -> None:
+    def __init__(self, entry: ServerEntry, seconds: float, changed: Callable[["ServerLink"], object]) -> None:
         """A call may take `seconds`."""
         self.entry = entry
         self.state: LinkState = "off"
@@ -112,7 +112,7 @@ class ServerLink:
         self.state = state
         self._moved.set()
         self._moved = asyncio.Event()
-        self._changed()
+        self._changed(self)
 
     # The task that owns the connection
 

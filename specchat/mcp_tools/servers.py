@@ -59,6 +59,19 @@ class ToolServers:
         with self._lock:
             return dict(self._statuses)
 
+    def update(self, entries: Sequence[ServerEntry]) -> None:
+        """Have these servers from now on; those that are gone or changed end."""
+        before, self._entries = self._entries, {entry.name: entry for entry in entries}
+        with self._lock:
+            known = self._statuses
+            self._statuses = {
+                name: known[name] if before.get(name) == entry else _first_status(entry)
+                for name, entry in self._entries.items()
+            }
+        for name in [name for name, entry in before.items() if self._entries.get(name) != entry]:
+            if self._loop is not None:
+                self._submit(self._forget(name))
+
     def start(self, names: Iterable[str]) -> None:
         """Start servers that do not run; their state tells what came of it."""
         for name in names:
@@ -106,15 +119,24 @@ class ToolServers:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     async def _start(self, name: str) -> None:
-        with suppress(ImportError):
-            await self._link(name).start()
+        if name in self._entries:
+            with suppress(ImportError):
+                await self._link(name).start()
 
     async def _call(self, tool: ServedTool, arguments: dict[str, Any], most: int) -> "CallOutcome":
+        if tool.server not in self._entries:
+            from specchat.mcp_tools.link import CallOutcome
+
+            return CallOutcome(False, f"There is no server {tool.server} any more.")
         return await self._link(tool.server).call(tool.name, arguments, most)
 
     async def _stop(self, name: str) -> None:
         if name in self._links:
             await self._links[name].stop()
+
+    async def _forget(self, name: str) -> None:
+        if (link := self._links.pop(name, None)) is not None:
+            await link.stop()
 
     async def _restart(self, name: str) -> None:
         await self._stop(name)
@@ -138,15 +160,16 @@ class ToolServers:
             self.changed()
             raise
         if name not in self._links:
-            self._links[name] = ServerLink(self._entries[name], self._seconds, lambda: self._took(name))
+            self._links[name] = ServerLink(self._entries[name], self._seconds, self._took)
         return self._links[name]
 
-    def _took(self, name: str) -> None:
-        link = self._links[name]
-        status = ToolServerStatus(link.entry, link.state, link.problem, link.tools, link.left_out)
-        with self._lock:
-            self._statuses[name] = status
-        self.changed()
+    def _took(self, link: "ServerLink") -> None:
+        """A server's state is another one."""
+        name = link.entry.name
+        if self._links.get(name) is link:
+            with self._lock:
+                self._statuses[name] = ToolServerStatus(link.entry, link.state, link.problem, link.tools, link.left_out)
+            self.changed()
 
     def _usable(self, name: str) -> bool:
         return name in self._entries and self.statuses[name].state != "unusable"

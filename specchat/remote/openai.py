@@ -6,7 +6,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
-from specchat.engine.options import Grammar, Message, Sampling, Written
+from specchat.engine.options import Grammar, Message, Sampling
 from specchat.engine.pair import Server
 from specchat.engine.requests import Count, Generate
 from specchat.remote.calls import CallPieces, as_message, offered
@@ -186,7 +186,7 @@ class Dialect:
             ServerError: it asks for something that this kind of server does not have.
         """
         beginning = request.beginning
-        self._refuse(beginning)
+        self._refuse(request)
         body: dict[str, Any] = {
             "messages": chat(request.messages, beginning.text),
             "stream": True,
@@ -206,7 +206,10 @@ class Dialect:
         """The fields that hold a reply to a grammar; raises ServerError where there are none."""
         return response_format(grammar, self._here)
 
-    def _refuse(self, beginning: Written) -> None:
+    def _refuse(self, request: Generate) -> None:
+        beginning = request.beginning
+        if request.logprobs is not None:
+            raise ServerError("Log-probabilities of a server elsewhere are not passed on. Ask that server.", "request")
         if beginning.text and not self.continues:
             raise ServerError(f"{self._here} cannot go on from a reply's beginning. Send without one.", "request")
         if beginning.reasoning:

@@ -60,7 +60,7 @@ class TritonDialect(Dialect):
     def body(self, request: Generate, model: str) -> dict[str, Any]:
         del model
         assert self._prompts is not None
-        self._refuse(request.beginning)
+        self._refuse(request)
         if request.tools and request.tool_choice != "none":
             raise ServerError(NO_TOOLS, "request")
         if request.grammar is not None:

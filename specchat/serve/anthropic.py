@@ -11,19 +11,27 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from specchat.engine.events import Finished, Started, Stats, Step
-from specchat.engine.options import Grammar, Message
+from specchat.engine.options import Grammar, Message, ToolCall
 from specchat.serve import sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
+from specchat.serve.tools import AnthropicChoice, of_anthropic
 
 STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "context": "model_context_window_exceeded"}
 
 
 class ContentBlock(ContentPart):
+    """A block: text, thinking, a call (`tool_use`) or a result (`tool_result`)."""
+
     thinking: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] = Field(default_factory=dict)
+    tool_use_id: str = ""
+    content: str | list[ContentPart] | None = None
 
 
 class AnthropicMessage(Fields):
@@ -48,6 +56,7 @@ class MessagesRequest(ReplyFields):
     max_tokens: int = Field(ge=1)
     stop_sequences: list[str] = Field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
+    tool_choice: AnthropicChoice | None = None
     output_config: OutputConfig | None = None
 
     def grammars(self) -> dict[str, Grammar | str]:
@@ -59,26 +68,35 @@ class MessagesRequest(ReplyFields):
 
     def chat(self) -> Chat:
         """The messages, with the system prompt first."""
-        if self.tools:
-            raise ApiError(400, "tools is not supported by specchat serve yet. Leave it out.", "tools")
+        use = of_anthropic(self.tools, self.tool_choice)
         system = text_of(self.system, "system")
-        first = [Message("system", system)] if system else []
-        return Chat.of([*first, *(_message(each, f"messages.{n}") for n, each in enumerate(self.messages))])
+        messages = [Message("system", system)] if system else []
+        for number, message in enumerate(self.messages):
+            messages += _messages(message, f"messages.{number}")
+        return Chat.of(messages, use)
 
 
 class CountRequest(MessagesRequest):
     max_tokens: int = 1
 
 
-def _message(message: AnthropicMessage, where: str) -> Message:
-    if message.role == "user":
-        return Message("user", text_of(message.content, f"{where}.content"))
-    if message.role != "assistant":
-        raise ApiError(400, f"{where}.role: {message.role} is not supported; user and assistant are.", f"{where}.role")
+def _messages(message: AnthropicMessage, where: str) -> list[Message]:
+    """The engine's messages in one of Anthropic's: results stand apart there."""
     blocks = message.content if isinstance(message.content, list) else [ContentBlock(type="text", text=message.content)]
+    where = f"{where}.content"
+    if message.role == "user":
+        results = [block for block in blocks if block.type == "tool_result"]
+        found = [Message("tool", text_of(b.content, where), tool_call_id=b.tool_use_id) for b in results]
+        texts = [block for block in blocks if block.type != "tool_result"]
+        return [*found, *([Message("user", text_of(texts, where))] if texts or not found else [])]
+    if message.role != "assistant":
+        role = where.replace("content", "role")
+        raise ApiError(400, f"{role}: {message.role} is not supported; user and assistant are.", role)
     thoughts = "\n".join(block.thinking for block in blocks if block.type == "thinking")
-    texts: list[ContentPart] = [block for block in blocks if block.type not in ("thinking", "redacted_thinking")]
-    return Message("assistant", text_of(texts, f"{where}.content"), thoughts)
+    used = [block for block in blocks if block.type == "tool_use"]
+    calls = tuple(ToolCall(b.id, b.name, json.dumps(b.input, ensure_ascii=False)) for b in used)
+    texts = [block for block in blocks if block.type not in ("thinking", "redacted_thinking", "tool_use")]
+    return [Message("assistant", text_of(texts, where), thoughts, calls)]
 
 
 async def messages(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -90,7 +108,7 @@ async def messages(served: Served, client: str, request: Request, body: Any) -> 
     """
     wanted = MessagesRequest.model_validate(body)
     chat = wanted.chat()
-    reply = MessageReply(served.pair.id, len(chat.prefill))
+    reply = MessageReply(served.pair.id, chat)
     make = served.request(wanted, wanted.stop_sequences, chat, grammar=await wanted.checked_grammar())
     events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
@@ -106,10 +124,13 @@ async def count_tokens(served: Served, body: Any) -> Response:
 class MessageReply:
     """A reply in Anthropic's words."""
 
-    def __init__(self, model: str, given: int) -> None:
-        """The first `given` characters were in the request."""
+    def __init__(self, model: str, chat: Chat) -> None:
         self._model = model
-        self._given = given
+        self._given = len(chat.prefill)
+        """Characters that were in the request."""
+        self._use = chat.use
+        self._calls = 0
+        """Calls that the client has."""
         self._id = f"msg_{uuid.uuid4().hex}"
         self._runs = Runs()
         self._index, self._open = -1, ""
@@ -121,13 +142,16 @@ class MessageReply:
             if isinstance(event, Finished):
                 written = event.written
                 thoughts = written.thoughts.strip("\n")
-                blocks = [{"type": "thinking", "thinking": thoughts, "signature": ""}] if thoughts else []
+                blocks: list[dict[str, Any]] = []
+                if thoughts:
+                    blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
                 answer = written.answer if written.reasoning else written.answer[self._given :]
-                text = {"type": "text", "text": answer}
-                stats = event.stats
-                return self._message(
-                    [*blocks, text], STOP_REASONS[event.reason], _input(stats), stats.completion_tokens
-                )
+                calls = self._use.passed_on(event.tool_calls, 0)
+                if answer or not calls:
+                    blocks.append({"type": "text", "text": answer})
+                blocks += [_used(call, json.loads(call.arguments)) for call in calls]
+                made = self._message(blocks, _input(event.stats), event.stats.completion_tokens)
+                return {**made, **_ended(event)}
         raise ApiError(503, "The engine ended.")
 
     async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
@@ -137,7 +161,7 @@ class MessageReply:
         given["cache_read_input_tokens"] = known.reused if known else 0
         async with aclosing(events):
             try:
-                start = _event("message_start", message=self._message([], None, given, 0))
+                start = _event("message_start", message=self._message([], given, 0))
                 yield start + "".join(part for event in first for part in self._parts(event))
                 async for some in events:
                     yield "".join(part for event in some for part in self._parts(event))
@@ -150,30 +174,54 @@ class MessageReply:
             for reasoning, text in self._runs.of(event):
                 kind = "thinking" if reasoning else "text"
                 if kind != self._open:
-                    if self._open:
-                        yield _event("content_block_stop", index=self._index)
-                    self._index, self._open = self._index + 1, kind
-                    yield _event("content_block_start", index=self._index, content_block={"type": kind, kind: ""})
+                    yield from self._begin(kind, {"type": kind, kind: ""})
                 delta = {"type": f"{kind}_delta", kind: text}
                 yield _event("content_block_delta", index=self._index, delta=delta)
+            for call in self._use.passed_on(event.tool_calls, self._calls):
+                self._calls += 1
+                yield from self._begin("tool_use", _used(call, {}))
+                delta = {"type": "input_json_delta", "partial_json": call.arguments}
+                yield _event("content_block_delta", index=self._index, delta=delta)
         elif isinstance(event, Finished):
-            if self._open:
-                yield _event("content_block_stop", index=self._index)
-            ended = {"stop_reason": STOP_REASONS[event.reason], "stop_sequence": None}
-            yield _event("message_delta", delta=ended, usage={"output_tokens": event.stats.completion_tokens})
+            yield from self._end()
+            usage = {"output_tokens": event.stats.completion_tokens}
+            yield _event("message_delta", delta=_ended(event), usage=usage)
             yield _event("message_stop")
 
-    def _message(self, content: list[Any], reason: str | None, given: dict[str, int], written: int) -> dict[str, Any]:
+    def _begin(self, kind: str, block: dict[str, Any]) -> Iterator[str]:
+        """The events before a block's first delta."""
+        yield from self._end()
+        self._index, self._open = self._index + 1, kind
+        yield _event("content_block_start", index=self._index, content_block=block)
+
+    def _end(self) -> Iterator[str]:
+        if self._open:
+            yield _event("content_block_stop", index=self._index)
+
+    def _message(self, content: list[Any], given: dict[str, int], written: int) -> dict[str, Any]:
         return {
             "id": self._id,
             "type": "message",
             "role": "assistant",
             "model": self._model,
             "content": content,
-            "stop_reason": reason,
+            "stop_reason": None,
             "stop_sequence": None,
             "usage": {**given, "output_tokens": written},
         }
+
+
+def _used(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
+    """A call as a block, with the arguments `given`."""
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+
+
+def _ended(event: Finished) -> dict[str, str | None]:
+    """The reason of a reply's end."""
+    reason = STOP_REASONS[event.reason]
+    if event.reason == "stop":
+        reason = "tool_use" if event.tool_calls else "stop_sequence" if event.stopped_by else reason
+    return {"stop_reason": reason, "stop_sequence": event.stopped_by or None}
 
 
 def _input(stats: Stats) -> dict[str, int]:

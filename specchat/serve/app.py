@@ -13,9 +13,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from specchat import __version__
-from specchat.serve import anthropic, guard, openai_chat, openai_text
+from specchat.serve import anthropic, guard, openai_chat, openai_responses, openai_text
 from specchat.serve.errors import ApiError
 from specchat.serve.generation import Served
+from specchat.serve.kept_responses import KeptResponses
 
 Answer = Callable[[Served, str, Request, Any], Awaitable[Response]]
 
@@ -34,6 +35,11 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     async def count(served: Served, name: str, request: Request, body: Any) -> Response:
         del name, request
         return await anthropic.count_tokens(served, body)
+
+    kept = KeptResponses()
+
+    async def respond(served: Served, name: str, request: Request, body: Any) -> Response:
+        return await openai_responses.responses(served, kept, name, request, body)
 
     async def models(request: Request) -> Response:
         guarded.check(request)
@@ -59,6 +65,7 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     routes = [
         Route("/v1/chat/completions", posted(openai_chat.chat_completions), methods=["POST"]),
         Route("/v1/completions", posted(openai_text.completions), methods=["POST"]),
+        Route("/v1/responses", posted(respond), methods=["POST"]),
         Route("/tokenize", posted(openai_text.tokenize), methods=["POST"]),
         Route("/v1/messages", posted(anthropic.messages), methods=["POST"]),
         Route("/v1/messages/count_tokens", posted(count), methods=["POST"]),

@@ -13,6 +13,7 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.serve.errors import ApiError
 from specchat.serve.structured import GrammarFields
+from specchat.serve.tools import NO_TOOLS, ToolUse, with_names
 from specchat.service.settings import new_seed
 
 MAX_STOPS, MAX_STOP_CHARACTERS = 32, 1000
@@ -112,19 +113,22 @@ class ReplyFields(Fields, GrammarFields):
 
 @dataclass(frozen=True)
 class Chat:
-    """Messages for the engine, and the start of the reply if the last message was an assistant's."""
+    """Messages for the engine, the start of the reply if the last message was an assistant's, and tools."""
 
     messages: tuple[Message, ...]
     prefill: str = ""
+    use: ToolUse = NO_TOOLS
 
     @classmethod
-    def of(cls, messages: list[Message]) -> "Chat":
+    def of(cls, messages: list[Message], use: ToolUse = NO_TOOLS) -> "Chat":
         """Raises ApiError where there is nothing to answer."""
         if len(messages) > MAX_MESSAGES:
             raise ApiError(400, f"messages: at most {MAX_MESSAGES:,} can be given.", "messages")
         last = messages[-1] if messages else None
+        if last is not None and last.tool_calls:
+            raise ApiError(400, "messages: the last one calls tools; their results have to follow.", "messages")
         prefill = last.content if last is not None and last.role == "assistant" else None
         answered = tuple(messages if prefill is None else messages[:-1])
         if not any(message.role == "user" for message in answered):
             raise ApiError(400, "messages: there is no message of the user to answer.", "messages")
-        return cls(answered, prefill or "")
+        return cls(tuple(with_names(answered)), prefill or "", use)

@@ -80,6 +80,7 @@ class Served:
         chat: Chat = NO_CHAT,
         raw: str = "",
         grammar: Grammar | None = None,
+        logprobs: int | None = None,
     ) -> Make:
         """A request for a reply to a chat, or to a `raw` prompt.
 
@@ -96,6 +97,9 @@ class Served:
             template=wanted.template(dict(self.loaded().template_choices)),
             raw=raw,
             grammar=grammar,
+            tools=chat.use.tools,
+            tool_choice=chat.use.choice,
+            logprobs=logprobs,
         )
 
     async def count(self, wanted: ReplyFields, chat: Chat = NO_CHAT, raw: str = "") -> Counted:
@@ -107,7 +111,7 @@ class Served:
         template = wanted.template(dict(self.loaded().template_choices))
         id = self._service.listeners.new_id()
         arrived: asyncio.Queue[Event] = asyncio.Queue()
-        request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, tokens=True)
+        request = Count(id, chat.messages, Limits(context="refuse"), chat.prefill, template, raw, True, chat.use.tools)
         self._service.request(request, arrived.put_nowait)
         event = await arrived.get()
         if isinstance(event, Failed):

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
 
@@ -11,16 +11,37 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specchat.engine.events import Finished, Started, Step
-from specchat.engine.options import Message, Role, Written
+from specchat.engine.options import Message, Role, ToolCall, Written
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
+from specchat.serve.tools import of_chat
 
 _NAMES = {True: "reasoning_content", False: "content"}
-ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+ROLES: dict[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+class CalledFunction(Fields):
+    name: str
+    arguments: str = ""
+
+
+class CallFields(Fields):
+    """A call of an earlier reply."""
+
+    id: str = ""
+    function: CalledFunction
 
 
 class ChatMessage(Fields):
@@ -28,7 +49,9 @@ class ChatMessage(Fields):
     content: str | list[ContentPart] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: list[CallFields] | None = None
+    tool_call_id: str = ""
+    name: str = ""
 
 
 class StreamOptions(Fields):
@@ -43,23 +66,35 @@ class ChatRequest(ReplyFields):
     stream_options: StreamOptions = StreamOptions()
     timings_per_token: bool = False
     logprobs: bool = False
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] = 0
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
 
     def chat(self) -> Chat:
         """The messages.
 
         Raises:
-            ApiError: a message has a role or a content that no template takes.
+            ApiError: a message has a role or a content that no template takes, or a tool cannot be used.
         """
-        return Chat.of([_message(message, f"messages.{number}") for number, message in enumerate(self.messages)])
+        use = of_chat(self.tools, self.tool_choice, self.parallel_tool_calls)
+        return Chat.of([_message(message, f"messages.{number}") for number, message in enumerate(self.messages)], use)
+
+    @property
+    def top(self) -> int | None:
+        """Tokens of each place that are told with their log-probabilities; None for none at all.
+
+        Raises:
+            ApiError: `top_logprobs` without `logprobs`.
+        """
+        if self.top_logprobs and not self.logprobs:
+            raise ApiError(400, "top_logprobs: logprobs has to be true.", "top_logprobs")
+        return self.top_logprobs if self.logprobs else None
 
     def refuse_unsupported(self) -> None:
         """Raises ApiError for fields that would change the reply, and that specchat does not have."""
         wanted = {
             "n": self.n != 1,
-            "logprobs": self.logprobs,
-            "tools": bool(self.tools) and self.tool_choice != "none",
         }
         for name, given in wanted.items():
             if given:
@@ -69,10 +104,12 @@ class ChatRequest(ReplyFields):
 def _message(message: ChatMessage, where: str) -> Message:
     if message.role not in ROLES:
         raise ApiError(400, f"{where}.role: {message.role} is not supported; {', '.join(ROLES)} are.", f"{where}.role")
-    if message.tool_calls:
-        raise ApiError(400, f"{where}.tool_calls is not supported by specchat serve yet.", f"{where}.tool_calls")
     reasoning = message.reasoning_content or message.reasoning or ""
-    return Message(ROLES[message.role], text_of(message.content, f"{where}.content"), reasoning)
+    content, role = text_of(message.content, f"{where}.content"), ROLES[message.role]
+    if role == "tool":
+        return Message(role, content, tool_call_id=message.tool_call_id, tool_name=message.name)
+    calls = [ToolCall(c.id, c.function.name, c.function.arguments or "{}") for c in message.tool_calls or ()]
+    return Message(role, content, reasoning, tuple(calls) if role == "assistant" else ())
 
 
 async def chat_completions(served: Served, client: str, request: Request, body: Any) -> Response:
@@ -86,8 +123,8 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
     wanted.refuse_unsupported()
     wanted.max_tokens = wanted.max_completion_tokens or wanted.max_tokens
     chat = wanted.chat()
-    make = served.request(wanted, wanted.stop, chat, grammar=await wanted.checked_grammar())
-    reply = ChatReply(wanted, served.pair.id, len(chat.prefill))
+    make = served.request(wanted, wanted.stop, chat, grammar=await wanted.checked_grammar(), logprobs=wanted.top)
+    reply = ChatReply(wanted, served.pair.id, chat)
     events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
 
@@ -95,12 +132,16 @@ async def chat_completions(served: Served, client: str, request: Request, body: 
 class ChatReply:
     """A reply in OpenAI's words."""
 
-    def __init__(self, wanted: ChatRequest, model: str, given: int) -> None:
-        """The first `given` characters were in the request."""
+    def __init__(self, wanted: ChatRequest, model: str, chat: Chat) -> None:
         self._wanted = wanted
-        self._given = given
+        self._given = len(chat.prefill)
+        """Characters that were in the request."""
+        self._use = chat.use
+        self._calls = 0
+        """Calls that the client has."""
         self._timings = figures.Timings()
         self._runs = Runs()
+        self._logprobs = ChatLogprobs()
         self._head: dict[str, Any] = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
 
     async def whole(self, events: ReplyEvents) -> dict[str, Any]:
@@ -115,7 +156,7 @@ class ChatReply:
                         {
                             "index": 0,
                             "message": {"role": "assistant", **self._content(event.written)},
-                            "logprobs": None,
+                            "logprobs": self._logprobs.take(),
                             "finish_reason": finish_reason(event),
                         }
                     ],
@@ -146,17 +187,33 @@ class ChatReply:
                 timings = {"timings": self._timings.data()} if self._wanted.timings_per_token else {}
                 for reasoning, text in self._runs.of(event):
                     chunks.append(self._chunk({_NAMES[reasoning]: text}, None, timings))
+                chunks += [self._chunk({"tool_calls": [delta]}, None, timings) for delta in self._called(event)]
         return "".join(chunks)
+
+    def _called(self, event: Step) -> Iterator[dict[str, Any]]:
+        """A step's calls as deltas: the name, then the arguments."""
+        for call in self._use.passed_on(event.tool_calls, self._calls):
+            index, self._calls = self._calls, self._calls + 1
+            function = {"name": call.name, "arguments": ""}
+            yield {"index": index, "id": call.id, "type": "function", "function": function}
+            yield {"index": index, "function": {"arguments": call.arguments}}
 
     def _add(self, event: ReplyEvent) -> None:
         self._timings.add(event)
+        if isinstance(event, Step):
+            self._logprobs.add(event)
         if isinstance(event, Started):
             self._head["seed"] = event.seed
 
     def _content(self, written: Written) -> dict[str, Any]:
         thoughts = written.thoughts.strip("\n")
         content = written.answer[self._given :] if not written.reasoning else written.answer
-        return {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
+        found: dict[str, Any] = {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
+        if calls := self._use.passed_on(written.tool_calls, 0):
+            functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
+            made = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
+            found |= {"content": content or None, "tool_calls": made}
+        return found
 
     def _figures(self, event: Finished) -> dict[str, Any]:
         found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
@@ -166,12 +223,14 @@ class ChatReply:
         return {} if self._wanted.stream_options.include_usage else {"timings": self._timings.data()}
 
     def _chunk(self, delta: dict[str, Any], reason: str | None = None, more: dict[str, Any] | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        choice = {"index": 0, "delta": delta, "logprobs": self._logprobs.take(), "finish_reason": reason}
         return self._event([choice], more or {})
 
     def _event(self, choices: list[dict[str, Any]], more: dict[str, Any]) -> str:
         return sse.event({**self._head, "object": "chat.completion.chunk", "choices": choices, **more})
 
 
-def finish_reason(event: Finished) -> Literal["stop", "length"]:
-    return "stop" if event.reason == "stop" else "length"
+def finish_reason(event: Finished) -> Literal["stop", "length", "tool_calls"]:
+    if event.reason != "stop":
+        return "length"
+    return "tool_calls" if event.tool_calls else "stop"

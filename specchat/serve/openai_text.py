@@ -4,8 +4,9 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -14,6 +15,7 @@ from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Fields, ReplyFields
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.logprobs import MAX_TOP, TextLogprobs
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
 from specchat.serve.responses import respond
 
@@ -28,13 +30,13 @@ class UnsupportedFields(Fields):
     best_of: int = 1
     echo: bool = False
     suffix: str | None = None
-    logprobs: int | None = None
 
 
 class TextRequest(ReplyFields, UnsupportedFields):
     prompt: str | list[str]
     stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()
+    logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] | None = None
 
     @property
     def text(self) -> str:
@@ -68,7 +70,8 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
     """
     wanted = TextRequest.model_validate({"max_tokens": USUAL_TOKENS, **body})
     reply = TextReply(wanted, served.pair.id)
-    make = served.request(wanted, wanted.stop, raw=wanted.text, grammar=await wanted.checked_grammar())
+    grammar = await wanted.checked_grammar()
+    make = served.request(wanted, wanted.stop, raw=wanted.text, grammar=grammar, logprobs=wanted.logprobs)
     events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)
 
@@ -94,6 +97,7 @@ class TextReply:
     def __init__(self, wanted: TextRequest, model: str) -> None:
         self._wanted = wanted
         self._timings = figures.Timings()
+        self._logprobs = TextLogprobs()
         self._head: dict[str, Any] = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
@@ -105,8 +109,11 @@ class TextReply:
         """The whole reply."""
         async for event in each(events):
             self._timings.add(event)
+            if isinstance(event, Step):
+                self._logprobs.add(event)
             if isinstance(event, Finished):
-                return {**self._head, "choices": [_choice(event.text, finish_reason(event))], **self._figures(event)}
+                choice = _choice(event.text, finish_reason(event), self._logprobs.take())
+                return {**self._head, "choices": [choice], **self._figures(event)}
         raise ApiError(503, "The engine ended.")
 
     async def chunks(self, first: list[ReplyEvent], events: ReplyEvents) -> AsyncIterator[str]:
@@ -125,7 +132,9 @@ class TextReply:
         for event in some:
             self._timings.add(event)
             if isinstance(event, Step):
-                chunks.append(self._event([_choice("".join(piece.text for piece in event.pieces), None)]))
+                self._logprobs.add(event)
+                text = "".join(piece.text for piece in event.pieces)
+                chunks.append(self._event([_choice(text, None, self._logprobs.take())]))
             elif isinstance(event, Finished):
                 chunks.append(self._event([_choice("", finish_reason(event))]))
                 if self._wanted.stream_options.include_usage:
@@ -140,5 +149,5 @@ class TextReply:
         return sse.event({**self._head, "choices": choices, **(more or {})})
 
 
-def _choice(text: str, reason: str | None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+def _choice(text: str, reason: str | None, logprobs: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": reason}

@@ -230,6 +230,14 @@ def test_the_next_prompt_has_tools_calls_and_results_as_transformers_renders_the
     assert mine.replace("\u200b", "") == theirs
 
 
+@pytest.mark.parametrize("file", CALLING, ids=name)
+def test_a_user_may_speak_right_after_results(file: Path) -> None:
+    result = Message("tool", "Nothing.", tool_call_id=NOW.id, tool_name=NOW.name)
+    chat = [ASKED, Message("assistant", "", tool_calls=(NOW,)), result, Message("user", "Then go on.")]
+    text = made(file).backend.decode(made(file).prompt(chat, tools=TOOLS), skip_special_tokens=False)
+    assert 0 < text.find("Nothing.") < text.find("Then go on.")
+
+
 HERMES = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"
     "{% for c in m.tool_calls or [] %}{{ '\\n<tool_call>\\n' }}{{ c.function | tojson }}{{ '\\n</tool_call>' }}"

@@ -10,7 +10,7 @@ from tokenizers import AddedToken
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Event, Finished, Started, Step
 from specchat.engine.loading import load
-from specchat.engine.options import Limits, Message, Tool, Written
+from specchat.engine.options import Limits, Message, Tool
 from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Count, Generate
 from specchat.engine.session import Session
@@ -78,6 +78,11 @@ def test_the_next_prompt_is_what_was_read_and_written_and_the_result(session: Se
     assert session.count(Count(2, chat)).tokens < counted.tokens
 
 
+def test_a_stop_string_that_ended_the_reply_is_told(session: Session) -> None:
+    stops = [told(list(session.generate(request(limits=Limits(20, (s,)))))).stopped_by for s in ("look", "never")]
+    assert stops == ["look", ""]
+
+
 def test_calls_in_another_turn_have_other_names(session: Session) -> None:
     first = told(list(session.generate(request()))).tool_calls
     again = told(list(session.generate(request(messages=(ASKED, Message("assistant", "Noon."), ASKED))))).tool_calls
@@ -102,12 +107,9 @@ def test_without_tools_or_where_none_may_be_called_the_text_is_text(session: Ses
         assert (reply.tool_calls, "<tool_call>" in reply.text) == ((), True)
 
 
-def test_what_cannot_be_held_to_is_refused(session: Session, tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="tool_choice"):
-        list(session.generate(request(tool_choice="required")))
+def test_a_template_without_tools_is_refused(tmp_path: Path) -> None:
     backend = tiny.tokenizer(tiny.SPECIAL)
     folder = scripted(tmp_path / "model", backend, [65, 66], {}, tiny.TEMPLATE)
     plain = load(PairSpec("m", "M", on_cpu(folder), context=256), lambda _: None)
     with pytest.raises(EngineError, match="shows no tools"):
         list(plain.generate(request()))
-    assert Written("x").tool_calls == ()

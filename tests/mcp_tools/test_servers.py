@@ -223,6 +223,26 @@ def test_a_server_can_be_stopped_and_started_again(servers: ToolServers) -> None
     assert settled(servers).state == "ready"
 
 
+def test_a_changed_file_ends_what_changed_and_keeps_the_rest() -> None:
+    servers, before = ToolServers([entry(), entry(name="other")]), children()
+    servers.start(["made", "other"])
+    until(lambda: {status.state for status in servers.statuses.values()} == {"ready"})
+    running = children() - before
+    servers.update([entry(), ServerEntry("other", "/no/such/program"), entry(name="third")])
+    assert {name: status.state for name, status in servers.statuses.items()} == {
+        "made": "ready", "other": "off", "third": "off",
+    }  # fmt: skip
+    until(lambda: sum(map(is_running, running)) == len(running) // 2)
+    assert call(servers, "add", a=1, b=1) == (True, "2")
+    assert "cannot be started" in settled(servers, "other").problem
+    add = tool(servers, "add")
+    servers.update([])
+    assert servers.call(add, {"a": 1, "b": 1}, 100).result(60).text == "There is no server made any more."
+    until(lambda: not any(map(is_running, running)))
+    assert servers.statuses == {}
+    servers.close()
+
+
 def test_what_cannot_be_used_is_never_started() -> None:
     servers = ToolServers([entry(disabled=True), ServerEntry("wrong", problem="It needs a command or a url.")])
     servers.start(["made", "wrong", "unknown"])

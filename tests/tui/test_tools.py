@@ -17,10 +17,10 @@ from specchat.engine.options import Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.servers import ToolServers
 from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.messages import MessagesScreen
 from specchat.tui.screens.permission import PermissionScreen
-from specchat.tui.screens.settings import SettingsScreen
-from specchat.tui.screens.tools import ToolsScreen
+from specchat.tui.screens.tools import AboutServer, ToolsScreen
 from tests.service.tool_servers import READ, ScriptedServers, calling
 
 ASKS = calling(("read", '{"path": "notes.txt"}'), text="Let me see.")
@@ -163,12 +163,12 @@ async def test_what_is_asked_comes_when_another_dialog_is_closed() -> None:
     async with chatting(ASKS, "Good.") as (app, pilot):
         app.session.tools.servers._starts = False  # type: ignore[attr-defined]
         await ask(app, pilot, "hi", wait=False)
-        await app.chat.do("settings")
-        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        await app.chat.do("help")
+        await wait_until(pilot, lambda: isinstance(app.screen, HelpScreen))
         for name in ("files", "web"):
             app.session.tools.servers.come_up(name)  # type: ignore[attr-defined]
         await wait_until(pilot, lambda: app.session.calling is not None)
-        assert isinstance(app.screen, SettingsScreen)
+        assert isinstance(app.screen, HelpScreen)
         await pilot.press("escape")
         await asked(app, pilot)
         await pilot.press("alt+y")
@@ -327,6 +327,24 @@ async def test_without_servers_the_dialog_says_where_they_are_named(tmp_path: Pa
         await app.chat.do("tools")
         await wait_until(pilot, lambda: "There are no servers yet" in screen_text(app))
         assert "mcp.json" in screen_text(app)
+
+
+async def test_the_file_is_read_again_with_the_dialog(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    app = make_app(FakeEngine(), replace(LAUNCH, servers=ToolServers(()), tools_file=file))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        file.write_text('{"mcpServers": {"added": {"command": "/no/such/program"}}}')
+        await app.chat.do("tools")
+        await wait_until(pilot, lambda: "[x] added" in screen_text(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.screen is app.chat)
+        file.write_text("{")
+        await app.chat.do("tools")
+        await wait_until(pilot, lambda: isinstance(app.screen, ToolsScreen) and app.screen.query(AboutServer))
+        said = app.screen.query_one(AboutServer)
+        await wait_until(pilot, lambda: "is not valid JSON" in " ".join(str(said.render()).split()))
+        assert "[x] added" in screen_text(app)
 
 
 async def test_the_command_takes_on_and_off() -> None:

@@ -25,12 +25,19 @@ class Executor(Protocol):
     policies: LengthPolicies
 
     def begin(
-        self, sampling: Sampling, prompt: list[int], eos: Collection[int], constraint: Constraint | None = None
+        self,
+        sampling: Sampling,
+        prompt: list[int],
+        eos: Collection[int],
+        constraint: Constraint | None = None,
+        top: int | None = None,
     ) -> None:
         """Begin a reply to `prompt`, under a `constraint`; nothing is added after a token of `eos`.
 
+        With `top` steps tell log-probabilities, and those of the `top` largest tokens.
+
         Raises:
-            EngineError: "request": this executor takes no constraint.
+            EngineError: "request": this executor takes no constraint, or tells no log-probabilities.
         """
         ...
 

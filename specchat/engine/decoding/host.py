@@ -12,6 +12,7 @@ from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host_loops import HostLoops, Made
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.logprobs import logprobs
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder, PassRows
@@ -33,11 +34,19 @@ class HostExecutor:
         self.costs = StepCosts(Waiting().clock)
         self.policies = LengthPolicies(self.costs)
         self.loops = HostLoops(models, self._target.vocab, self.policies)
+        self._top: int | None = None
+        """Tokens of a place whose log-probabilities are wanted; None for none at all."""
 
     def begin(
-        self, sampling: Sampling, prompt: list[int], eos: Collection[int] = (), constraint: Constraint | None = None
+        self,
+        sampling: Sampling,
+        prompt: list[int],
+        eos: Collection[int] = (),
+        constraint: Constraint | None = None,
+        top: int | None = None,
     ) -> None:
         self.loops.begin(sampling, prompt, eos, constraint)
+        self._top = top
 
     def start(self, acceptance: Acceptance) -> None:
         self.loops.start(acceptance)
@@ -76,6 +85,8 @@ class HostExecutor:
         end = next((i for i, token in enumerate(tokens) if token in loops.ends), len(tokens))
         tokens = tokens[: end + 1]
         path = judged.path[: len(tokens)]
+        rows_of = (0, *path)[: len(tokens)]
+        told = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
         loops.added(tokens, path)
         return Stepped(
             tokens=tuple(tokens),
@@ -92,6 +103,7 @@ class HostExecutor:
             again=again,
             likeliest=tuple(rows),
             begun=len(made.early),
+            logprobs=told,
         )
 
     def _scores(self, fed: Sequence[int], runs: Layout | None, made: Made) -> Tensor:

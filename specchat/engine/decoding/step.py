@@ -39,11 +39,12 @@ class Decoding:
         eos: Collection[int],
         slip: Callable[[], bool] = lambda: False,
         constraint: Constraint | None = None,
+        top: int | None = None,
     ) -> None:
         """Begin a reply; the cache of `target` holds `prompt` but its last token. A token of `eos` ends the reply.
 
         `slip` returns True if a step should be plain, for any strategy (`yardstick.py`). A `constraint` stands at the
-        end of the prompt.
+        end of the prompt. With `top` steps tell log-probabilities.
         """
         self.committed = list(prompt)
         self._executor = executor
@@ -55,7 +56,7 @@ class Decoding:
         """True if the last started step is plain by `slip`, or drafts what the constraint forces."""
         self._drafts = False
         """True if the last started step may draft."""
-        executor.begin(sampling, prompt, self._eos, constraint)
+        executor.begin(sampling, prompt, self._eos, constraint, top)
         executor.costs.begin()
 
     @property

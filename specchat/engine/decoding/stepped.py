@@ -1,6 +1,15 @@
 """The outcome of a verify step."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Logprobs(NamedTuple):
+    """Log-probability of a token, and the `top` tokens of its place with theirs, the largest first."""
+
+    token: int
+    value: float
+    top: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,7 @@ class Stepped:
         likeliest: token of the target's largest logit after each node, node 0 first, if the proposal wants it; it
             depends on neither sampling nor noise.
         begun: nodes for which drafting ran the target's first layers, which shortens verifying.
+        logprobs: of each of `tokens`, if they are wanted.
     """
 
     tokens: tuple[int, ...]
@@ -37,6 +47,7 @@ class Stepped:
     again: int = 0
     likeliest: tuple[int, ...] = ()
     begun: int = 0
+    logprobs: tuple[Logprobs, ...] = ()
 
     @property
     def accepted(self) -> int:

@@ -26,6 +26,9 @@ from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 NO_CONSTRAINTS = "On a GPU specchat's own decoder takes no grammars yet: run the pair on the CPU, or with llama.cpp."
+NO_LOGPROBS = (
+    "On a GPU specchat's own decoder tells no log-probabilities yet: run the pair on the CPU, or with llama.cpp."
+)
 
 
 class DeviceExecutor:
@@ -65,16 +68,23 @@ class DeviceExecutor:
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
     def begin(
-        self, sampling: Sampling, prompt: list[int], eos: Collection[int], constraint: Constraint | None = None
+        self,
+        sampling: Sampling,
+        prompt: list[int],
+        eos: Collection[int],
+        constraint: Constraint | None = None,
+        top: int | None = None,
     ) -> None:
         """Start a reply to `prompt`.
 
         Raises:
-            EngineError: "request": there is a constraint, which this executor does not take.
+            EngineError: "request": there is a constraint, or log-probabilities are wanted.
             ModelError: more end-of-text tokens than the kernels allow.
         """
         if constraint is not None:
             raise EngineError("request", NO_CONSTRAINTS)
+        if top is not None:
+            raise EngineError("request", NO_LOGPROBS)
         self._prompt, self._greedy = len(prompt), sampling.greedy
         self._state.set_sampling(sampling)
         self._state.begin(prompt, eos)

@@ -22,7 +22,8 @@ from specchat.engine.model.turns import turns_of
 from specchat.engine.options import Arguments, Message, Tool
 from specchat.engine.tool_calls.form import ToolFormat
 from specchat.engine.tool_calls.giving import given_tools
-from specchat.engine.tool_calls.probe import TOOL, tool_format
+from specchat.engine.tool_calls.probe import tool_format
+from specchat.engine.tool_calls.samples import TOOL
 
 SYSTEM, ASKED, THOUGHT, ANSWERED, AGAIN = "Quillfern", "Ombrasket", "Velodrift", "Tamblewick", "Gorsehaven"
 """Probe words that no template contains, one for each part of a chat."""

@@ -6,7 +6,7 @@ from typing import Any
 from specchat.engine.model.chat_format import FIELDS, PART, ChatFormat
 from specchat.engine.model.sandbox import Assignable
 from specchat.engine.options import Message
-from specchat.engine.tool_calls.giving import as_users, given_calls, given_result, written_calls
+from specchat.engine.tool_calls.giving import as_users, given_calls, given_result, with_users_joined, written_calls
 
 
 def turns_of(messages: Sequence[Message], form: ChatFormat) -> list[Any]:
@@ -18,6 +18,8 @@ def _placed(messages: Sequence[Message], form: ChatFormat) -> list[Message]:
     """The messages; without a system role, the user's first one begins with the system prompt."""
     if form.tools is None or form.tools.results == "user":
         messages = as_users(messages)
+    elif form.tools.joined:
+        messages = with_users_joined(messages)
     if form.headed and not any(message.role == "system" for message in messages):
         return [Message("system", ""), *messages]
     if form.system or not any(message.role == "system" for message in messages):

@@ -75,9 +75,10 @@ class Runner:
         eos: Collection[int],
         slip: Callable[[], bool] = lambda: False,
         constraint: Constraint | None = None,
+        top: int | None = None,
     ) -> Decoding:
         """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
-        `slip`, `constraint`: see `Decoding`.
+        `slip`, `constraint`, `top`: see `Decoding`.
         """
-        return Decoding(self.executor, self.target, sampling, prompt, eos, slip, constraint)
+        return Decoding(self.executor, self.target, sampling, prompt, eos, slip, constraint, top)

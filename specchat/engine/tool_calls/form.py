@@ -29,6 +29,7 @@ class CallForm:
             `id` is the call's, if the model writes one.
         key: pattern of an argument's name, in its group `key`, with what precedes and follows it.
         value_end: pattern of the end of an argument's value.
+        sample: the probe's call as the template writes it, with its marks.
     """
 
     kind: CallKind
@@ -42,6 +43,7 @@ class CallForm:
     name: str = ""
     key: str = ""
     value_end: str = ""
+    sample: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class ToolFormat:
         ids: "any", or "nine" where the template demands nine letters and digits.
         writes_calls: the template writes calls; otherwise they are part of the content.
         results: the role of a tool's result; "user" where the template does not show other roles.
+        joined: a user's message may not follow results: it is joined to the last of them.
         call: the form of calls.
     """
 
@@ -69,4 +72,5 @@ class ToolFormat:
     ids: Literal["any", "nine"] = "any"
     writes_calls: bool = True
     results: Literal["tool", "user"] = "tool"
+    joined: bool = False
     call: CallForm = CallForm("object")

@@ -5,6 +5,7 @@ import json
 import re
 from base64 import b32encode
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from specchat.engine.options import Message, Tool, ToolCall
@@ -129,4 +130,15 @@ def as_users(messages: Sequence[Message]) -> list[Message]:
         else:
             made.append(Message("user", text))
         joined = True
+    return made
+
+
+def with_users_joined(messages: Sequence[Message]) -> list[Message]:
+    """The messages, a user's that follows a result joined to it."""
+    made: list[Message] = []
+    for message in messages:
+        if message.role == "user" and made and made[-1].role == "tool":
+            made[-1] = replace(made[-1], content=f"{made[-1].content}\n\n{message.content}")
+        else:
+            made.append(message)
     return made

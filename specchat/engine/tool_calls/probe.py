@@ -7,26 +7,29 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from specchat.engine.options import Message, Tool, ToolCall
+from specchat.engine.options import Message, ToolCall
 from specchat.engine.tool_calls.form import CallForm, ToolFormat
+from specchat.engine.tool_calls.giving import written_calls
 from specchat.engine.tool_calls.literals import QUOTE
 from specchat.engine.tool_calls.parsing import read_calls
+from specchat.engine.tool_calls.samples import (
+    AGAIN,
+    ANSWERED,
+    ARGUMENTS,
+    ASKED,
+    COUNT,
+    ID,
+    KEY,
+    LONG_ID,
+    NAME,
+    RESULT,
+    SCHEMA,
+    VALUE,
+)
 from specchat.engine.tool_calls.tags import TAG, closing_in, literal, tags_in
 
-NAME, KEY, VALUE, COUNT, RESULT = "brackenlook", "willowkey", "thistlesaid", "mossnumber", "Sorreltold"
-"""Probe words that no template contains."""
 CONTENT = "<|message|>"
 """Begins the content of a part in the harmony format."""
-ID, LONG_ID = "abcdefgh1", "call_abcdefgh12345"
-SCHEMA = {
-    "type": "object",
-    "properties": {KEY: {"type": "string"}, COUNT: {"type": "integer"}},
-    "required": [KEY],
-}
-TOOL = Tool(NAME, "Look.", json.dumps(SCHEMA))
-ARGUMENTS = {KEY: VALUE, COUNT: 7}
-ASKED = Message("user", "Ombrasket")
-ANSWERED = Message("assistant", "Tamblewick")
 VARIABLES = (("tools", False), ("xml_tools", False), ("functions", True))
 """Names that templates have for tools."""
 UNWRITTEN = (
@@ -60,7 +63,9 @@ def tool_format(show: Show, tokens: Collection[str], source: str, reasoning: Col
     for mark, form in UNWRITTEN:
         if mark in tokens or mark in source:
             marks = frozenset(text for text in (form.opening, form.closing) if text in tokens)
-            return _with_results(show, replace(taken, writes_calls=False, call=replace(form, marks=marks)), call)
+            said = Message("assistant", "", tool_calls=(call,))
+            made = replace(form, marks=marks, sample=written_calls(said, replace(taken, call=form)))
+            return _with_results(show, replace(taken, writes_calls=False, call=made), call)
     return None
 
 
@@ -135,7 +140,8 @@ def _forms(text: str, call: ToolCall, tokens: Collection[str]) -> Iterator[CallF
         end = next((token for token in tokens if text[inside:].lstrip().startswith(token)), "")
         marks = frozenset(token for token in tokens if token in text[:inside])
         end = end or (closing if closing in tokens else "")
-        yield replace(made, opening=opening, closing=closing, end=end, marks=marks)
+        sample = text[text.find(opening) : inside].strip().replace(call.id, ID)
+        yield replace(made, opening=opening, closing=closing, end=end, marks=marks, sample=sample)
 
 
 def _opening(before: str) -> str:
@@ -258,4 +264,7 @@ def _with_results(show: Show, form: ToolFormat, call: ToolCall) -> ToolFormat:
     result = Message("tool", RESULT, tool_call_id=call.id, tool_name=call.name)
     results: Literal["tool", "user"] = "tool" if RESULT in show([ASKED, said, result], form, True) else "user"
     both = show([ASKED, replace(said, content=ANSWERED.content), result], form, True)
-    return replace(form, results=results, alone=both.count(NAME) <= show([ASKED], form, True).count(NAME))
+    joined = AGAIN.content not in show([ASKED, said, result, AGAIN], form, True)
+    return replace(
+        form, results=results, joined=joined, alone=both.count(NAME) <= show([ASKED], form, True).count(NAME)
+    )

@@ -1,6 +1,8 @@
 """Tools that models call: the servers they come from, and the answers to what is asked."""
 
 from specchat.clean import one_line
+from specchat.config.errors import ConfigError
+from specchat.mcp_tools.servers_file import read_servers
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
 
@@ -17,8 +19,21 @@ def _tools(chat: ChatScreen, argument: str) -> None:
     elif argument:
         chat.say(f"/tools takes on or off, not {one_line(argument, 40)}", bad=True)
     else:
-        chat.app.push_screen(ToolsScreen(session), lambda _: _changed(chat))
+        chat.app.push_screen(ToolsScreen(session, _read_again(chat)), lambda _: _changed(chat))
     _changed(chat)
+
+
+def _read_again(chat: ChatScreen) -> str:
+    """Take in what was changed in mcp.json; gives a sentence where it is wrong."""
+    session = chat.session
+    if session.launch.tools_file is None:
+        return ""
+    try:
+        session.tools.servers.update(read_servers(session.launch.tools_file))
+    except ConfigError as error:
+        return error.message
+    session.tools.ready(session.conversation.key)
+    return ""
 
 
 def _changed(chat: ChatScreen) -> None:

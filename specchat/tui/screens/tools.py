@@ -27,7 +27,10 @@ _ABOUT = (
     "Turning tools on starts the servers below: programs that run on this machine as you, or addresses on the network. "
     "The model may then call their tools. Every call is shown and asked for first."
 )
-_NO_SERVERS = "There are no servers yet. Name some in {file}, as other programs have them; docs/tools.md shows how."
+_NO_SERVERS = "There are no servers yet. Name some in {file}, in the form that other programs use, such as:"
+_EXAMPLE = (
+    '{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}}}'
+)
 
 
 class AboutServer(Plain):
@@ -43,9 +46,11 @@ class ToolsScreen(Dialog[None]):
     DIALOG_TITLE = "tools in this chat"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "restart", "Restart", show=False)]
 
-    def __init__(self, session: AppSession) -> None:
+    def __init__(self, session: AppSession, problem: str = "") -> None:
+        """`problem` is why mcp.json could not be read."""
         super().__init__()
         self._session = session
+        self._problem = problem
         self._shown: tuple[object, ...] = ()
 
     def compose_content(self) -> ComposeResult:
@@ -77,7 +82,7 @@ class ToolsScreen(Dialog[None]):
 
     def _look(self) -> None:
         """Draw what changed."""
-        if not self.is_attached:
+        if not self.query(Options):  # not there yet, or closed
             return
         shown = (self._session.tools.of(self._session.conversation.key), *self._statuses)
         if shown != self._shown:
@@ -115,10 +120,12 @@ class ToolsScreen(Dialog[None]):
 
     def _lines(self, status: ToolServerStatus | None, width: int) -> Iterator[Content]:
         if status is None:
+            yield from (row.content for row in hang(styled(self._problem, ".bad"), width) if self._problem)
             yield from (row.content for row in hang(styled(_ABOUT, ".quiet"), width))
-            if not self._statuses:
+            if not self._statuses and not self._problem:
                 words = _NO_SERVERS.format(file=self._session.launch.tools_file or "mcp.json")
                 yield from (row.content for row in hang(styled(words), width))
+                yield from (row.content for row in hang(styled(_EXAMPLE, ".quiet"), width))
             return
         kind = "address" if status.entry.url else "command"
         for name, text, style in (

@@ -80,9 +80,8 @@ def _body(call: ToolCall, result: ToolResult | None, fold: str) -> Iterator[Sect
     if result is not None:
         whence = f"from {one_line(result.server, 60)}:" if result.server else "result:"
         yield Section(lambda width: [replace(row, copied=False) for row in hang(styled(whence, ".hint"), width)])
-        shown = clean(result.content[: 2 * LONGEST])[:LONGEST]
-        yield _text(shown, f"{fold} result", "")
-        if (more := len(result.content) - len(shown)) > 0:
+        yield _text(result.content[:LONGEST], f"{fold} result", "")
+        if (more := len(result.content) - LONGEST) > 0:
             words = styled(f"… and {more:,} more characters", ".hint")
             yield Section(lambda width: [replace(row, copied=False) for row in hang(words, width, _BAR, _BAR)])
 

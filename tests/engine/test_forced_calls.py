@@ -1,0 +1,88 @@
+"""Calls that a reply has to make: the grammar of a form takes what the template writes, and nothing else."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specchat.engine.errors import EngineError
+from specchat.engine.events import Finished
+from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
+from specchat.engine.session import Session
+from specchat.engine.tool_calls.forced import forced_calls
+from tests.engine.test_chat_formats import name
+from tests.engine.test_tool_calls import CALLING, made, written
+from tests.engine.test_tool_loop import request, session
+
+__all__ = ["session"]
+SCHEMA = {
+    "type": "object",
+    "properties": {"path": {"type": "string"}, "depth": {"type": "integer"}, "kind": {"$ref": "#/$defs/kind"}},
+    "required": ["path", "depth"],
+    "$defs": {"kind": {"type": "string", "enum": ["a", "b"]}},
+}
+TOOLS = (Tool("list_files", "List files.", json.dumps(SCHEMA)), Tool("now", "Tell the time."))
+LIST = ToolCall("abcdefgh1", "list_files", '{"path": "a/<b>.txt", "depth": 2}')
+UNHELD = {"python", "gemma", "channel"}
+SPACED = {"CohereForAI-c4ai-command-r-plus-tool_use", "meetkai-functionary-medium-v3.2"}
+"""Templates that write calls over several lines, or before which the prompt stops within a mark."""
+
+
+@pytest.mark.parametrize("file", [file for file in CALLING if file.stem not in SPACED], ids=name)
+def test_the_grammar_takes_the_call_that_the_template_writes(file: Path) -> None:
+    known = made(file)
+    form = known.format.tools
+    assert form is not None
+    marks = {text: token for token, text in known.reply_marks.calls.items()}
+    grammar = forced_calls(TOOLS, form.call, marks)
+    assert bool(grammar) is (form.call.kind not in UNHELD)
+    if not grammar:
+        return
+    text = known.backend.decode(written(file, Message("assistant", "", tool_calls=(LIST,))), skip_special_tokens=False)
+    call = text[text.index(form.call.opening or "{") :]
+    ids = known.backend.encode(call, add_special_tokens=False).ids
+    end = next(number for number, token in enumerate(ids) if token in known.eos)
+    matcher = Grammars(known).matcher(Grammar("lark", grammar), known.eos)
+    taken = matcher.try_consume_tokens(ids[:end])
+    assert not known.backend.decode(ids[taken:end], skip_special_tokens=False).strip()
+    assert matcher.is_accepting()
+    other = Grammars(known).matcher(Grammar("lark", forced_calls(TOOLS[1:], form.call, marks)), known.eos)
+    other.try_consume_tokens(ids[:end])
+    assert not other.is_accepting()
+
+
+def calls(session: Session, **changes: Any) -> Finished:
+    last = list(session.generate(request(**{"limits": Limits(80), **changes})))[-1]
+    assert isinstance(last, Finished)
+    return last
+
+
+ZONE = {"type": "object", "properties": {"zone": {"enum": ["utc", "cet"]}}, "required": ["zone"]}
+CHOSEN = (Tool("wait", "Wait."), Tool("now", "Tell the time.", json.dumps(ZONE)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_reply_calls_where_it_has_to(session: Session, seed: int) -> None:
+    sampling = Sampling(seed, temperature=2.0)
+    for choice in ("required", "now"):
+        reply = calls(session, tools=CHOSEN, tool_choice=choice, sampling=sampling)
+        (call,) = reply.tool_calls
+        assert (reply.reason, reply.text) == ("stop", "")
+        assert (call.name, json.loads(call.arguments)) in [
+            ("now", {"zone": "utc"}),
+            ("now", {"zone": "cet"}),
+            *([("wait", {})] if choice == "required" else []),
+        ]
+
+
+def test_a_choice_that_cannot_be_held_to_is_refused(session: Session) -> None:
+    with pytest.raises(EngineError, match="no tool 'other'"):
+        calls(session, tool_choice="other")
+    with pytest.raises(EngineError, match="another grammar"):
+        calls(session, tool_choice="required", grammar=Grammar("json_object"))
+    known = session.tokenizer.format.tools
+    assert known is not None
+    assert forced_calls(CHOSEN, replace(known.call, kind="python"), {}) == ""

@@ -1,0 +1,71 @@
+"""Log-probabilities in replies, as OpenAI's client reads them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import openai
+import pytest
+
+from specchat.engine.events import Event, Finished, Started, Stats, TokenLogprob
+from specchat.engine.fake import FakeEngine
+from specchat.engine.fake_steps import steps
+from specchat.engine.options import Speculation
+from tests.serve.conftest import serving
+from tests.serve.test_clients import ASK, requested
+
+TOP = (("Once", -0.5), ("A\ufffd", -1.5))
+TEXT = "Once there was"
+
+
+def recorded() -> Sequence[Event]:
+    """A reply in steps of two tokens, one of which is held back as text, and tells no text of its own."""
+    first, second = steps(TEXT, accepted=(1, 0))
+    told = [TokenLogprob(text, -0.25 * at, TOP[:2]) for at, text in enumerate(("Once", " there", " was"), 1)]
+    held = replace(second, pieces=())
+    return (
+        Started(1, 5, 0, 7, Speculation()),
+        replace(first, logprobs=tuple(told[:2])),
+        replace(held, logprobs=tuple(told[2:])),
+        Finished(1, "stop", TEXT, (1, 2, 3), Stats(5, 0, 3)),
+    )
+
+
+@pytest.fixture
+def telling() -> FakeEngine:
+    return FakeEngine((recorded(),))
+
+
+async def test_a_chats_tokens_have_theirs(telling: FakeEngine) -> None:
+    async with serving(telling) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        create = client.chat.completions.create
+        whole = await create(model="demo", messages=ASK, logprobs=True, top_logprobs=2)  # type: ignore[call-overload]
+        assert requested(telling).logprobs == 2
+        stream = await create(model="demo", messages=ASK, logprobs=True, stream=True)  # type: ignore[call-overload]
+        chunks = [chunk.choices[0] async for chunk in stream if chunk.choices]
+        assert requested(telling).logprobs == 0
+        await create(model="demo", messages=ASK)  # type: ignore[call-overload]
+        assert requested(telling).logprobs is None
+    content = whole.choices[0].logprobs.content
+    assert [(one.token, one.logprob) for one in content] == [("Once", -0.25), (" there", -0.5), (" was", -0.75)]
+    assert content[0].bytes == list(b"Once")
+    assert [(top.token, top.logprob) for top in content[0].top_logprobs] == list(TOP)
+    assert content[0].top_logprobs[1].bytes is None
+    assert chunks[0].logprobs is None
+    assert [len(chunk.logprobs.content) for chunk in chunks if chunk.logprobs] == [2, 1]
+    assert chunks[-1].logprobs.content[0].token == " was", "those of text that is held back come at the end"
+
+
+async def test_a_completions_tokens_have_lists(telling: FakeEngine) -> None:
+    async with serving(telling) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        whole = await client.completions.create(model="demo", prompt="Once", logprobs=2)
+        assert requested(telling).logprobs == 2
+        stream = await client.completions.create(model="demo", prompt="Once", logprobs=2, stream=True)
+        chunks = [chunk.choices[0].logprobs async for chunk in stream if chunk.choices]
+        with pytest.raises(openai.BadRequestError, match="logprobs"):
+            await client.completions.create(model="demo", prompt="Once", logprobs=21)
+    found = whole.choices[0].logprobs
+    assert found.tokens == ["Once", " there", " was"]
+    assert found.token_logprobs == [-0.25, -0.5, -0.75]
+    assert found.top_logprobs[0] == dict(TOP)
+    assert found.text_offset == [0, 4, 10]
+    assert [chunk.text_offset for chunk in chunks if chunk] == [[0, 4], [10]]

@@ -1,0 +1,119 @@
+"""`/v1/responses` by OpenAI's client package: items, events, calls, and chats that go on from a response."""
+
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from specchat.engine.fake import FakeEngine
+from specchat.engine.options import Message, Written
+from specchat.serve.errors import ApiError
+from specchat.serve.kept_responses import KeptResponses
+from tests.serve.conftest import serving
+from tests.serve.test_clients import TEXT, requested
+from tests.serve.test_tools import CALLING, CALLS, FUNCTION, TOOL
+
+TOOLS: list[Any] = [{"type": "function", **FUNCTION, "strict": False}]
+THOUGHT = Written.of([("hm\n", True), ("\n\nYes.", False)])
+
+
+async def test_a_text_is_answered_whole_and_streamed(engine: FakeEngine) -> None:
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        whole = await client.responses.create(
+            model="demo", input="A story?", instructions="Be brief.", max_output_tokens=60, metadata={"a": "b"},
+            extra_body={"seed": 7, "strategy": "lookup"},
+        )  # fmt: skip
+        request = requested(engine)
+        assert request.messages == (Message("system", "Be brief."), Message("user", "A story?"))
+        assert (request.limits.max_tokens, request.sampling.seed, request.speculation.strategy) == (60, 7, "lookup")
+        assert (whole.output_text, whole.status, whole.metadata) == (TEXT, "completed", {"a": "b"})
+        assert whole.usage.total_tokens == whole.usage.input_tokens + whole.usage.output_tokens > 0
+        async with client.responses.stream(model="demo", input="A story?") as stream:
+            events = [event async for event in stream]
+            streamed = await stream.get_final_response()
+    assert streamed.output_text == TEXT
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == TEXT
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"]
+    assert kinds[-3:] == ["response.content_part.done", "response.output_item.done", "response.completed"]
+    assert [event.sequence_number for event in events] == sorted({event.sequence_number for event in events})
+
+
+async def test_reasoning_is_an_item_of_its_own_and_comes_back() -> None:
+    engine = FakeEngine((THOUGHT,))
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        whole = await client.responses.create(model="demo", input="hi")
+        async with client.responses.stream(model="demo", input="hi") as stream:
+            streamed = await stream.get_final_response()
+        for found in (whole, streamed):
+            assert [item.type for item in found.output] == ["reasoning", "message"]
+            assert (found.output[0].content[0].text.strip(), found.output_text) == ("hm", "Yes.")
+        items = [{"role": "user", "content": "hi"}, *(item.model_dump() for item in whole.output)]
+        again = {"role": "user", "content": [{"type": "input_text", "text": "so?"}]}
+        await client.responses.create(model="demo", input=[*items, again])
+    said = requested(engine).messages
+    assert said == (Message("user", "hi"), Message("assistant", "Yes.", "hm\n"), Message("user", "so?"))
+
+
+async def test_calls_are_items_whose_results_go_on_from_the_response() -> None:
+    engine = FakeEngine((CALLING, "Done."))
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        async with client.responses.stream(model="demo", input="hi", tools=TOOLS) as stream:
+            first = await stream.get_final_response()
+        assert (requested(engine).tools, requested(engine).tool_choice) == ((TOOL,), "auto")
+        calls = [item for item in first.output if item.type == "function_call"]
+        assert [(c.call_id, c.name, c.arguments) for c in calls] == [(c.id, c.name, c.arguments) for c in CALLS]
+        results: list[Any] = [
+            {"type": "function_call_output", "call_id": call.call_id, "output": f"of {call.call_id}"} for call in calls
+        ]
+        then = await client.responses.create(
+            model="demo", input=results, tools=TOOLS, previous_response_id=first.id, store=False
+        )
+        told = [Message("tool", f"of {call.id}", tool_call_id=call.id, tool_name="look") for call in CALLS]
+        expected = (Message("user", "hi"), Message("assistant", "I look.", tool_calls=CALLS), *told)
+        assert (then.output_text, requested(engine).messages) == ("Done.", expected)
+        items: list[Any] = [{"role": "user", "content": "hi"}, *(item.model_dump() for item in first.output), *results]
+        await client.responses.create(model="demo", input=items, tools=TOOLS)
+        assert requested(engine).messages == expected
+        for unknown in (then.id, "resp_other"):  # the second was not to be kept
+            with pytest.raises(openai.NotFoundError, match="previous_response_id"):
+                await client.responses.create(model="demo", input="hi", previous_response_id=unknown)
+    async with serving(FakeEngine((CALLING,))) as server, httpx2.AsyncClient(timeout=30) as client:
+        body = {"input": "hi", "tools": TOOLS, "parallel_tool_calls": False}
+        found = (await client.post(f"{server.url}/v1/responses", json=body)).json()
+        assert [item["type"] for item in found["output"]] == ["message", "function_call"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"background": True}, "background"),
+        ({"tools": [{"type": "web_search"}]}, "web_search"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input_image"),
+        ({"input": [{"role": "critic", "content": "x"}]}, "critic"),
+        ({"input": []}, "no message of the user"),
+        ({"tool_choice": {"type": "function", "name": "x"}}, "no tool x"),
+        ({"temperature": -1}, "temperature"),
+    ],
+)
+async def test_what_cannot_be_had_is_named(engine: FakeEngine, changes: Any, words: str) -> None:
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        found = await client.post(f"{server.url}/v1/responses", json={"input": "hi", **changes})
+        assert found.status_code == 400
+        assert words in found.json()["error"]["message"]
+
+
+def test_the_oldest_chats_go_first_and_a_client_has_its_own() -> None:
+    kept = KeptResponses(most=2, characters=1000)
+    for name in ("a", "b", "c"):
+        kept.keep("me", name, (Message("user", name),))
+    assert [message.content for message in kept.get("me", "b")] == ["b"]
+    for client, name in (("me", "a"), ("you", "b")):
+        with pytest.raises(ApiError):
+            kept.get(client, name)
+    kept.keep("me", "long", (Message("user", "x" * 2000),))
+    with pytest.raises(ApiError):
+        kept.get("me", "b")

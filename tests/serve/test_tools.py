@@ -1,0 +1,170 @@
+"""Tools by the client packages of OpenAI and Anthropic: what the engine gets, and what the clients make of calls."""
+
+import json
+from typing import Any
+
+import anthropic
+import httpx2
+import openai
+import pytest
+
+from specchat.engine.events import Finished, Started, Stats, Step
+from specchat.engine.fake import FakeEngine
+from specchat.engine.fake_steps import steps
+from specchat.engine.options import Message, Speculation, Tool, ToolCall, Written
+from tests.serve.conftest import serving
+from tests.serve.test_clients import requested
+
+SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+TOOL = Tool("look", "Look into a file.", json.dumps(SCHEMA))
+FUNCTION = {"name": "look", "description": TOOL.description, "parameters": SCHEMA}
+OPENAI: list[Any] = [{"type": "function", "function": FUNCTION}]
+ANTHROPIC: list[Any] = [{"name": "look", "description": TOOL.description, "input_schema": SCHEMA}]
+CALLS = (ToolCall("abcdefgh1", "look", '{"path": "a.txt"}'), ToolCall("abcdefgh2", "look", '{"path": "ç.txt"}'))
+CALLING = Written("I look.", tool_calls=CALLS)
+HI: list[Any] = [{"role": "user", "content": "hi"}]
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine((CALLING,))
+
+
+async def test_openai_gets_calls_whole_and_streamed(engine: FakeEngine) -> None:
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        whole = await client.chat.completions.create(model="demo", messages=HI, tools=OPENAI)
+        assert (requested(engine).tools, requested(engine).tool_choice) == ((TOOL,), "auto")
+        async with client.chat.completions.stream(model="demo", messages=HI, tools=OPENAI) as stream:
+            streamed = await stream.get_final_completion()
+    for found in (whole, streamed):
+        choice = found.choices[0]
+        assert (choice.finish_reason, choice.message.content) == ("tool_calls", "I look.")
+        assert [(c.id, c.function.name, c.function.arguments) for c in choice.message.tool_calls] == [
+            (call.id, call.name, call.arguments) for call in CALLS
+        ]
+
+
+async def test_openai_sends_calls_and_results_back(engine: FakeEngine) -> None:
+    called = {"role": "assistant", "content": None, "tool_calls": [
+        {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in CALLS
+    ]}  # fmt: skip
+    results = [{"role": "tool", "tool_call_id": call.id, "content": f"text of {call.id}"} for call in CALLS]
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        chat: list[Any] = [*HI, called, *results]
+        await client.chat.completions.create(model="demo", messages=chat, tools=OPENAI, tool_choice="none")
+    request = requested(engine)
+    assert request.tool_choice == "none"
+    assert request.messages == (
+        Message("user", "hi"),
+        Message("assistant", "", tool_calls=CALLS),
+        *(Message("tool", f"text of {call.id}", tool_call_id=call.id, tool_name="look") for call in CALLS),
+    )
+
+
+async def test_a_choice_is_handed_to_the_engine(engine: FakeEngine) -> None:
+    named = {"type": "function", "function": {"name": "look"}}
+    choices: list[tuple[Any, str]] = [("required", "required"), (named, "look"), ("auto", "auto")]
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        for choice, expected in choices:
+            await client.chat.completions.create(model="demo", messages=HI, tools=OPENAI, tool_choice=choice)
+            assert requested(engine).tool_choice == expected
+
+
+async def test_without_parallel_calls_the_first_is_passed_on(engine: FakeEngine) -> None:
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        kind: dict[str, Any] = {"model": "demo", "messages": HI, "tools": OPENAI, "parallel_tool_calls": False}
+        whole = await client.chat.completions.create(**kind)
+        async with client.chat.completions.stream(**kind) as stream:
+            streamed = await stream.get_final_completion()
+    for found in (whole, streamed):
+        assert [call.id for call in found.choices[0].message.tool_calls] == [CALLS[0].id]
+
+
+async def test_anthropic_gets_calls_whole_and_streamed(engine: FakeEngine) -> None:
+    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+        kind: dict[str, Any] = {"model": "demo", "max_tokens": 99, "messages": HI, "tools": ANTHROPIC}
+        whole = await client.messages.create(**kind, tool_choice={"type": "auto"})
+        assert (requested(engine).tools, requested(engine).tool_choice) == ((TOOL,), "auto")
+        async with client.messages.stream(**kind) as stream:
+            streamed = await stream.get_final_message()
+        counted = await client.messages.count_tokens(model="demo", messages=HI, tools=ANTHROPIC)
+        assert counted.input_tokens > 0
+        alone = await client.messages.create(**kind, tool_choice={"type": "auto", "disable_parallel_tool_use": True})
+    for found in (whole, streamed):
+        text, *used = found.content
+        assert (found.stop_reason, text.text) == ("tool_use", "I look.")
+        assert [(b.id, b.name, b.input) for b in used] == [(c.id, c.name, json.loads(c.arguments)) for c in CALLS]
+    assert [block.type for block in alone.content] == ["text", "tool_use"]
+
+
+async def test_anthropic_sends_calls_and_results_back(engine: FakeEngine) -> None:
+    used = [{"type": "tool_use", "id": c.id, "name": c.name, "input": json.loads(c.arguments)} for c in CALLS]
+    results = [
+        {"type": "tool_result", "tool_use_id": CALLS[0].id, "content": "plain"},
+        {
+            "type": "tool_result",
+            "tool_use_id": CALLS[1].id,
+            "is_error": True,
+            "content": [{"type": "text", "text": "part"}],
+        },
+        {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}},
+    ]
+    thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
+    chat: list[Any] = [*HI, {"role": "assistant", "content": [thought, *used]}, {"role": "user", "content": results}]
+    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+        await client.messages.create(model="demo", max_tokens=99, messages=chat, tools=ANTHROPIC)
+    assert requested(engine).messages == (
+        Message("user", "hi"),
+        Message("assistant", "", "hm", CALLS),
+        Message("tool", "plain", tool_call_id=CALLS[0].id, tool_name="look"),
+        Message("tool", "part", tool_call_id=CALLS[1].id, tool_name="look"),
+        Message("user", "Go on."),
+    )
+
+
+async def test_anthropic_is_told_the_stop_string() -> None:
+    made = steps("One two")
+    stopped = Finished(1, "stop", "One two", (), Stats(num_steps=len(made)), stopped_by="fin")
+    engine = FakeEngine(([Started(1, 3, 0, 0, Speculation()), *made, stopped],))
+    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+        kind: dict[str, Any] = {"model": "demo", "max_tokens": 99, "messages": HI, "stop_sequences": ["fin"]}
+        whole = await client.messages.create(**kind)
+        async with client.messages.stream(**kind) as stream:
+            streamed = await stream.get_final_message()
+    for found in (whole, streamed):
+        assert (found.stop_reason, found.stop_sequence) == ("stop_sequence", "fin")
+
+
+async def test_a_reply_of_calls_alone_has_no_text() -> None:
+    engine = FakeEngine((Written(tool_calls=CALLS[:1]),))
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        body = {"messages": HI, "tools": OPENAI}
+        message = (await client.post(f"{server.url}/v1/chat/completions", json=body)).json()["choices"][0]["message"]
+        assert (message["content"], len(message["tool_calls"])) == (None, 1)
+        body = {"messages": HI, "max_tokens": 9, "tools": ANTHROPIC}
+        content = (await client.post(f"{server.url}/v1/messages", json=body)).json()["content"]
+        assert [block["type"] for block in content] == ["tool_use"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
+        ({"tools": [{"description": "x"}]}, "tools.0.name"),
+        ({"tool_choice": {"type": "tool", "name": "other"}, "tools": ANTHROPIC}, "no tool other"),
+        ({"tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
+        ({"messages": [{"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "image", "source": {}}]}]}]}, "image"),
+        ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "document"),
+    ],
+)  # fmt: skip
+async def test_what_anthropics_clients_cannot_have_is_named(engine: FakeEngine, changes: Any, words: str) -> None:
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+        found = await client.post(f"{server.url}/v1/messages", json={"messages": HI, "max_tokens": 9, **changes})
+        assert (found.status_code, found.json()["type"]) == (400, "error")
+        assert words in found.json()["error"]["message"]
+
+
+def test_the_scripted_engine_has_a_step_for_each_call() -> None:
+    assert [step.tool_calls for step in steps(CALLING)[-2:]] == [(CALLS[0],), (CALLS[1],)]
+    assert isinstance(steps(CALLING)[-1], Step)
