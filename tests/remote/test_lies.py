@@ -1,6 +1,7 @@
 """Servers that say what is not so: about their model, their context, their counters."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -82,7 +83,9 @@ def test_counters_of_other_names_are_not_taken_for_no_drafting(chatting: Chattin
     assert last.stats.num_accepted_draft_tokens == 4
 
 
-@pytest.mark.parametrize("after", ["# nothing\n", metrics(14, 52, 29).replace(".0", "nan"), metrics(0, 0, 0), "\xff"])
+@pytest.mark.parametrize(
+    "after", ["# nothing\n", re.sub(r"\d+\.0", "nan", metrics(14, 52, 29)), metrics(0, 0, 0), "\xff"]
+)
 def test_counters_that_change_in_between_are_left(after: str, chatting: Chatting) -> None:
     pages = iter([metrics(10, 40, 20), metrics(10, 40, 20), after])
 
