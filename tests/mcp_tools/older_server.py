@@ -24,7 +24,7 @@ def send(message: dict[str, Any]) -> None:
 
 
 def asked() -> str:
-    """What the client answers to each request of this server."""
+    """The client's answers to each request of this server."""
     answers = []
     for number, (method, params) in enumerate(ASKED.items()):
         send({"id": f"own-{number}", "method": method, "params": params})
