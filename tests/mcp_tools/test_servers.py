@@ -1,5 +1,6 @@
 """Servers of MCP's own package, each in a process: what they offer, and what becomes of a call."""
 
+import json
 import os
 import subprocess
 import sys
@@ -263,6 +264,21 @@ def test_a_package_that_cannot_be_imported_is_said_so(monkeypatch: pytest.Monkey
     servers.close()
     assert status.state == "unusable"
     assert status.problem.startswith("The package mcp cannot be used (")
+
+
+def test_words_about_a_tool_are_cleaned_and_its_schema_stays_json() -> None:
+    from mcp.types import Tool
+
+    hostile = "a\u2028b\x1b[31m\u202ec"
+    schema = {"type": "object", "properties": {hostile: {"description": hostile, "enum": [hostile, 1]}}}
+    named = [Tool(name=hostile, input_schema={"type": "object"}), Tool(name="n" * 129, input_schema={"type": "object"})]
+    tools, left_out = served(entry(), [Tool(name="read", description=hostile, input_schema=schema), *named])
+    (tool,) = tools
+    cleaned = "a\nb␛[31mc"
+    assert tool.description == cleaned
+    assert json.loads(tool.schema)["properties"] == {cleaned: {"description": cleaned, "enum": [cleaned, 1]}}
+    assert not set(tool.schema) & set("\x1b\u2028\u202e\n")
+    assert [words.partition(" is left out: it has no usable name.")[1] != "" for words in left_out] == [True, True]
 
 
 def test_a_fingerprint_is_of_the_server_and_of_what_it_says() -> None:
