@@ -1,12 +1,13 @@
 """OpenAI's `/v1/responses`: its fields, and the chat that they make."""
 
-from typing import Annotated, Any
+import json
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from specchat.engine.options import Message, ToolCall
+from specchat.engine.options import Grammar, Message, ToolCall
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import Served
@@ -30,11 +31,12 @@ class InputItem(Fields):
 
 
 class TextFormat(Fields):
-    type: str = "text"
+    type: Literal["text", "json_object", "json_schema"] = "text"
+    json_schema: dict[str, Any] | bool | None = Field(None, alias="schema")
 
 
 class TextFields(Fields):
-    format: TextFormat = TextFormat()
+    format: TextFormat = Field(default_factory=lambda: TextFormat.model_validate({}))
 
 
 class ResponsesRequest(ReplyFields):
@@ -66,15 +68,21 @@ class ResponsesRequest(ReplyFields):
                 found.append(message)
         return found
 
-    def refuse_unsupported(self) -> None:
-        """Raises ApiError for fields that would change the reply, and that specchat does not have."""
-        wanted = {
-            "background": bool(self.background),
-            "text.format": self.text is not None and self.text.format.type != "text",
-        }
-        for name, given in wanted.items():
-            if given:
-                raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
+    def grammars(self) -> dict[str, Grammar | str]:
+        """The grammars by the fields that ask for them.
+
+        Raises:
+            ApiError: a field lacks its schema, or is not supported.
+        """
+        found = super().grammars()
+        if self.text is None or self.text.format.type == "text":
+            return found
+        form, field = self.text.format, "text.format"
+        if form.type == "json_object":
+            return {**found, field: Grammar("json_object")}
+        if form.json_schema is None:
+            raise ApiError(400, f"{field}.schema is missing.", f"{field}.schema")
+        return {**found, field: Grammar("json_schema", json.dumps(form.json_schema))}
 
 
 def _message(item: InputItem, where: str) -> Message:
@@ -105,7 +113,8 @@ async def responses(served: Served, kept: KeptResponses, client: str, request: R
         ValidationError: its fields cannot be used.
     """
     wanted = ResponsesRequest.model_validate(body)
-    wanted.refuse_unsupported()
+    if wanted.background:
+        raise ApiError(400, "background is not supported by specchat serve. Leave it out.", "background")
     wanted.max_tokens = wanted.max_output_tokens or wanted.max_tokens
     before = kept.get(client, wanted.previous_response_id) if wanted.previous_response_id else ()
     said = (*before, *wanted.messages())
@@ -118,5 +127,6 @@ async def responses(served: Served, kept: KeptResponses, client: str, request: R
             kept.keep(client, response, (*said, reply))
 
     reply = ResponseReply({**body, "model": served.pair.id}, chat, keep)
-    events = served.reply(client, served.request(wanted, None, chat))
+    make = served.request(wanted, None, chat, grammar=await wanted.checked_grammar())
+    events = served.reply(client, make)
     return await respond(request, reply, events, stream=wanted.stream)

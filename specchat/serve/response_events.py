@@ -28,6 +28,7 @@ _ECHOED: Mapping[str, Any] = {
     "tools": [],
     "top_p": None,
     "store": True,
+    "text": {"format": {"type": "text"}},
     "user": None,
 }
 """Fields of a request that its response repeats, as they are where the request leaves them out."""
@@ -46,7 +47,6 @@ class ResponseReply:
             "model": body["model"],
             "error": None,
             "incomplete_details": None,
-            "text": {"format": {"type": "text"}},
             "truncation": "disabled",
             **{name: usual if body.get(name) is None else body[name] for name, usual in _ECHOED.items()},
         }

@@ -9,7 +9,8 @@ import pytest
 
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Finished
-from specchat.engine.grammar.compiler import Grammars
+from specchat.engine.grammar.source import compiled
+from specchat.engine.grammar.vocabulary import vocabulary
 from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
 from specchat.engine.session import Session
 from specchat.engine.tool_calls.forced import forced_calls
@@ -45,11 +46,12 @@ def test_the_grammar_takes_the_call_that_the_template_writes(file: Path) -> None
     call = text[text.index(form.call.opening or "{") :]
     ids = known.backend.encode(call, add_special_tokens=False).ids
     end = next(number for number, token in enumerate(ids) if token in known.eos)
-    matcher = Grammars(known).matcher(Grammar("lark", grammar), known.eos)
+    tokens = vocabulary(known, known.eos)
+    matcher = compiled(Grammar("lark", grammar), tokens)
     taken = matcher.try_consume_tokens(ids[:end])
     assert not known.backend.decode(ids[taken:end], skip_special_tokens=False).strip()
     assert matcher.is_accepting()
-    other = Grammars(known).matcher(Grammar("lark", forced_calls(TOOLS[1:], form.call, marks)), known.eos)
+    other = compiled(Grammar("lark", forced_calls(TOOLS[1:], form.call, marks)), tokens)
     other.try_consume_tokens(ids[:end])
     assert not other.is_accepting()
 

@@ -186,7 +186,9 @@ def test_an_answer_before_a_call_stays_an_answer(file: Path) -> None:
 @pytest.mark.parametrize("file", CALLING, ids=name)
 def test_an_answer_alone_is_no_call(file: Path) -> None:
     said = written(file, Message("assistant", "None: [1, 2] {}."), ASKED)
-    end = made(file).backend.token_to_id("<|end|>")  # of a part, where earlier replies end otherwise than new ones
+    end = (
+        made(file).backend.get_vocab().get("<|end|>", -1)
+    )  # of a part, where earlier replies end otherwise than new ones
     _, answer, reader = reply(file, said[: said.index(end)] if KINDS[file.stem] == "channel" else said)
     assert (answer.strip().removeprefix("all\n"), reader.calls, reader.unreadable) == ("None: [1, 2] {}.", [], 0)
 
@@ -213,7 +215,7 @@ def test_the_next_prompt_has_tools_calls_and_results_as_transformers_renders_the
         {"role": "tool", "content": r.content, "tool_call_id": r.tool_call_id, "name": r.tool_name} for r in results
     ]
     parameters = [SCHEMA, {"type": "object", "properties": {}}]
-    tools = [
+    tools: list[Any] = [
         {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": p}}
         for t, p in zip(TOOLS, parameters, strict=True)
     ]
@@ -236,6 +238,17 @@ def test_a_user_may_speak_right_after_results(file: Path) -> None:
     chat = [ASKED, Message("assistant", "", tool_calls=(NOW,)), result, Message("user", "Then go on.")]
     text = made(file).backend.decode(made(file).prompt(chat, tools=TOOLS), skip_special_tokens=False)
     assert 0 < text.find("Nothing.") < text.find("Then go on.")
+
+
+@pytest.mark.parametrize("header", ["commentary to=functions.now <|constrain|>json", "analysis to=functions.now"])
+def test_a_part_for_a_function_is_a_call_wherever_it_is_addressed(header: str) -> None:
+    file = next((file for file in FILES if file.stem == "openai-gpt-oss-120b"), None)
+    if file is None:
+        pytest.skip("the folder with published templates is not beside this checkout")
+    text = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+    call = f'<|start|>assistant<|channel|>{header}<|message|>{{"zone": "utc"}}<|call|>'
+    thoughts, answer, reader = reply(file, made(file).backend.encode(text + call, add_special_tokens=False).ids)
+    assert (thoughts, answer, calls_of(reader)) == ("hm", "I look.", [("now", {"zone": "utc"})])
 
 
 HERMES = (

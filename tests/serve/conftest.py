@@ -8,6 +8,7 @@ import pytest
 import uvicorn
 
 from specchat.chat.store import Store
+from specchat.config.catalog import Pair
 from specchat.engine.fake import FakeEngine
 from specchat.engine.port import EnginePort
 from specchat.serve.app import make_app
@@ -29,10 +30,12 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(engine: EnginePort, key: str = "", load: bool = True) -> AsyncIterator[Server]:
-    """A server of the first pair; with `load` once that is loaded."""
+async def serving(
+    engine: EnginePort, key: str = "", load: bool = True, pair: Pair = CATALOG.pairs[0]
+) -> AsyncIterator[Server]:
+    """A server of a pair; with `load` once that is loaded."""
     service = ChatService(engine, Store(), Preferences(), restarts=True)
-    served = Served(service, CATALOG.pairs[0])
+    served = Served(service, pair)
     config = uvicorn.Config(
         make_app(served, AccessCheck("127.0.0.1", key)), "127.0.0.1", 0, lifespan="off", log_level="error"
     )

@@ -3,29 +3,44 @@
 import asyncio
 import json
 from collections import Counter
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import httpx2
 import pytest
 
 from specchat.engine.fake import FakeEngine
+from specchat.engine.options import ToolCall, Written
 from tests.serve.conftest import Server, serving
+from tests.serve.test_agents import model, real
+from tests.serve.test_tools import ANTHROPIC, FUNCTION, OPENAI
 
+__all__ = ["model"]
 TEXT = "one two three four five six seven eight nine ten eleven twelve"
-BODY = {"model": "demo", "messages": [{"role": "user", "content": "count"}]}
-PATHS = ("/v1/chat/completions", "/v1/messages")
+CALLING = Written(TEXT, tool_calls=tuple(ToolCall(f"abcdefgh{n}", "look", '{"path": "ç"}') for n in range(2)))
+BODY: dict[str, Any] = {"model": "demo", "messages": [{"role": "user", "content": "count"}]}
+TOOLS: dict[str, Any] = {
+    "/v1/chat/completions": OPENAI,
+    "/v1/messages": ANTHROPIC,
+    "/v1/responses": [{"type": "function", **FUNCTION}],
+}
 AT_ONCE = 12
 
 
-async def one(client: httpx2.AsyncClient, server: Server, chance: Random) -> str:
-    """A request of a random kind; returns its outcome."""
-    path = chance.choice(PATHS)
+async def one(client: httpx2.AsyncClient, server: Server, chance: Random, said: str) -> str:
+    """A request of a random kind; returns its outcome. Good replies have a text that was `said`."""
+    path = chance.choice([*TOOLS])
     body = {**BODY, "max_tokens": 60, "stream": chance.random() < 0.5, "seed": chance.randrange(9)}
-    match chance.choice(("good", "good", "leaves", "cut", "huge", "key", "slow", "garbage")):
+    if path == "/v1/responses":
+        body["input"] = body.pop("messages")
+    if chance.random() < 0.5:
+        body["tools"] = TOOLS[path]
+    match chance.choice(("good", "good", "leaves", "cut", "huge", "key", "slow", "garbage", "tools")):
         case "good":
             found = await client.post(server.url + path, json=body)
             assert found.status_code == 200
-            assert "twelve" in found.text
+            assert said in found.text
             return "good"
         case "leaves":
             async with client.stream("POST", server.url + path, json={**body, "stream": True}) as stream:
@@ -42,10 +57,18 @@ async def one(client: httpx2.AsyncClient, server: Server, chance: Random) -> str
             del reader
             return "cut"
         case "huge":
-            words = "word " * chance.randrange(2_000, 20_000)
+            words = [{"role": "user", "content": "word " * chance.randrange(2_000, 20_000)}]
             found = await client.post(
-                server.url + path, json={**body, "messages": [{"role": "user", "content": words}]}
+                server.url + path, json={**body, "input" if "input" in body else "messages": words}
             )
+            assert found.status_code in (200, 400)
+            return str(found.status_code)
+        case "tools":
+            wrong = chance.choice(
+                [[{"type": "other"}], [7], "x", [TOOLS[path][0]] * 3000, [{**TOOLS[path][0], "name": 3}]]
+            )
+            found = await client.post(server.url + path, json={**body, "tools": wrong})
+            assert found.status_code in (200, 400)
             return str(found.status_code)
         case "key":
             found = await client.post(server.url + path, json=body, headers={"x-api-key": str(chance.randrange(5))})
@@ -63,15 +86,28 @@ async def one(client: httpx2.AsyncClient, server: Server, chance: Random) -> str
 
 @pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 async def test_random_clients_leave_nothing_behind(count: int) -> None:
-    engine, chance = FakeEngine((TEXT,)), Random(5)
-    async with serving(engine) as server, httpx2.AsyncClient(timeout=60) as client:
+    async with serving(FakeEngine((TEXT, CALLING))) as server:
+        await endure(server, count, "twelve")
+        assert b'reason="error"' not in server.served.metrics.page()
+
+
+@pytest.mark.slow
+async def test_random_clients_leave_nothing_behind_in_a_real_engine(model: Path) -> None:
+    async with real(model) as server:
+        await endure(server, 1000, "I look.")
+
+
+async def endure(server: Server, count: int, said: str) -> None:
+    """Send `count` requests of all kinds; good replies have a text that was `said`."""
+    chance = Random(5)
+    async with httpx2.AsyncClient(timeout=60) as client:
         before = len(asyncio.all_tasks())
         outcomes: Counter[str] = Counter()
         for _ in range(0, count, AT_ONCE):
-            outcomes.update(await asyncio.gather(*(one(client, server, chance) for _ in range(AT_ONCE))))
+            outcomes.update(await asyncio.gather(*(one(client, server, chance, said) for _ in range(AT_ONCE))))
         assert set(outcomes) >= {"good", "left", "cut", "slow", "garbage"}
         found = await client.post(f"{server.url}/v1/chat/completions", json=BODY)
-        assert found.json()["choices"][0]["message"]["content"] == TEXT
+        assert said in found.json()["choices"][0]["message"]["content"]
         async with asyncio.timeout(30):
             while len(asyncio.all_tasks()) > before + 2 or server.served.queue.running:
                 await asyncio.sleep(0.01)

@@ -1,5 +1,6 @@
 """`/v1/responses` by OpenAI's client package: items, events, calls, and chats that go on from a response."""
 
+import json
 from typing import Any
 
 import httpx2
@@ -7,7 +8,7 @@ import openai
 import pytest
 
 from specchat.engine.fake import FakeEngine
-from specchat.engine.options import Message, Written
+from specchat.engine.options import Grammar, Message, Written
 from specchat.serve.errors import ApiError
 from specchat.serve.kept_responses import KeptResponses
 from tests.serve.conftest import serving
@@ -38,6 +39,16 @@ async def test_a_text_is_answered_whole_and_streamed(engine: FakeEngine) -> None
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-3:] == ["response.content_part.done", "response.output_item.done", "response.completed"]
     assert [event.sequence_number for event in events] == sorted({event.sequence_number for event in events})
+
+
+async def test_a_format_is_a_grammar(engine: FakeEngine) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    form: Any = {"type": "json_schema", "name": "x", "schema": schema, "strict": True}
+    async with serving(engine) as server, openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+        await client.responses.create(model="demo", input="hi", text={"format": form})
+        assert requested(engine).grammar == Grammar("json_schema", json.dumps(schema))
+        await client.responses.create(model="demo", input="hi", text={"format": {"type": "json_object"}})
+        assert requested(engine).grammar == Grammar("json_object")
 
 
 async def test_reasoning_is_an_item_of_its_own_and_comes_back() -> None:
@@ -88,7 +99,8 @@ async def test_calls_are_items_whose_results_go_on_from_the_response() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+        ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema"),
+        ({"text": {"format": {"type": "json_schema", "schema": {"type": "none"}}}}, "text.format"),
         ({"background": True}, "background"),
         ({"tools": [{"type": "web_search"}]}, "web_search"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
