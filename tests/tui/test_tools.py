@@ -274,7 +274,7 @@ async def test_a_chat_with_calls_is_opened_again_read_and_edited(tmp_path: Path)
 async def test_a_call_is_opened_whole_in_the_editor(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[tuple[str, str]] = []
     monkeypatch.setattr(reading, "edit_text", lambda _, text, suffix: opened.append((text, suffix)))
-    async with chatting(ASKS, "It is long.", servers=ScriptedServers(answers="line\n" * 5_000)) as (app, pilot):
+    async with chatting(ASKS, "It is long.", servers=ScriptedServers(answers="word " * 5_000)) as (app, pilot):
         await send(app, pilot)
         await pilot.press("alt+y")
         await done(app, pilot)
@@ -283,7 +283,7 @@ async def test_a_call_is_opened_whole_in_the_editor(monkeypatch: pytest.MonkeyPa
             await pilot.press("k")
         await pilot.press("o")
         await wait_until(pilot, lambda: opened)
-        assert opened == [("read\npath: notes.txt\n\n" + "line\n" * 5_000, ".txt")]
+        assert opened == [("read\npath: notes.txt\n\n" + "word " * 5_000, ".txt")]
         await pilot.press("enter")
         await pilot.pause()
         rows = [line.content.plain for line, _ in app.chat.transcript.chat_rows.rows]
