@@ -18,10 +18,15 @@ from specchat.mcp_tools.servers_file import ServerEntry
 pytest.importorskip("mcp", reason="needs the package mcp")
 ROOT = Path(__file__).parents[2]
 SERVER = str(Path(__file__).with_name("server.py"))
+OLDER = str(Path(__file__).with_name("older_server.py"))
 
 
 def entry(kind: str = "good", name: str = "made", **more: object) -> ServerEntry:
     return ServerEntry(name, sys.executable, (SERVER, kind), **more)  # type: ignore[arg-type]
+
+
+def older(name: str = "made", **more: object) -> ServerEntry:
+    return ServerEntry(name, sys.executable, ("-S", OLDER), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +139,7 @@ def test_a_request_for_a_secret_is_declined(servers: ToolServers) -> None:
 
 
 def test_a_server_gets_nothing_of_what_it_asks_the_client_for() -> None:
-    older = ServerEntry("made", sys.executable, (str(Path(SERVER).with_name("older_server.py")),))
-    servers = ToolServers([older])
+    servers = ToolServers([older()])
     assert call(servers, "asks") == (True, "refused, refused, refused")
     servers.close()
 
@@ -176,7 +180,7 @@ def test_a_flood_ends_the_server(servers: ToolServers, name: str) -> None:
 
 
 def test_a_call_is_cancelled_and_all_processes_end_with_the_app(tmp_path: Path) -> None:
-    servers, before = ToolServers([entry(env={"CALLED": str(tmp_path / "called")})]), children()
+    servers, before = ToolServers([older(env={"CALLED": str(tmp_path / "called")})]), children()
     pid = int(call(servers, "starts_child")[1])
     waiting: Future[object] = servers.call(tool(servers, "hangs"), {}, 1000)  # type: ignore[assignment]
     until((tmp_path / "called").exists)
@@ -191,9 +195,10 @@ def test_a_call_is_cancelled_and_all_processes_end_with_the_app(tmp_path: Path) 
 def test_a_server_that_cannot_start_says_why() -> None:
     missing = ServerEntry("missing", "/no/such/program")
     unset = entry(name="unset", env={"A": "${NOT_SET_ANYWHERE}"})
-    servers = ToolServers([entry("crash"), missing, unset])
+    crashing = ServerEntry("made", sys.executable, ("-S", "-c", "import sys; sys.exit('no database \\x1b[31mhere')"))
+    servers = ToolServers([crashing, missing, unset])
     status = settled(servers)
-    assert (status.state, status.problem) == ("ended", "It ended by itself: no database ␛[31mhere␛[0m")
+    assert (status.state, status.problem) == ("ended", "It ended by itself: no database ␛[31mhere")
     assert "/no/such/program cannot be started (No such file or directory)" in settled(servers, "missing").problem
     assert settled(servers, "unset").problem == "The environment variable NOT_SET_ANYWHERE is not set."
     servers.close()
@@ -225,20 +230,20 @@ def test_a_server_can_be_stopped_and_started_again(servers: ToolServers) -> None
 
 
 def test_a_changed_file_ends_what_changed_and_keeps_the_rest() -> None:
-    servers, before = ToolServers([entry(), entry(name="other")]), children()
+    servers, before = ToolServers([older(), older("other")]), children()
     servers.start(["made", "other"])
     until(lambda: {status.state for status in servers.statuses.values()} == {"ready"})
     running = children() - before
-    servers.update([entry(), ServerEntry("other", "/no/such/program"), entry(name="third")])
+    servers.update([older(), ServerEntry("other", "/no/such/program"), older("third")])
     assert {name: status.state for name, status in servers.statuses.items()} == {
         "made": "ready", "other": "off", "third": "off",
     }  # fmt: skip
     until(lambda: sum(map(is_running, running)) == len(running) // 2)
-    assert call(servers, "add", a=1, b=1) == (True, "2")
+    assert call(servers, "says") == (True, "said")
     assert "cannot be started" in settled(servers, "other").problem
-    add = tool(servers, "add")
+    says = tool(servers, "says")
     servers.update([])
-    assert servers.call(add, {"a": 1, "b": 1}, 100).result(60).text == "There is no server made any more."
+    assert servers.call(says, {}, 100).result(60).text == "There is no server made any more."
     until(lambda: not any(map(is_running, running)))
     assert servers.statuses == {}
     servers.close()
@@ -321,7 +326,8 @@ def test_servers_end_with_a_killed_app(tmp_path: Path) -> None:
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         "from specchat.mcp_tools.servers import ToolServers\n"
         "from specchat.mcp_tools.servers_file import ServerEntry\n"
-        f"servers = ToolServers([ServerEntry('made', sys.executable, ({SERVER!r}, 'good'))])\n"
+        f"env = {{'CALLED': {str(tmp_path / 'called')!r}}}\n"
+        f"servers = ToolServers([ServerEntry('made', sys.executable, ('-S', {OLDER!r}), env)])\n"
         "servers.start(['made'])\n"
         "while servers.statuses['made'].state == 'starting':\n    time.sleep(0.01)\n"
         "tools = {tool.name: tool for tool in servers.statuses['made'].tools}\n"
