@@ -86,7 +86,7 @@ def _block(kind: Kind, heading: str, text: str, created: float | None = None) ->
 
 
 def _call(call: ToolCall, result: ToolResult | None) -> str:
-    """What a tool was asked and gave; importing leaves it out."""
+    """A call and its result; importing leaves both out."""
     whence = f" of {one_line(result.server)}" if result is not None and result.server else ""
     parts = ["\n".join(argument_lines(call.arguments)), clean(result.content) if result is not None else ""]
     text = "\n\n".join(f"{(fence := _fence(part))}text\n{part}\n{fence}" for part in parts if part)

@@ -10,7 +10,6 @@ from specchat.chat.fork import Fork, new_key
 from specchat.chat.record import Mark, Record
 from specchat.chat.tool_results import ToolResult
 from specchat.clean import clean
-from specchat.engine.comparison import Comparison
 from specchat.engine.events import Changed, Failed, Finished, FinishReason, Speedup, Started, Stats, Step
 from specchat.engine.options import NOTHING_WRITTEN, Message, Sampling, Span, Speculation, ToolCall, Written
 from specchat.engine.tally import Tally
@@ -19,8 +18,6 @@ State = Literal["queued", "preparing", "waiting", "reading", "writing", "finishe
 """Queued until there is an engine to ask, preparing until its tools are known, waiting while the engine writes in
 another chat."""
 
-LATELY = 4
-"""Replies that are put together where one is too short to tell a speed."""
 _REASONS: dict[FinishReason, str] = {
     "stop": "",
     "length": "ended at the token limit",
@@ -112,22 +109,6 @@ class Reply:
             return None
         low, high = stats.speedup_interval or (stats.speedup_vs_plain, stats.speedup_vs_plain)
         return Speedup(stats.speedup_vs_plain, low, high)
-
-    @property
-    def speedup_lately(self) -> Speedup | None:
-        """Over plain decoding, of this reply and, where that is too little, of those before it that drafted alike."""
-        if (known := self.speedup) is not None:
-            return known
-        joined, reply = Comparison(), self
-        for _ in range(LATELY):
-            joined.join(reply.tally.compared)
-            if (found := joined.speedup) is not None:
-                return found
-            before = reply.turn.parent if reply.turn is not None else None
-            if before is None or (before.name, before.speculation) != (self.name, self.speculation):
-                return None
-            reply = before
-        return None
 
     @property
     def text(self) -> str:

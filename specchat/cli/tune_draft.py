@@ -109,24 +109,35 @@ def measured(order: DraftOrder) -> "tuple[DraftSpeed, DraftSpeed, Gain]":
         EngineError: a draft cannot be used.
     """
     from specchat.engine.loading import load
-    from specchat.tune.gain import draft_speed, gain
+    from specchat.engine.model.memory import free_memory
+    from specchat.tune.gain import draft_speeds, gain
     from specchat.tune.trial import Different
 
     def notify(turn: "Turn") -> None:
         order.check_stop("before the draft was measured")
         order.progress.show(f"held-out prompts by {turn.contender}", turn.fraction)
 
-    speeds = []
     trained = replace(order.draft, path=str(order.shop.finished), repo=None, revision=None)
-    for draft in (order.draft, trained):
-        gc.collect()  # one session at a time is held
-        session = load(replace(order.pair.spec, draft=draft, heads={}), order.show)
-        try:
-            speeds.append(draft_speed(session, order.speculation, order.questions[1], notify))
-        except Different as error:
-            raise Problem(
-                f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
-            ) from None
+    pairs = [replace(order.pair.spec, draft=draft, heads={}) for draft in (order.draft, trained)]
+    gc.collect()  # the session that was trained for is not needed beside these
+    sessions = [load(pairs[0], order.show)]
+    free = free_memory()
+    # Beside each other they are measured in the same seconds.
+    together = free is None or free > 2 * sessions[0].info.memory
+    try:
+        if together:
+            speeds = draft_speeds(
+                [*sessions, load(pairs[1], order.show)], order.speculation, order.questions[1], notify
+            )
+        else:
+            speeds = draft_speeds(sessions, order.speculation, order.questions[1], notify)
+            sessions.clear()
+            gc.collect()
+            speeds += draft_speeds([load(pairs[1], order.show)], order.speculation, order.questions[1], notify)
+    except Different as error:
+        raise Problem(
+            f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
+        ) from None
     before, after = speeds
     return before, after, gain(before, after)
 

@@ -212,7 +212,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
 
 
 def _server(table: Mapping[str, Any], folder: Path) -> Server:
-    given = {key: table[key] for key in ("url", "kind", "model", "key_env") if table.get(key)}
+    given = {key: table[key] for key in ("url", "kind", "model", "key_env", "keyring") if table.get(key)}
     return Server(**given, tokenizer=_placed(table["tokenizer"], folder) if "tokenizer" in table else "")
 
 

@@ -159,7 +159,7 @@ class SamplingTable(Table):
     frequency_penalty: Annotated[float, _ranged("frequency_penalty")] = 0.0
 
 
-SERVER_KEYS = ("url", "kind", "model", "key_env", "tokenizer", "plain")
+SERVER_KEYS = ("url", "kind", "model", "key_env", "keyring", "tokenizer", "plain")
 """Keys of a pair that a server runs; see `engine.pair.Server`."""
 LOCAL_KEYS = ("target", "draft", "draft_vocabulary", "heads", "exit_layer", "trust_remote_code", "strategies")
 """Keys of a pair that has models here."""
@@ -179,6 +179,7 @@ class PairTable(Table):
     kind: ServerKind | None = None
     model: Annotated[str, Field(max_length=400)] | None = None
     key_env: Annotated[str, matching(r"[A-Za-z_][A-Za-z0-9_]*", "the name of an environment variable")] | None = None
+    keyring: Name | None = None
     tokenizer: Annotated[str, Field(min_length=1)] | None = None
     plain: Name | None = None
     draft: ModelTable | None = None

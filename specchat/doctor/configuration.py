@@ -35,7 +35,7 @@ def pairs(catalog: Catalog, own: Path | None, environ: Mapping[str, str] = os.en
     count = f"{len(catalog.pairs)} pairs, of which {catalog.default} is the default"
     count += f" and {', '.join(servers)} {'run' if len(servers) > 1 else 'runs'} on a server" if servers else ""
     for name, server in servers.items():
-        if server.key_env and not environ.get(server.key_env):
+        if server.key_env and not server.keyring and not environ.get(server.key_env):
             return note("models", f"{count}. Pair {name} cannot be loaded: its key_env {server.key_env} is not set.")
     return ok("models", f"{count}; with those of {own}" if own else count)
 

@@ -268,7 +268,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class AwaitingServer:
-    """A reply waits for a server elsewhere; `why` is a sentence."""
+    """A reply waits for a server elsewhere, or comes from another model than was asked; `why` is a sentence."""
 
     id: int
     why: str

@@ -52,6 +52,7 @@ class Server:
         kind: the program that serves, one of `SERVER_KINDS`; "auto" finds it out.
         model: the model's name there; empty for the server's first one.
         key_env: the environment variable with its key; empty where it needs none.
+        keyring: the entry with its key in the system's keyring; empty where it needs none.
         tokenizer: the folder with the tokenizer and chat template, for a server that applies none.
         undrafted: a server of the same model that was started without drafting.
     """
@@ -60,6 +61,7 @@ class Server:
     kind: ServerKind = "auto"
     model: str = ""
     key_env: str = ""
+    keyring: str = ""
     tokenizer: str = ""
     undrafted: "Server | None" = None
 

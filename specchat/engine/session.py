@@ -176,14 +176,16 @@ class Session:
     def _write(self, reply: Reply, control: Control) -> Iterator[Event]:
         """Write the reply, and learn from it."""
         request, prompt, speed = reply.request, reply.prompt, self._speed
-        usual = self.info.plain_speed(request.sampling)
+        # A stepwise executor has a speed of its own, with which no reply is compared.
+        compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
+        usual = self.info.plain_speed(request.sampling) if compared else 0.0
         speed.yardstick.begin(1e3 / usual if usual else 0.0)
         decoding = self.runner.reply(
             request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
         )
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
-                if isinstance(event, Finished):
+                if isinstance(event, Finished) and compared:
                     speed.seen(reply.meter.tally, request.sampling)
                     self.info = speed.told(self.info)
                 yield event

@@ -16,7 +16,7 @@ MOST_BYTES = 4 << 20
 MOST_LINES = 5_000
 """Output of the server at most since the last message to it."""
 TAIL_BYTES = 4096
-"""Of what it wrote to its standard error, passed on at its end."""
+"""The end of its standard error, passed on once it has ended."""
 _CHUNK = 1 << 16
 _PIPE = 4096
 """Bytes that a pipe which can be written to has room for."""

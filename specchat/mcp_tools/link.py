@@ -34,7 +34,7 @@ LinkState = Literal["off", "starting", "ready", "ended"]
 
 @dataclass(frozen=True)
 class CallOutcome:
-    """What came of a call: text for the model, and True if the tool did what was asked."""
+    """The outcome of a call: text for the model, and True if the tool did what was asked."""
 
     ok: bool
     text: str

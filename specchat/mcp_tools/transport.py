@@ -22,7 +22,7 @@ _MOST_BYTES = guard.MOST_BYTES
 
 @asynccontextmanager
 async def streams(entry: ServerEntry, errors: TextIO, ended: Callable[[], object]) -> AsyncIterator[tuple[Any, Any]]:
-    """What is read from a server and written to it.
+    """The streams that are read from a server and written to it.
 
     A process writes its last words to `errors`, and `ended` is called once it is gone.
 

@@ -116,10 +116,15 @@ def _remote(offer: Offer, server: Server, verdict: str) -> list[tuple[str, str]]
         ("server", server.url),
         ("kind", "found out when it is loaded" if server.kind == "auto" else server.kind),
         ("model", server.model or "the server's first one"),
-        ("key", f"the environment variable {server.key_env}" if server.key_env else "none"),
+        ("key", _key(server)),
         ("strategies", "the server drafts by itself, as it was started"),
         ("id", offer.pair.id),
     ]
+
+
+def _key(server: Server) -> str:
+    places = [f"the environment variable {server.key_env}"] if server.key_env else []
+    return ", else ".join([*places, *([f"{server.keyring} in the keyring"] if server.keyring else [])]) or "none"
 
 
 def _where(offer: Offer) -> str:

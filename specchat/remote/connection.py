@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -13,6 +12,7 @@ from specchat.clean import one_line
 from specchat.engine.pair import Server
 from specchat.remote.errors import BUSY, ServerError, refusal
 from specchat.remote.event_stream import events
+from specchat.remote.keys import find_key, key_in_words
 
 CONNECT_S = 10.0
 PATIENCE_S = 300.0
@@ -34,13 +34,14 @@ class ServerConnection:
         """Connect to `server`, which may be silent for `patience_s`.
 
         Raises:
-            ServerError: the key's variable is not set, or the key cannot be sent.
+            ServerError: the key is not where the pair says, or cannot be sent.
         """
         self.root = server.url.rstrip("/").removesuffix("/v1").rstrip("/")
         self.waiting: Callable[[str], object] = lambda _: None
         """Gets a sentence while the server is busy."""
-        self._key_env = server.key_env
-        self._headers = {"Accept-Encoding": "identity", **_authorization(server.key_env)}
+        key = find_key(server)
+        self._key = key_in_words(server)
+        self._headers = {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
         self._patience_s = patience_s
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(CONNECT_S, read=patience_s, write=patience_s),
@@ -55,7 +56,7 @@ class ServerConnection:
     def reveals_key(self) -> bool:
         """True if the key goes over a network without encryption."""
         url = httpx2.URL(self.root)
-        return bool(self._key_env) and url.scheme == "http" and url.host not in ("localhost", "127.0.0.1", "::1")
+        return bool(self._key) and url.scheme == "http" and url.host not in ("localhost", "127.0.0.1", "::1")
 
     async def get(self, path: str) -> Any:
         """The JSON at `path`.
@@ -133,7 +134,7 @@ class ServerConnection:
                         url, hops, pause = self._moved(response, url, hops), hops + 1, 0.0
                     elif status >= 400:
                         said = await self._read(response, MAX_ERROR_BYTES)
-                        raise refusal(self.root, status, said, self._key_env)
+                        raise refusal(self.root, status, said, self._key)
                     else:
                         yield response
                         return
@@ -174,17 +175,6 @@ class ServerConnection:
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             why = one_line(str(error)).rstrip(".")
             raise ServerError(f"{self.root} cannot be used ({why}). {_CHECK_URL}") from None
-
-
-def _authorization(key_env: str) -> dict[str, str]:
-    if not key_env:
-        return {}
-    key = os.environ.get(key_env, "").strip()
-    if not key:
-        raise ServerError(f"The environment variable {key_env}, named by key_env, is not set.", "config")
-    if not (key.isascii() and key.isprintable()):
-        raise ServerError(f"The environment variable {key_env}, named by key_env, holds no key.", "config")
-    return {"Authorization": f"Bearer {key}"}
 
 
 def _pause(response: httpx2.Response, tries: int) -> float:

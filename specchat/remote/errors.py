@@ -20,13 +20,13 @@ class ServerError(EngineError):
         self.status = status
 
 
-def refusal(url: str, status: int, body: bytes, key_env: str) -> ServerError:
-    """The error of an answer with a `status` of 400 or more."""
+def refusal(url: str, status: int, body: bytes, key: str) -> ServerError:
+    """The error of an answer with a `status` of 400 or more; `key` is where the key that was sent is kept."""
     said = _said(body)
     quoted = f": {said}" if said else ""
     if status in (401, 403):
-        key = f"the key in {key_env}" if key_env else "requests without a key; name its variable as key_env"
-        return ServerError(f"{url} refuses {key} ({status}{quoted}).", "config", status)
+        sent = f"the key in {key}" if key else "requests without a key; name its variable as key_env"
+        return ServerError(f"{url} refuses {sent} ({status}{quoted}).", "config", status)
     if status == 404:
         return ServerError(f"{url} has no such page or model ({status}{quoted}). Check url and model.", "model", status)
     if status == 400 and any(word in said.lower() for word in _CONTEXT):

@@ -148,6 +148,8 @@ class Dialect:
         self._template = template
         self.always = True
         """`ServerFacts.always` by the last `totals`."""
+        self.answered_as = ""
+        """The name of another model that replies came from, once it was said."""
         self.longest = 0
         """The longest draft in `totals`."""
 

@@ -1,6 +1,7 @@
 """Reads counters from a page in Prometheus' text format."""
 
 from collections.abc import Mapping
+from math import isfinite
 
 
 def counters(page: str, prefix: str) -> Mapping[str, float]:
@@ -14,7 +15,8 @@ def counters(page: str, prefix: str) -> Mapping[str, float]:
             value = float(line.rpartition("}")[2].split()[0 if "}" in line else 1])
         except (ValueError, IndexError):
             continue
-        found[name] = found.get(name, 0.0) + value
+        if isfinite(value):
+            found[name] = found.get(name, 0.0) + value
     return found
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
+from specchat.clean import one_line
 from specchat.engine.context_policy import KeptMessages, fit
 from specchat.engine.errors import ErrorKind
 from specchat.engine.events import AwaitingServer, Event, Finished, FinishReason, Started
@@ -145,6 +146,7 @@ class RemoteReply:
             async for event in events:
                 if words := error_in(event):
                     raise ServerError(f"{self._connection.root} ended the reply with an error: {words}.", _kind(words))
+                self._compare_model(event.get("model"))
                 chunk = self._reader.read(event)
                 self._chars += len(chunk.text) + len(chunk.reasoning)
                 if self._chars > MAX_CHARS:
@@ -153,6 +155,15 @@ class RemoteReply:
                 if chunk.text or chunk.reasoning or chunk.calling:
                     self._take(chunk if self._started or self._held else self._unrepeated(chunk))
         return ends
+
+    def _compare_model(self, named: object) -> None:
+        """Say once if another model answers; gateways add versions to a name, and leave out folders."""
+        dialect, asked = self._found.dialect, self._found.model
+        if not isinstance(named, str) or not named or named == dialect.answered_as or named in asked or asked in named:
+            return
+        dialect.answered_as = named
+        words = f'{self._connection.root} answers as "{one_line(named, 60)}", not as "{one_line(asked, 60)}"'
+        self._put(AwaitingServer(self._request.id, words))
 
     def _take(self, chunk: Chunk) -> None:
         """Put the steps that a chunk with text completes."""

@@ -59,8 +59,12 @@ class VllmDialect(ChunkDialect):
             return ServerFacts(
                 context, note="draft lengths are estimated from accepted drafts: /metrics has none of vLLM's"
             )
-        if not counters(page, COUNTERS):
+        known = counters(page, COUNTERS)
+        if not known and "spec_decode" not in page:
             return ServerFacts(context, drafts=False, note="this server was started without drafting")
+        if "draft_tokens_total" not in known:
+            how = "draft lengths are estimated from accepted drafts: /metrics names its counters otherwise"
+            return ServerFacts(context, note=how)
         positions = len(labels(page, _ACCEPTED_AT, "position"))
         how = "accepted tokens are told by step; draft tokens are the server's draft length a step"
         return ServerFacts(context, True, positions, note=how)
@@ -70,7 +74,9 @@ class VllmDialect(ChunkDialect):
         self.always = _always(page)
         found = counters(page, COUNTERS)
         names = ("drafts_total", "draft_tokens_total", "accepted_tokens_total")
-        drafts, drafted, accepted = (int(found.get(name, 0)) for name in names)
+        if not all(name in found for name in names):
+            return None
+        drafts, drafted, accepted = (int(found[name]) for name in names)
         return ServerFigures(drafts, drafted, accepted)
 
     async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
 
@@ -103,8 +103,7 @@ class Calls:
             return
         if decision == "no":
             asking.pending.remove(call)
-            result = ToolResult(call.call.id, call.call.name, DECLINED, True, 0.0, call.tool.server, declined=True)
-            asking.results[call.call.id] = result
+            asking.results[call.call.id] = replace(_failed(call, DECLINED), declined=True)
             self.arrived()
             return
         if decision == "always":
@@ -114,25 +113,18 @@ class Calls:
 
     def take(self) -> list[CallRound]:
         """Take in what arrived; gives the rounds that have all results, which end with this."""
-        while True:
-            try:
-                asking, call, future = self._outcomes.get_nowait()
-            except Empty:
-                break
-            if call in asking.pending:
-                asking.pending.remove(call)
-                asking.results[call.call.id] = _result(call, future)
+        self._gather()
         complete = [each for each in self._rounds if not each.pending]
         self._rounds = [each for each in self._rounds if each.pending]
         return complete
 
     def stop(self, asking: CallRound) -> None:
         """End a round now; what has no result gets one that says so."""
+        self._gather()
         for call in asking.pending:
             if call.future is not None:
                 call.future.cancel()
-            result = ToolResult(call.call.id, call.call.name, STOPPED, failed=True, server=call.tool.server)
-            asking.results[call.call.id] = result
+            asking.results[call.call.id] = _failed(call, STOPPED)
         asking.pending = []
         self._rounds.remove(asking)
 
@@ -145,6 +137,17 @@ class Calls:
         """Stop all calls."""
         for asking in list(self._rounds):
             self.stop(asking)
+
+    def _gather(self) -> None:
+        """Take in the outcomes that arrived."""
+        while True:
+            try:
+                asking, call, future = self._outcomes.get_nowait()
+            except Empty:
+                return
+            if call in asking.pending:
+                asking.pending.remove(call)
+                asking.results[call.call.id] = _result(call, future)
 
     def _make_permitted(self, asking: CallRound) -> None:
         for call in asking.pending:
@@ -177,8 +180,10 @@ def _result(call: PendingCall, future: "Future[Any]") -> ToolResult:
     try:
         outcome = future.result(0)
     except (CancelledError, Exception) as error:
-        why = f"The call failed ({type(error).__name__})."
-        return ToolResult(call.call.id, call.call.name, why, failed=True, server=call.tool.server)
-    return ToolResult(
-        call.call.id, call.call.name, outcome.text, not outcome.ok, round(outcome.seconds, 3), call.tool.server
-    )
+        return _failed(call, f"The call failed ({type(error).__name__}).")
+    made, seconds = call.call, round(outcome.seconds, 3)
+    return ToolResult(made.id, made.name, outcome.text, not outcome.ok, seconds, call.tool.server)
+
+
+def _failed(call: PendingCall, why: str) -> ToolResult:
+    return ToolResult(call.call.id, call.call.name, why, failed=True, server=call.tool.server)

@@ -93,7 +93,7 @@ class Dispatch:
             yield Update("reply", event=event)
 
     def _explained(self, running: Running) -> Iterator[Update]:
-        """What the pair does otherwise than the chat asks."""
+        """Sentences on parts of the chat that the pair cannot be given."""
         loaded = self._state.loaded
         if running.chat.system and (words := loaded.about_system()):
             yield Update("notice", words)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from specchat.chat.lately import speedup_lately
 from specchat.chat.turn import Reply
 from specchat.engine.events import Stats
 from specchat.engine.pair import PairInfo
@@ -68,7 +69,7 @@ def gauges(
     stats = reply.stats
     tally = reply.stretch if stats is None else reply.tally
     speed = stats.tokens_per_second if stats else tally.tokens_per_second
-    known = tally.compared.speedup if reply.record.changes and stats is None else reply.speedup_lately
+    known = tally.compared.speedup if reply.record.changes and stats is None else speedup_lately(reply)
     drafting = bool(tally.speculative)
     here = reply.record.speculation.strategy != SERVER
     counted = stats if not here and stats is not None and stats.num_spec_steps else None  # by the server, at the end

@@ -1,4 +1,4 @@
-"""Held-out speed with a trained draft over that with the one before, each measured beside plain decoding."""
+"""Held-out speed with a trained draft over that with the one before, in turns with plain decoding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,14 @@ from statistics import fmean, stdev
 from specchat.bench.contender import BenchPrompt
 from specchat.bench.interleaved import BenchProgress, measure
 from specchat.bench.ours import Ours
+from specchat.bench.summary import PLAIN
 from specchat.engine.errors import EngineError
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.session import Session
 from specchat.tune.replies import Question
 from specchat.tune.trial import PROMPTS, TOKENS, Different
 
-REPEATS = 3
+REPEATS = 4
 SURE = 1.96
 """Standard errors on each side of a mean that hold it in 95 of 100 cases."""
 
@@ -41,34 +42,47 @@ class Gain:
         return self.low > 1.0
 
 
-def draft_speed(
-    session: Session,
+def draft_speeds(
+    sessions: Sequence[Session],
     speculation: Speculation,
     questions: Sequence[Question],
     notify: Callable[[BenchProgress], None],
-) -> DraftSpeed:
-    """Answer held-out `questions` greedily, drafted and plainly in turns.
+) -> list[DraftSpeed]:
+    """Answer held-out `questions` greedily by the draft of each session, and plainly by the first, in turns.
+
+    Times are those of the steps, without waits for a processor that other programs used.
 
     Raises:
         EngineError: no prompt leaves room for a reply.
         Different: a text differs.
     """
-    made = [(question, tuple(session.tokenizer.prompt(question.chat))) for question in questions]
-    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= session.info.context]
+    first = sessions[0]
+    made = [(question, tuple(first.tokenizer.prompt(question.chat))) for question in questions]
+    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= first.info.context]
     if not fitting:
         raise EngineError("context", f"No held-out prompt leaves room for {TOKENS} tokens. Give other --prompts.")
     chosen = [fitting[i * len(fitting) // PROMPTS] for i in range(PROMPTS)] if len(fitting) > PROMPTS else fitting
-    plain, drafted = (Ours(session, each, Sampling()) for each in (Speculation(), speculation))
-    seconds: dict[str, dict[str, list[float]]] = {one.id: {plain.name: [], drafted.name: []} for one in chosen}
+    plain = Ours(first, Speculation(), Sampling(), name=PLAIN)
+    drafted = [Ours(one, speculation, Sampling(), name=f"draft {number}") for number, one in enumerate(sessions, 1)]
+    seconds: dict[str, dict[str, float]] = {one.name: {} for one in (plain, *drafted)}
     texts: dict[str, tuple[int, ...]] = {}
     tokens = 0
-    for sample in measure([plain, drafted], chosen, REPEATS, TOKENS, notify, lambda *_: None):
-        if texts.setdefault(sample.prompt.id, sample.run.tokens) != sample.run.tokens:
-            raise Different(drafted.name)
-        seconds[sample.prompt.id][sample.contender].append(sample.run.seconds)
-        tokens += len(sample.run.tokens) if sample.contender == drafted.name else 0
-    times = {name: sum(found[plain.name]) / sum(found[drafted.name]) for name, found in seconds.items()}
-    return DraftSpeed(times, tokens / sum(sum(found[drafted.name]) for found in seconds.values()))
+    for sample in measure([plain, *drafted], chosen, REPEATS, TOKENS, notify, lambda *_: None):
+        key = sample.prompt.id
+        if texts.setdefault(key, sample.run.tokens) != sample.run.tokens:
+            raise Different(speculation.strategy)
+        stats = sample.run.stats
+        assert stats is not None
+        spent = 1e-3 * (stats.draft_ms + stats.verify_ms + stats.other_ms)
+        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + spent
+        tokens += len(sample.run.tokens) if sample.contender == PLAIN else 0
+    return [
+        DraftSpeed(
+            {key: seconds[PLAIN][key] / spent for key, spent in seconds[one.name].items()},
+            tokens / sum(seconds[one.name].values()),
+        )
+        for one in drafted
+    ]
 
 
 def gain(before: DraftSpeed, after: DraftSpeed) -> Gain:

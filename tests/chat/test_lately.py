@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from specchat.chat.lately import speedup_lately
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.engine.events import Started
@@ -25,10 +26,10 @@ def answered(chat: Conversation, speculation: Speculation = SPECULATION, name: s
 def test_short_replies_tell_a_speed_together() -> None:
     chat = Conversation()
     first = answered(chat)
-    assert first.speedup is first.speedup_lately is None
+    assert first.speedup is speedup_lately(first) is None
     second = answered(chat)
     third = answered(chat)
-    found = third.speedup_lately
+    found = speedup_lately(third)
     assert second.speedup is None
     assert found is not None
     one = first.tally.compared
@@ -39,6 +40,6 @@ def test_replies_of_other_pairs_and_strategies_do_not_count() -> None:
     chat = Conversation()
     answered(chat, Speculation.of("lookup"))
     answered(chat, Speculation.of("lookup"))
-    assert answered(chat).speedup_lately is None
+    assert speedup_lately(answered(chat)) is None
     answered(chat, name="other")
-    assert answered(chat).speedup_lately is None
+    assert speedup_lately(answered(chat)) is None

@@ -193,10 +193,10 @@ def test_a_text_that_differs_is_told_and_nothing_registered(
 ) -> None:
     before = pair.read_bytes()
 
-    def different(*_: object) -> DraftSpeed:
+    def different(*_: object) -> list[DraftSpeed]:
         raise trial.Different("draft")
 
-    monkeypatch.setattr(gain, "draft_speed", different)
+    monkeypatch.setattr(gain, "draft_speeds", different)
     result = run(*command)
     assert result.exit_code == ExitCode.DIFFERENT
     assert pair.read_bytes() == before

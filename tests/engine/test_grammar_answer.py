@@ -54,9 +54,9 @@ def allowed(tokenizer: Tokenizer, held: AnswerConstraint) -> set[int]:
     return set(bits.nonzero()[0].tolist())
 
 
-def takes(tokenizer: Tokenizer, text: str) -> bool:
-    """True if all tokens of a reply are allowed, and mark the end where it is whole."""
-    held = constraint(tokenizer)
+def takes(tokenizer: Tokenizer, text: str, grammar: Grammar = NUMBER) -> bool:
+    """True if all tokens of a reply are allowed, one after the other."""
+    held = constraint(tokenizer, grammar)
     for token in tokenizer.backend.encode(text, add_special_tokens=False).ids:
         if token not in allowed(tokenizer, held):
             return False
@@ -92,6 +92,15 @@ def test_reasoning_is_free_and_may_be_left_out() -> None:
             closing,
         ):
             assert not takes(tokenizer, text), text
+
+
+def test_no_answer_holds_a_mark() -> None:
+    """One that a template knows, though the grammar allows all text, and empty lines only after reasoning."""
+    tokenizer, free = made(PLAIN, visible=VISIBLE), Grammar("regex", "(?s:x.*)")
+    assert takes(tokenizer, f"x </thin {END}", free)
+    assert not takes(tokenizer, "x </think>", free)
+    assert not takes(tokenizer, "x<think>", free)
+    assert constraint(tokenizer).prefix(tokenizer.encode("\n42")) == 0
 
 
 def test_reasoning_that_the_prompt_opens_comes_first() -> None:
@@ -218,6 +227,19 @@ def generated(session: Session, grammar: Grammar, strategy: str = "plain") -> st
     free = finished(list(session.generate(Generate(1, (Message("user", "Hi"),), limits=Limits(5)))))
     assert free.reason == "length"
     return caught.value.message
+
+
+def test_a_place_that_is_too_complex_is_left_again() -> None:
+    """llguidance's matcher stays in an error, but a draft that leads there changes nothing."""
+    held = constraint(BYTES, Grammar("json_schema", many()))
+    brace, quote = BYTES.encode('{"')
+    assert allowed(BYTES, held) == {brace}
+    for token in (brace, quote):
+        held.push(token)
+        assert held.error.startswith("The grammar became too complex in this reply: ")
+    held.pop()
+    held.pop()
+    assert (allowed(BYTES, held), held.error) == ({brace}, "")
 
 
 def test_a_schema_that_explodes_is_refused_and_the_next_reply_is_written(session: Session) -> None:

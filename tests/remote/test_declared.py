@@ -31,12 +31,11 @@ def write(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def test_all_keys_are_read(write: Callable[[str], Path]) -> None:
-    lines = (
-        'url = "https://box:8080/v1"\nkind = "vllm"\nmodel = "Qwen/Qwen3-8B"\nkey_env = "BOX_KEY"\ntokenizer = "qwen"'
-    )
+    lines = 'url = "https://box:8080/v1"\nkind = "vllm"\nmodel = "Qwen/Qwen3-8B"\n'
+    lines += 'key_env = "BOX_KEY"\nkeyring = "box"\ntokenizer = "qwen"'
     file = write(HEAD + lines)
     pair = load_catalog(file).find("box")
-    server = Server("https://box:8080/v1", "vllm", "Qwen/Qwen3-8B", "BOX_KEY", str(file.parent / "qwen"))
+    server = Server("https://box:8080/v1", "vllm", "Qwen/Qwen3-8B", "BOX_KEY", "box", str(file.parent / "qwen"))
     assert pair.spec.target == ModelSource(server=server)
     assert pair.strategy == "plain"
     assert pair.spec.target.label == "Qwen/Qwen3-8B at https://box:8080/v1"

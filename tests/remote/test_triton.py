@@ -189,10 +189,12 @@ def test_a_first_token_that_the_server_adds_is_left_out(tmp_path: Path) -> None:
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of tritonserver with the models of this folder."""
     package = next(Path(VENV).glob("lib/python*/site-packages/pytriton/tritonserver"), None) if VENV else None
-    if package is None:
-        pytest.skip("needs nvidia-pytriton in a virtual environment named by SPECCHAT_TRITON_VENV")
-    work = tmp_path_factory.mktemp("triton")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if package is None or not (package / "python_backend_stubs" / version).is_dir():
+        pytest.skip("needs nvidia-pytriton in a virtual environment named by SPECCHAT_TRITON_VENV")
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        pytest.skip("needs a Python with a shared library, which Triton's models load")
+    work = tmp_path_factory.mktemp("triton")
     shutil.copytree(package / "backends/python", work / "backends/python")
     shutil.copy(package / f"python_backend_stubs/{version}/triton_python_backend_stub", work / "backends/python")
     shutil.copytree(MODELS, work / "models")

@@ -193,3 +193,14 @@ def test_a_folder_that_cannot_be_written_is_told(run: Run, tmp_path: Path) -> No
     refused = run("serve-command", "demo", "--engine", "trtllm", "--write", str(tmp_path / "file/below"))
     assert refused.exit_code == ExitCode.USAGE
     assert "cannot be written" in refused.stderr
+
+
+def test_the_page_lists_the_methods() -> None:
+    page = (Path(__file__).parents[2] / "docs/beyond-one-machine.md").read_text("utf-8")
+    rows = [line.strip("| \n").split("|") for line in page.splitlines() if line.startswith("| `") and "--" not in line]
+    shown = {cells[0].strip(" `"): [cell.strip(" `") for cell in (*cells[1:], "", "", "", "")[:4]] for cells in rows}
+    engines = [ENGINES[name].methods for name in ("vllm", "sglang", "trtllm", "llama.cpp")]
+    assert ENGINES["triton"].methods == engines[0]
+    assert shown == {
+        name: [methods.get(name, "") for methods in engines] for name in shown.keys() | set().union(*engines)
+    }

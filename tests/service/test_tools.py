@@ -225,7 +225,7 @@ def test_stop_ends_calls_and_keeps_what_they_gave() -> None:
     take_all(service)
     assert (service.calling, service.running) == (None, None)
     results = service.conversation.turns[1].results
-    assert [each.content for each in results] == [STOPPED, STOPPED, STOPPED]
+    assert [each.content for each in results] == ["first", STOPPED, STOPPED]
     assert sum(isinstance(request, Generate) for request in engine.requests) == 1
     service.send("never mind")
     assert [message.role for message in requested(engine).messages] == [

@@ -37,8 +37,12 @@ class Executor(Protocol):
         With `top` steps tell log-probabilities, and those of the `top` largest tokens.
 
         Raises:
-            EngineError: "request": this executor takes no constraint, or tells no log-probabilities.
+            ModelError: more end-of-text tokens than the executor allows.
         """
+        ...
+
+    def takes(self, proposal: Proposal) -> bool:
+        """Return False for a proposal that cannot be run in this reply."""
         ...
 
     def start(self, acceptance: Acceptance) -> None:

@@ -48,6 +48,11 @@ class HostExecutor:
         self.loops.begin(sampling, prompt, eos, constraint)
         self._top = top
 
+    def takes(self, proposal: Proposal) -> bool:
+        """Return True: all proposals run here."""
+        del proposal
+        return True
+
     def start(self, acceptance: Acceptance) -> None:
         self.loops.start(acceptance)
         self._started = self.costs.clock()

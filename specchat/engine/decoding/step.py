@@ -53,7 +53,7 @@ class Decoding:
         self._under_way: Plan | None = None
         self._slip, self._greedy, self._constraint = slip, sampling.greedy, constraint
         self._passed_over = False
-        """True if the last started step is plain by `slip`, or drafts what the constraint forces."""
+        """True if the last started step is none that the drafter proposed: plain, or what the constraint forces."""
         self._drafts = False
         """True if the last started step may draft."""
         executor.begin(sampling, prompt, self._eos, constraint, top)
@@ -75,8 +75,7 @@ class Decoding:
         if self._under_way != plan:
             self.close()
             self._start(plan)
-        # A constraint needs the text of a step before the next one.
-        early = self._executor.ahead and drafter.ahead and self._constraint is None
+        early = self._executor.ahead and drafter.ahead
         # The device has the pending token of a plain step.
         follow = early and plan.limit == 0 and not self._drafts and self.room > 1
         stepped = self._executor.verdict(follow)
@@ -108,6 +107,8 @@ class Decoding:
             proposal: Proposal = Copy(forced, strategy=GRAMMAR)
         else:
             proposal = PLAIN if slipped else plan.drafter.propose(self.committed, plan.limit)
+        if not self._executor.takes(proposal):
+            proposal, self._passed_over = PLAIN, True
         self._drafts = proposal.strategy != PLAIN.strategy
         self._executor.verify(proposal)
         self._under_way = plan

@@ -18,17 +18,11 @@ from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.verify import BUCKETS, Kind, Verifier
-from specchat.engine.errors import EngineError
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
-
-NO_CONSTRAINTS = "On a GPU specchat's own decoder takes no grammars yet: run the pair on the CPU, or with llama.cpp."
-NO_LOGPROBS = (
-    "On a GPU specchat's own decoder tells no log-probabilities yet: run the pair on the CPU, or with llama.cpp."
-)
 
 
 class DeviceExecutor:
@@ -78,19 +72,22 @@ class DeviceExecutor:
         """Start a reply to `prompt`.
 
         Raises:
-            EngineError: "request": there is a constraint, or log-probabilities are wanted.
             ModelError: more end-of-text tokens than the kernels allow.
         """
-        if constraint is not None:
-            raise EngineError("request", NO_CONSTRAINTS)
-        if top is not None:
-            raise EngineError("request", NO_LOGPROBS)
+        # Other replies are the stepwise executor's.
+        assert constraint is None
+        assert top is None
         self._prompt, self._greedy = len(prompt), sampling.greedy
         self._state.set_sampling(sampling)
         self._state.begin(prompt, eos)
         self._verifier.place(prompt)
         for loops in self._loops():
             loops.begin(sampling, prompt, eos)
+
+    def takes(self, proposal: Proposal) -> bool:
+        """Return True: all proposals run here."""
+        del proposal
+        return True
 
     def start(self, acceptance: Acceptance) -> None:
         self._clocks[self._turn].start()

@@ -9,8 +9,11 @@ from torch.nn.functional import embedding
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
-from specchat.engine.model.decoder import Skip
+from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.norm import RMSNorm, unscaled
+
+EAGER_ROWS = (1, 2, 4, 8, VERIFY_ROWS, PASS_ROWS)
+"""Rows of eager passes, as kernels are compiled anew for other numbers; rows after the tokens count for nothing."""
 
 
 class DeviceModel:
@@ -130,6 +133,21 @@ class DeviceModel:
         with current(self.device):
             self.decoder.forward(self._tokens, self._start, 1)
             return self.decoder.logits(0, 1)[0, : self._vocab].cpu()
+
+    def logits_after(self, tokens: Sequence[int], start: int, skip: Skip, last: int) -> Tensor:
+        """Return logits float32 [last, >= vocab], on the host, after the `last` ones of up to PASS_ROWS tokens.
+
+        `last` is VERIFY_ROWS at most.
+        """
+        self._place(tokens, start)
+        flags = None if skip == NOTHING else self._flags
+        if flags is not None:
+            flags.set(skip)
+        rows = next(size for size in EAGER_ROWS if size >= len(tokens))
+        with current(self.device):
+            self.decoder.forward(self._tokens, self._start, rows, flags, last=self._last)
+            first = len(tokens) - last
+            return self.decoder.logits(first, min(rows, VERIFY_ROWS))[:last].cpu()
 
     def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Return the likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers skipped."""

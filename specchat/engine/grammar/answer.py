@@ -63,6 +63,8 @@ class AnswerConstraint:
         self._after = 0
         """Tokens since the end of the reply, or since the first one that is not allowed."""
         self._wrong = False
+        self._trouble = ""
+        """llguidance's words on the last token that did not fit, if it failed there."""
         self._mask: Allowed | None = None
         """The allowed tokens, while they are known."""
         lines = (tokens.tokenize_str("\n" * n) for n in range(1, MAX_GAP))
@@ -78,7 +80,7 @@ class AnswerConstraint:
         """A sentence if the reply has left the grammar, which happens where no token goes on with it; else ""."""
         if not self._wrong:
             return ""
-        why = self._matcher.get_error().partition("<")[0].partition(";")[0]
+        why = self._trouble.partition("<")[0].partition(";")[0]
         if why and not why.startswith("NoExtension"):
             return f"The grammar became too complex in this reply: {one_line(why, 200).rstrip('. ')}."
         return "The model has no token with which the answer could go on by the grammar."
@@ -100,7 +102,9 @@ class AnswerConstraint:
         self._mask = None
         if self._after:
             self._after -= 1
-            self._wrong = self._wrong and self._after > 0
+            if not self._after:
+                self._wrong = False
+                self._back(0)
             return
         self._spans, self._gap, consumed = self._undo.pop()
         undone = len(self._consumed) - consumed
@@ -200,10 +204,12 @@ class AnswerConstraint:
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         """Move the grammar behind tokens of the answer, if they fit."""
+        self._trouble = ""
         if any(token >= self._tokens.vocab_size for token in tokens):  # of the model's padding
             return False
         fitting = self._matcher.try_consume_tokens(list(tokens))
         if fitting < len(tokens):
+            self._trouble = self._matcher.get_error()
             self._back(fitting)
             return False
         self._consumed += tokens
@@ -211,8 +217,8 @@ class AnswerConstraint:
 
     def _back(self, undone: int) -> None:
         """Take the last tokens back from the matcher."""
-        if undone and not self._matcher.rollback(undone):
-            # After an error, a limit for one, a matcher stays in it.
+        # After an error, a limit for one, a matcher stays in it.
+        if self._matcher.is_error() or (undone and not self._matcher.rollback(undone)):
             self._matcher = self._first.deep_copy()
             self._matcher.try_consume_tokens(self._consumed)
 

@@ -18,6 +18,7 @@ from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
+from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.heads.feature import FeatureHead
@@ -54,6 +55,7 @@ def device_runner(
     if draft is not None and not isinstance(draft, DeviceDecoder):
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
+    beside: dict[Role, CachedModel[HostModel]] = {} if small is None or "draft" in cached else {"draft": small}
     heads, found = read(found, cached["target"])
     loops = LoopsBeside(heads, vocab, executor.policies, executor.pick_from)
     for role, head in heads.items():
@@ -101,6 +103,7 @@ def device_runner(
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),
         memory=memory,
         prepare=ready,
+        stepwise=StepwiseExecutor(cached, beside, vocab),
     )
 
 

@@ -29,6 +29,8 @@ class Runner:
         gpu: as in `PairInfo`.
         exactness: reason why the text equals that of plain decoding, in words.
         memory: bytes held on the device: weights, cache, buffers.
+        stepwise: the executor of replies under a constraint, and of those with log-probabilities; None where `executor`
+            runs them too.
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
     """
 
@@ -48,6 +50,7 @@ class Runner:
     exactness: str
     memory: Callable[[], int]
     prepare: Callable[[Callable[[str], None]], None]
+    stepwise: Executor | None = None
 
     @property
     def context(self) -> int:
@@ -68,6 +71,11 @@ class Runner:
     def draft_parameters(self) -> int:
         return self.draft.model.parameters() if self.draft is not None else 0
 
+    def executor_of(self, constraint: Constraint | None, top: int | None) -> Executor:
+        """The executor of a reply."""
+        held = constraint is not None or top is not None
+        return self.stepwise if held and self.stepwise is not None else self.executor
+
     def reply(
         self,
         sampling: Sampling,
@@ -81,4 +89,5 @@ class Runner:
 
         `slip`, `constraint`, `top`: see `Decoding`.
         """
-        return Decoding(self.executor, self.target, sampling, prompt, eos, slip, constraint, top)
+        executor = self.executor_of(constraint, top)
+        return Decoding(executor, self.target, sampling, prompt, eos, slip, constraint, top)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from specchat.chat.lately import speedup_lately
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
@@ -174,7 +175,7 @@ def _findings(tally: Tally, times: float) -> str:
 
 def _speedup(reply: Reply) -> Speedup | None:
     """Over plain, since the latest change of speculation."""
-    return reply.stretch.compared.speedup if reply.record.changes else reply.speedup_lately
+    return reply.stretch.compared.speedup if reply.record.changes else speedup_lately(reply)
 
 
 # What might be faster

@@ -1,0 +1,83 @@
+"""Replies that the host writes with models on a device, pass by pass: under a grammar, or with log-probabilities.
+
+The captured step keeps the text on the device, which such replies need on the host at each step. So passes run eagerly,
+and logits are copied. Steps take longer than captured ones; they verify chains alone.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from specchat.engine.decoding.cached import CachedModel, HostModel
+from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role
+from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.device.model import DeviceModel
+from specchat.engine.gpu_shapes import PASS_ROWS, VERIFY_ROWS
+from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.tree_layout import Layout
+
+
+class DeviceRows:
+    """A `HostModel` over a model on a device, whose cache it shares."""
+
+    def __init__(self, model: DeviceModel, vocab: int) -> None:
+        """`vocab`: tokens that may be chosen."""
+        self._model = model
+        self.vocab = min(vocab, model.vocab)
+        self.context, self.block = model.context, model.block
+
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+        """Run `tokens` at position `start`; return logits float32 [at most VERIFY_ROWS, vocab] of the last ones."""
+        if runs is not None:
+            raise ValueError("the host verifies chains alone on a device")
+        for first in range(0, len(tokens), PASS_ROWS):
+            block = tokens[first : first + PASS_ROWS]
+            logits = self._model.logits_after(block, start + first, skip, min(len(block), VERIFY_ROWS))
+        return logits[:, : self.vocab].contiguous()
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return `hidden`: `forward` has computed the logits."""
+        return hidden
+
+    def keep(self, rows: Sequence[int], start: int) -> None:
+        raise ValueError("the host verifies chains alone on a device")
+
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        self._model.write(tokens, start)
+
+    def next_logits(self, token: int, start: int) -> Tensor:
+        return self._model.next_logits(token, start)
+
+    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        return self._model.guesses(tokens, start, skip)
+
+    def parameters(self) -> int:
+        return self._model.parameters()
+
+    def memory(self) -> int:
+        return 0
+
+
+class StepwiseExecutor(HostExecutor):
+    """Executor on the host over models on a device, or beside them."""
+
+    joins = False
+
+    def __init__(
+        self,
+        on_device: Mapping[Role, CachedModel[DeviceModel]],
+        on_host: Mapping[Role, CachedModel[HostModel]],
+        vocab: int,
+    ) -> None:
+        models = dict(on_host)
+        for role, cached in on_device.items():
+            models[role] = CachedModel(DeviceRows(cached.model, vocab))
+            models[role].tokens = cached.tokens  # one cache, and one list of what it holds
+        self._roles = frozenset(models)
+        super().__init__(models, trees=False)
+
+    def takes(self, proposal: Proposal) -> bool:
+        """True for known chains, and for chains of models; heads and trees run on a device alone."""
+        if isinstance(proposal, Copy):
+            return not proposal.likeliest
+        return isinstance(proposal, Chain) and proposal.model in self._roles
