@@ -45,6 +45,7 @@ COMMANDS = (
     "engine",
     "models",
     "paths",
+    "recommend",
     "serve",
     "serve-command",
     "tune",

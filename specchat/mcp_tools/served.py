@@ -51,10 +51,18 @@ def served(entry: ServerEntry, tools: Iterable["McpTool"]) -> tuple[tuple[Served
             left_out.append(f"{name} is left out: it has no usable name.")
         else:
             description = clean((tool.description or "")[:_DESCRIPTION])
-            usable.append(
-                ServedTool(entry.name, tool.name, description, clean(schema), _fingerprint(entry, tool, schema))
-            )
+            shown = json.dumps(_cleaned(tool.input_schema), ensure_ascii=False)
+            usable.append(ServedTool(entry.name, tool.name, description, shown, _fingerprint(entry, tool, schema)))
     return tuple(usable), tuple(left_out)
+
+
+def _cleaned(data: object) -> object:
+    """JSON data whose texts are cleaned; cleaning the JSON itself could break it."""
+    if isinstance(data, dict):
+        return {clean(str(key)): _cleaned(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_cleaned(value) for value in data]
+    return clean(data) if isinstance(data, str) else data
 
 
 def _fingerprint(entry: ServerEntry, tool: "McpTool", schema: str) -> str:

@@ -77,12 +77,7 @@ def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
     """
     document, pair = _own(path, id_)
     if "heads" not in pair:
-        # What stands behind the pair's own keys is about the next pair.
-        body, behind = pair.value.body, []
-        while body and body[-1][0] is None:
-            behind.append(body.pop())
-        pair["heads"] = tomlkit.inline_table()
-        body.extend(reversed(behind))
+        _insert(pair, "heads", tomlkit.inline_table())
     if head not in pair["heads"]:
         pair["heads"][head] = tomlkit.inline_table()
     _place(pair["heads"][head], folder)
@@ -105,6 +100,38 @@ def set_draft(path: Path, id_: str, draft: Path | Table) -> tuple[Catalog, Table
         pair["draft"] = tomlkit.inline_table()
         pair["draft"].update(draft)
     return _write(path, document), before
+
+
+def set_strategy(path: Path, id_: str, strategy: str, length: int | None) -> Catalog:
+    """Give the pair `id_` of the models.toml at `path` a strategy, with its draft length unless None.
+
+    A shipped pair is copied there first.
+
+    Raises:
+        ConfigError: there is no such pair, or the file is wrong or cannot be written.
+    """
+    document, pair = _own(path, id_)
+    _insert(pair, "strategy", strategy)
+    if length is not None:
+        if "strategies" not in pair:
+            _insert(pair, "strategies", tomlkit.inline_table())
+        own = pair["strategies"]
+        if strategy not in own:
+            own[strategy] = tomlkit.inline_table()
+        own[strategy]["length"] = length
+    return _write(path, document)
+
+
+def _insert(pair: Any, key: str, value: Any) -> None:
+    """Set a key of a pair; what stands behind the pair's own keys is about the next pair."""
+    if key in pair:
+        pair[key] = value
+        return
+    body, behind = pair.value.body, []
+    while body and body[-1][0] is None:
+        behind.append(body.pop())
+    pair[key] = value
+    body.extend(reversed(behind))
 
 
 def _own(path: Path, id_: str) -> tuple[tomlkit.TOMLDocument, Any]:

@@ -75,7 +75,7 @@ class LoadedPair:
         if self.info is None or self.info.tools or self._tools_explained == self.info.id:
             return ""
         self._tools_explained = self.info.id
-        why = "it runs on a server" if self.info.server else "its chat template shows none"
+        why = "its server takes none" if self.info.server else "its chat template shows none"
         return f"{self.name} is not offered the tools of this chat: {why}"
 
     def strategy_status(self, name: str) -> StrategyStatus | None:

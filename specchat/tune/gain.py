@@ -15,7 +15,7 @@ from specchat.engine.session import Session
 from specchat.tune.replies import Question
 from specchat.tune.trial import PROMPTS, TOKENS, Different
 
-REPEATS = 3
+REPEATS = 4
 SURE = 1.96
 """Standard errors on each side of a mean that hold it in 95 of 100 cases."""
 
@@ -50,6 +50,8 @@ def draft_speeds(
 ) -> list[DraftSpeed]:
     """Answer held-out `questions` greedily by the draft of each session, and plainly by the first, in turns.
 
+    Times are those of the steps, without waits for a processor that other programs used.
+
     Raises:
         EngineError: no prompt leaves room for a reply.
         Different: a text differs.
@@ -69,7 +71,10 @@ def draft_speeds(
         key = sample.prompt.id
         if texts.setdefault(key, sample.run.tokens) != sample.run.tokens:
             raise Different(speculation.strategy)
-        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + sample.run.seconds
+        stats = sample.run.stats
+        assert stats is not None
+        spent = 1e-3 * (stats.draft_ms + stats.verify_ms + stats.other_ms)
+        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + spent
         tokens += len(sample.run.tokens) if sample.contender == PLAIN else 0
     return [
         DraftSpeed(

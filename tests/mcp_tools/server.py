@@ -1,7 +1,6 @@
 """A real MCP server for the tests, run by itself: `server.py KIND [ARGUMENT]`."""
 
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -97,17 +96,7 @@ async def asks(context: Context[Any, Any]) -> str:
     return f"{answer}"
 
 
-@server.tool()
-def starts_child() -> str:
-    """Start a process that stays; gives its id."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdin=subprocess.DEVNULL)
-    return str(child.pid)
-
-
 def main(kind: str) -> None:
-    if kind == "crash":
-        print("no database \x1b[31mhere\x1b[0m", file=sys.stderr, flush=True)
-        sys.exit(1)
     if kind == "huge":
         huge = "x" * 40_000
 

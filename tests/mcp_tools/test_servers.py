@@ -1,5 +1,6 @@
 """Servers of MCP's own package, each in a process: what they offer, and what becomes of a call."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,10 +18,15 @@ from specchat.mcp_tools.servers_file import ServerEntry
 pytest.importorskip("mcp", reason="needs the package mcp")
 ROOT = Path(__file__).parents[2]
 SERVER = str(Path(__file__).with_name("server.py"))
+OLDER = str(Path(__file__).with_name("older_server.py"))
 
 
 def entry(kind: str = "good", name: str = "made", **more: object) -> ServerEntry:
     return ServerEntry(name, sys.executable, (SERVER, kind), **more)  # type: ignore[arg-type]
+
+
+def older(name: str = "made", **more: object) -> ServerEntry:
+    return ServerEntry(name, sys.executable, ("-S", OLDER), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +139,7 @@ def test_a_request_for_a_secret_is_declined(servers: ToolServers) -> None:
 
 
 def test_a_server_gets_nothing_of_what_it_asks_the_client_for() -> None:
-    older = ServerEntry("made", sys.executable, (str(Path(SERVER).with_name("older_server.py")),))
-    servers = ToolServers([older])
+    servers = ToolServers([older()])
     assert call(servers, "asks") == (True, "refused, refused, refused")
     servers.close()
 
@@ -175,7 +180,7 @@ def test_a_flood_ends_the_server(servers: ToolServers, name: str) -> None:
 
 
 def test_a_call_is_cancelled_and_all_processes_end_with_the_app(tmp_path: Path) -> None:
-    servers, before = ToolServers([entry(env={"CALLED": str(tmp_path / "called")})]), children()
+    servers, before = ToolServers([older(env={"CALLED": str(tmp_path / "called")})]), children()
     pid = int(call(servers, "starts_child")[1])
     waiting: Future[object] = servers.call(tool(servers, "hangs"), {}, 1000)  # type: ignore[assignment]
     until((tmp_path / "called").exists)
@@ -190,9 +195,10 @@ def test_a_call_is_cancelled_and_all_processes_end_with_the_app(tmp_path: Path) 
 def test_a_server_that_cannot_start_says_why() -> None:
     missing = ServerEntry("missing", "/no/such/program")
     unset = entry(name="unset", env={"A": "${NOT_SET_ANYWHERE}"})
-    servers = ToolServers([entry("crash"), missing, unset])
+    crashing = ServerEntry("made", sys.executable, ("-S", "-c", "import sys; sys.exit('no database \\x1b[31mhere')"))
+    servers = ToolServers([crashing, missing, unset])
     status = settled(servers)
-    assert (status.state, status.problem) == ("ended", "It ended by itself: no database ␛[31mhere␛[0m")
+    assert (status.state, status.problem) == ("ended", "It ended by itself: no database ␛[31mhere")
     assert "/no/such/program cannot be started (No such file or directory)" in settled(servers, "missing").problem
     assert settled(servers, "unset").problem == "The environment variable NOT_SET_ANYWHERE is not set."
     servers.close()
@@ -224,20 +230,20 @@ def test_a_server_can_be_stopped_and_started_again(servers: ToolServers) -> None
 
 
 def test_a_changed_file_ends_what_changed_and_keeps_the_rest() -> None:
-    servers, before = ToolServers([entry(), entry(name="other")]), children()
+    servers, before = ToolServers([older(), older("other")]), children()
     servers.start(["made", "other"])
     until(lambda: {status.state for status in servers.statuses.values()} == {"ready"})
     running = children() - before
-    servers.update([entry(), ServerEntry("other", "/no/such/program"), entry(name="third")])
+    servers.update([older(), ServerEntry("other", "/no/such/program"), older("third")])
     assert {name: status.state for name, status in servers.statuses.items()} == {
         "made": "ready", "other": "off", "third": "off",
     }  # fmt: skip
     until(lambda: sum(map(is_running, running)) == len(running) // 2)
-    assert call(servers, "add", a=1, b=1) == (True, "2")
+    assert call(servers, "says") == (True, "said")
     assert "cannot be started" in settled(servers, "other").problem
-    add = tool(servers, "add")
+    says = tool(servers, "says")
     servers.update([])
-    assert servers.call(add, {"a": 1, "b": 1}, 100).result(60).text == "There is no server made any more."
+    assert servers.call(says, {}, 100).result(60).text == "There is no server made any more."
     until(lambda: not any(map(is_running, running)))
     assert servers.statuses == {}
     servers.close()
@@ -263,6 +269,21 @@ def test_a_package_that_cannot_be_imported_is_said_so(monkeypatch: pytest.Monkey
     servers.close()
     assert status.state == "unusable"
     assert status.problem.startswith("The package mcp cannot be used (")
+
+
+def test_words_about_a_tool_are_cleaned_and_its_schema_stays_json() -> None:
+    from mcp.types import Tool
+
+    hostile = "a\u2028b\x1b[31m\u202ec"
+    schema = {"type": "object", "properties": {hostile: {"description": hostile, "enum": [hostile, 1]}}}
+    named = [Tool(name=hostile, input_schema={"type": "object"}), Tool(name="n" * 129, input_schema={"type": "object"})]
+    tools, left_out = served(entry(), [Tool(name="read", description=hostile, input_schema=schema), *named])
+    (tool,) = tools
+    cleaned = "a\nb␛[31mc"
+    assert tool.description == cleaned
+    assert json.loads(tool.schema)["properties"] == {cleaned: {"description": cleaned, "enum": [cleaned, 1]}}
+    assert not set(tool.schema) & set("\x1b\u2028\u202e\n")
+    assert [words.partition(" is left out: it has no usable name.")[1] != "" for words in left_out] == [True, True]
 
 
 def test_a_fingerprint_is_of_the_server_and_of_what_it_says() -> None:
@@ -305,7 +326,8 @@ def test_servers_end_with_a_killed_app(tmp_path: Path) -> None:
         f"sys.path.insert(0, {str(ROOT)!r})\n"
         "from specchat.mcp_tools.servers import ToolServers\n"
         "from specchat.mcp_tools.servers_file import ServerEntry\n"
-        f"servers = ToolServers([ServerEntry('made', sys.executable, ({SERVER!r}, 'good'))])\n"
+        f"env = {{'CALLED': {str(tmp_path / 'called')!r}}}\n"
+        f"servers = ToolServers([ServerEntry('made', sys.executable, ('-S', {OLDER!r}), env)])\n"
         "servers.start(['made'])\n"
         "while servers.statuses['made'].state == 'starting':\n    time.sleep(0.01)\n"
         "tools = {tool.name: tool for tool in servers.statuses['made'].tools}\n"

@@ -12,6 +12,7 @@ from specchat.engine.options import Written
 from specchat.service.settings import Preferences
 from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp
+from tests.service.tool_servers import ScriptedServers, calling
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
 
@@ -94,6 +95,24 @@ def test_looks_of_trees(
     app = make_app(
         FakeEngine((REPLY,), candidates=3), replace(LAUNCH, pair=pair, theme=theme, preferences=Preferences(seed=42))
     )
+    assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
+
+
+CALL = calling(("read", '{"path": "fox.txt", "lines": "first\\nlast"}'), text="Let me look into it.")
+TOOL_LOOKS: dict[str, tuple[str, tuple[int, int], tuple[str, ...]]] = {
+    "permission": ("dusk", (80, 24), ()),
+    "calls": ("paper", (80, 24), ("alt+y", "ctrl+up", *"kkkkkk", "enter")),
+    "servers": ("ink", (80, 24), ("escape", "/", *"tools", "enter", "down")),
+}
+
+
+@pytest.mark.parametrize(("theme", "size", "keys"), TOOL_LOOKS.values(), ids=TOOL_LOOKS)
+def test_looks_of_tools(
+    snap_compare: Callable[..., bool], theme: str, size: tuple[int, int], keys: tuple[str, ...]
+) -> None:
+    servers = ScriptedServers(answers="Once there was a fox.\nShe kept a lamp.")
+    launch = replace(LAUNCH, servers=servers, uses_tools=True, theme=theme, preferences=Preferences(seed=42))
+    app = make_app(FakeEngine((CALL, "It tells of a fox and her lamp.")), launch)
     assert snap_compare(app, terminal_size=size, run_before=prepared(app, keys))
 
 

@@ -16,6 +16,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Written
 from specchat.mcp_tools.link import CallOutcome
 from specchat.mcp_tools.servers import ToolServers
+from specchat.tui.actions import reading
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.messages import MessagesScreen
@@ -268,6 +269,25 @@ async def test_a_chat_with_calls_is_opened_again_read_and_edited(tmp_path: Path)
         for _ in range(6):
             await pilot.press("]")
         await pilot.press("escape")
+
+
+async def test_a_call_is_opened_whole_in_the_editor(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[tuple[str, str]] = []
+    monkeypatch.setattr(reading, "edit_text", lambda _, text, suffix: opened.append((text, suffix)))
+    async with chatting(ASKS, "It is long.", servers=ScriptedServers(answers="word " * 5_000)) as (app, pilot):
+        await send(app, pilot)
+        await pilot.press("alt+y")
+        await done(app, pilot)
+        await app.chat.do("read")
+        while not app.chat.transcript.on_fold:
+            await pilot.press("k")
+        await pilot.press("o")
+        await wait_until(pilot, lambda: opened)
+        assert opened == [("read\npath: notes.txt\n\n" + "word " * 5_000, ".txt")]
+        await pilot.press("enter")
+        await pilot.pause()
+        rows = [line.content.plain for line, _ in app.chat.transcript.chat_rows.rows]
+        assert "▎ … and 21,000 more characters" in rows
 
 
 async def test_other_versions_of_a_reply_have_their_own_calls() -> None:

@@ -204,6 +204,7 @@ class AnswerConstraint:
 
     def _consume(self, tokens: Sequence[int]) -> bool:
         """Move the grammar behind tokens of the answer, if they fit."""
+        self._trouble = ""
         if any(token >= self._tokens.vocab_size for token in tokens):  # of the model's padding
             return False
         fitting = self._matcher.try_consume_tokens(list(tokens))

@@ -1,0 +1,106 @@
+"""Successive halving (Jamieson and Talwalkar 2016): all contenders on few prompts, the faster half on twice as many."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, exp, log, sqrt
+from statistics import fmean, stdev
+
+from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
+from specchat.bench.ours import Ours
+from specchat.bench.summary import PLAIN
+
+FIRST_PROMPTS = 2
+TOKENS = 64
+"""Longest reply."""
+SURE = 1.96
+"""Standard errors on each side of a mean that hold it in 95 of 100 cases."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Speed of a contender over plain decoding: geometric mean over `prompts` with its 95 % interval."""
+
+    name: str
+    times: float
+    low: float
+    high: float
+    prompts: int
+
+
+@dataclass(frozen=True)
+class HalvingProgress:
+    """The next reply: contender, round from 1, and contenders left."""
+
+    contender: str
+    round: int
+    left: int
+
+
+class DifferentText(Exception):
+    """A reply was not plain decoding's; the name of the contender."""
+
+
+class Halving:
+    """The course of one search."""
+
+    def __init__(
+        self, plain: Ours, contenders: Sequence[Ours], prompts: Sequence[BenchPrompt], clock: Clock = CLOCK
+    ) -> None:
+        self._plain, self._contenders, self._prompts, self._clock = plain, contenders, prompts, clock
+        self._logs: dict[str, list[float]] = {one.name: [] for one in contenders}
+
+    def run(self, seconds: float, notify: Callable[[HalvingProgress], None]) -> list[Measured]:
+        """Search for about `seconds`; all contenders, the best first, those measured longest before others.
+
+        Each prompt is answered plainly and by every contender left, so that a busy machine slows all of them.
+
+        Raises:
+            DifferentText: a text differs.
+        """
+        end = self._clock() + seconds
+        left, number, taken = list(self._contenders), 0, 0
+        for one in (self._plain, *left):
+            notify(HalvingProgress(one.name, 0, len(left)))
+            one.warm_up(self._prompts[0])
+        while taken < len(self._prompts):
+            number += 1
+            some = self._prompts[taken : taken + FIRST_PROMPTS * 2 ** (number - 1)]
+            for prompt in some:
+                # The first round is whole: without it nothing is known of a contender.
+                if number > 1 and self._clock() > end:
+                    return self._sorted()
+                self._answer(prompt, left, number, notify)
+            taken += len(some)
+            if len(left) > 2:
+                order = [one.name for one in self._sorted()]
+                left = sorted(left, key=lambda one: order.index(one.name))[: max(2, ceil(len(left) / 2))]
+        return self._sorted()
+
+    def _answer(
+        self, prompt: BenchPrompt, left: Sequence[Ours], number: int, notify: Callable[[HalvingProgress], None]
+    ) -> None:
+        notify(HalvingProgress(PLAIN, number, len(left)))
+        plain = self._plain.run(prompt, TOKENS)
+        for one in left:
+            notify(HalvingProgress(one.name, number, len(left)))
+            run = one.run(prompt, TOKENS)
+            if not one.free and run.tokens != plain.tokens:
+                raise DifferentText(one.name)
+            self._logs[one.name].append(log(_step_ms(plain) / _step_ms(run)))
+
+    def _sorted(self) -> list[Measured]:
+        found = [_measured(name, logs) for name, logs in self._logs.items()]
+        return sorted(found, key=lambda one: (-one.prompts, -one.times))
+
+
+def _measured(name: str, logs: Sequence[float]) -> Measured:
+    mean = fmean(logs)
+    spread = SURE * stdev(logs) / sqrt(len(logs)) if len(logs) > 1 else float("inf")
+    return Measured(name, exp(mean), exp(mean - spread), exp(mean + spread), len(logs))
+
+
+def _step_ms(run: Run) -> float:
+    """Milliseconds a token, without waits for a processor that other programs used."""
+    assert run.stats is not None
+    spent = run.stats.draft_ms + run.stats.verify_ms + run.stats.other_ms
+    return max(spent, 1e-6) / max(1, len(run.tokens))

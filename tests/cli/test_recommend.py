@@ -1,0 +1,90 @@
+"""`specchat recommend` with a tiny pair: what it measures, says and writes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from specchat.bench import halving
+from specchat.bench.halving import Halving, Measured
+from specchat.cli.exit_codes import ExitCode
+from specchat.config.catalog import load_catalog
+from tests.cli.conftest import Run, configure, own
+from tests.engine.tiny import checkpoint
+
+WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("pair") / "target", num_key_value_heads=2)
+
+
+@pytest.fixture(autouse=True)
+def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's models.toml."""
+    table = f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{folder}", device = "cpu" }}\n'
+    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}\n# the end\n')
+    monkeypatch.setattr(halving, "TOKENS", 12)
+    return own(home)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[str, ...]:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in WORDS))
+    return ("recommend", "tiny", "--prompts", str(path))
+
+
+def measured(monkeypatch: pytest.MonkeyPatch, *found: Measured) -> None:
+    monkeypatch.setattr(Halving, "run", lambda *_: list(found))
+
+
+def test_all_strategies_are_measured(run: Run, pair: Path, command: tuple[str, ...]) -> None:
+    before = pair.read_bytes()
+    result = run(*command, "--dry-run", "--minutes", "0.01")
+    assert (result.exit_code, result.stderr) == (0, "")
+    names = [line.split()[0] for line in result.stdout.splitlines() if line and "%" not in line]
+    assert {"auto", "lookup", "ngram", "suffix", "swift", "lookahead"} <= set(names)
+    assert "Measured on 6 prompts of " in result.stdout
+    assert pair.read_bytes() == before
+
+
+def test_the_fastest_is_written(
+    run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(monkeypatch, Measured("lookup x4", 1.4, 1.3, 1.5, 9), Measured("swift x4", 1.38, 1.25, 1.5, 9),
+             Measured("auto", 1.1, 1.0, 1.2, 3))  # fmt: skip
+    dry = run(*command, "--dry-run")
+    assert "lookup x4 writes 1.40 times as fast as plain decoding. The pair has auto, with 1.10." in dry.stdout
+    assert "More measuring could still choose swift x4 (1.25-1.50)." in dry.stdout
+    assert load_catalog(pair).find("tiny").strategy == "auto"
+    result = run(*command)
+    assert f'Pair "tiny" in {pair} now has it.' in result.stdout
+    found = load_catalog(pair).find("tiny")
+    assert (found.strategy, found.draft_length) == ("lookup", 4)
+    text = pair.read_text()
+    assert text.startswith('schema = 1\ndefault = "tiny"\n# mine\n[[pair]]\nid = "tiny" # small\n')
+    assert text.endswith("\n# the end\n")
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [(1.12, "That is no clear gain, so "), (0.9, "No strategy is faster than plain decoding here")],
+)
+def test_no_clear_gain_changes_nothing(
+    run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, times: float, words: str
+) -> None:
+    before = pair.read_bytes()
+    measured(monkeypatch, Measured("lookup x4", times, 0.8, 1.2, 9), Measured("auto", times - 0.02, 0.8, 1.2, 9))
+    result = run(*command)
+    assert result.exit_code == 0
+    assert words in result.stdout
+    assert pair.read_bytes() == before
+
+
+def test_a_pair_on_a_server_is_refused(run: Run, pair: Path, command: tuple[str, ...]) -> None:
+    pair.write_text('schema = 1\n[[pair]]\nid = "tiny"\nbackend = "remote"\nurl = "http://127.0.0.1:9"\n')
+    result = run(*command)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "runs on a server" in result.stderr
