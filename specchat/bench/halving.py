@@ -44,8 +44,15 @@ class Halving:
     """The course of one search."""
 
     def __init__(
-        self, plain: Ours, contenders: Sequence[Ours], prompts: Sequence[BenchPrompt], clock: Clock = CLOCK
+        self,
+        plain: Ours,
+        contenders: Sequence[Ours],
+        prompts: Sequence[BenchPrompt],
+        clock: Clock = CLOCK,
+        halves: bool = True,
     ) -> None:
+        """Search among `contenders`; without `halves` all answer all prompts."""
+        self._halves = halves
         self._plain, self._contenders, self._prompts, self._clock = plain, contenders, prompts, clock
         self._logs: dict[str, list[float]] = {one.name: [] for one in contenders}
 
@@ -71,7 +78,7 @@ class Halving:
                     return self._sorted()
                 self._answer(prompt, left, number, notify)
             taken += len(some)
-            if len(left) > 2:
+            if self._halves and len(left) > 2:
                 order = [one.name for one in self._sorted()]
                 left = sorted(left, key=lambda one: order.index(one.name))[: max(2, ceil(len(left) / 2))]
         return self._sorted()

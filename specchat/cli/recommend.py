@@ -87,7 +87,7 @@ def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -
     if not fitting:
         raise Problem(f"No prompt leaves room for {TOKENS} tokens. Give other --prompts.", ExitCode.USAGE)
     Random(7).shuffle(fitting)  # files are often sorted by category
-    course = Halving(Ours(session, Speculation(), Sampling()), _contenders(session, pair), fitting[:MOST_PROMPTS])
+    course = Halving(Ours(session, Speculation(), Sampling()), contenders(session, pair), fitting[:MOST_PROMPTS])
     with Interrupt() as interrupt:
 
         def notify(at: "HalvingProgress") -> None:
@@ -102,7 +102,7 @@ def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -
             raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
 
 
-def _contenders(session: "Session", pair: "Pair") -> "list[Ours]":
+def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
     """Each available strategy at its own and the pair's draft length, those that draft by a model at others too."""
     from specchat.bench.ours import Ours
     from specchat.engine.options import Sampling, Speculation

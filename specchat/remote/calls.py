@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specchat.engine.options import Message, Tool, ToolCall, ToolChoice
+from specchat.remote.json_values import table, valid_text
 
 MAX_CALLS = 128
 """Calls of a reply; what a server sends beyond is left out."""
@@ -51,12 +52,11 @@ class CallPieces:
             index = piece.get("index")
             at = index if isinstance(index, int) and 0 <= index < MAX_CALLS else max(self._calls, default=0)
             call = self._calls.setdefault(at, {"id": "", "name": "", "arguments": ""})
-            given = piece.get("function")
-            function: dict[str, Any] = given if isinstance(given, dict) else {}
-            for name, value in (("id", piece.get("id")), *((n, function.get(n)) for n in ("name", "arguments"))):
-                if isinstance(value, str):
-                    # Some servers repeat id and name in each piece.
-                    call[name] = call[name] + value if name == "arguments" else call[name] or value
+            function = table(piece.get("function"))
+            call["arguments"] += valid_text(function.get("arguments"))
+            # Some servers repeat id and name in each piece.
+            call["name"] = call["name"] or valid_text(function.get("name"))
+            call["id"] = call["id"] or valid_text(piece.get("id"))
         return bool(found)
 
     def read(self) -> tuple[tuple[ToolCall, ...], tuple[str, ...]]:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from specchat.engine.requests import Generate
-from specchat.remote.openai import Chunk, Dialect, EventReader, whole
+from specchat.remote.json_values import whole
+from specchat.remote.openai import Chunk, Dialect, EventReader
 
 
 class ChunkReader(EventReader):

@@ -10,8 +10,9 @@ from specchat.clean import one_line
 from specchat.engine.pair import Server, ServerKind
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
+from specchat.remote.json_values import table
 from specchat.remote.llamacpp import LlamaCppDialect
-from specchat.remote.openai import Dialect, ServerFacts, table
+from specchat.remote.openai import Dialect, ServerFacts
 from specchat.remote.sglang import SglangDialect
 from specchat.remote.specchat import SpecchatDialect
 from specchat.remote.triton import TritonDialect, is_triton, triton_models

@@ -9,17 +9,8 @@ from specchat.engine.requests import Count, Generate
 from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import (
-    Chunk,
-    Dialect,
-    EventReader,
-    ServerFacts,
-    ServerFigures,
-    chat,
-    milliseconds,
-    table,
-    whole,
-)
+from specchat.remote.json_values import milliseconds, table, whole
+from specchat.remote.openai import Chunk, Dialect, EventReader, ServerFacts, ServerFigures, chat
 from specchat.remote.prometheus import counters
 
 SEEDS = 2**32 - 1

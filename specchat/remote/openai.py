@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +11,7 @@ from specchat.engine.requests import Count, Generate
 from specchat.remote.calls import CallPieces, as_message, offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
+from specchat.remote.json_values import table, valid_text, whole
 from specchat.remote.structured import response_format
 
 
@@ -100,7 +100,10 @@ class EventReader:
         """The content of an event. Fields of unexpected types count as absent."""
         choice = _first(event.get("choices"))
         delta = table(choice.get("delta"))
-        text, thought = _text(delta.get("content")), _text(delta.get("reasoning") or delta.get("reasoning_content"))
+        text, thought = (
+            valid_text(delta.get("content")),
+            valid_text(delta.get("reasoning") or delta.get("reasoning_content")),
+        )
         if usage := table(event.get("usage")):
             self.prompt_tokens = whole(usage.get("prompt_tokens"), self.prompt_tokens)
             self.completion_tokens = whole(usage.get("completion_tokens"), self.completion_tokens)
@@ -114,7 +117,7 @@ class EventReader:
             self._tokens,
             prompt_tokens=self.prompt_tokens,
             reused=self.reused,
-            ends=_text(choice.get("finish_reason")),
+            ends=valid_text(choice.get("finish_reason")),
             calling=calling,
         )
 
@@ -245,26 +248,5 @@ def chat(messages: Sequence[Message], beginning: str) -> list[dict[str, Any]]:
     return [*found, {"role": "assistant", "content": beginning}] if beginning else found
 
 
-def whole(value: Any, otherwise: int | None = None) -> int | None:
-    """`value` if it is a count, else `otherwise`."""
-    counts = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40
-    return value if counts else otherwise
-
-
-def milliseconds(value: Any) -> float | None:
-    """`value` if it is a time."""
-    return float(value) if isinstance(value, int | float) and isfinite(value) and value >= 0 else None
-
-
-def table(value: Any) -> Mapping[str, Any]:
-    """`value` if it is a JSON object, else an empty one."""
-    return value if isinstance(value, dict) else {}
-
-
 def _first(value: Any) -> Mapping[str, Any]:
     return table(value[0]) if isinstance(value, list) and value else {}
-
-
-def _text(value: Any) -> str:
-    """`value` if it is text; halves of surrogate pairs become U+FFFD."""
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else ""

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from math import isfinite
 from types import TracebackType
 from typing import Any
 
@@ -13,9 +12,9 @@ from specchat.engine.pair import PairSpec
 from specchat.engine.requests import Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError, error_in
+from specchat.remote.json_values import table
 from specchat.remote.kinds import Found
 from specchat.remote.link import FoundServer
-from specchat.remote.openai import table
 from specchat.remote.written_replies import TokenOption, TokenOptions
 
 TOP = 5
@@ -122,7 +121,7 @@ def _told(event: Mapping[str, Any]) -> Iterator[tuple[TokenOption, ...]]:
 def _option(entry: Any) -> TokenOption | None:
     told = table(entry)
     text, logprob, data = told.get("token"), told.get("logprob"), told.get("bytes")
-    if not isinstance(text, str) or not isinstance(logprob, int | float) or not isfinite(logprob):
+    if not isinstance(text, str) or not isinstance(logprob, int | float) or not -1e9 < logprob < 1e9:
         return None
     with contextlib.suppress(TypeError, ValueError):  # bytes are told or null
         return TokenOption(bytes(data), float(logprob)) if isinstance(data, list) else _of_text(text, logprob)

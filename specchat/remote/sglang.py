@@ -8,7 +8,8 @@ from specchat.engine.requests import Generate
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, table, whole
+from specchat.remote.json_values import table, whole
+from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures
 
 
 class SglangReader(ChunkReader):

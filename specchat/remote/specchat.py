@@ -8,8 +8,9 @@ from specchat.engine.requests import Count, Generate
 from specchat.engine.strategies import in_group
 from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
+from specchat.remote.json_values import table, whole
 from specchat.remote.llamacpp import LlamaEventReader
-from specchat.remote.openai import Dialect, EventReader, ServerFacts, chat, table, whole
+from specchat.remote.openai import Dialect, EventReader, ServerFacts, chat
 from specchat.remote.structured import structured_outputs
 
 

@@ -10,7 +10,8 @@ from specchat.clean import one_line
 from specchat.engine.requests import Generate
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Dialect, ServerFacts, table
+from specchat.remote.json_values import table
+from specchat.remote.openai import Dialect, ServerFacts
 from specchat.remote.raw_prompt import RawPrompts
 from specchat.remote.triton_forms import FORMS, TritonForm, form_of, unsent
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 from specchat.engine.options import Limits, Sampling
-from specchat.remote.openai import Chunk, EventReader, ServerFigures, whole
+from specchat.remote.json_values import valid_text, whole
+from specchat.remote.openai import Chunk, EventReader, ServerFigures
 
 NO_LIMIT = 1 << 20
 """Tokens of a reply that only the context ends; vLLM's own default is 16."""
@@ -30,7 +31,7 @@ class TritonReader(EventReader):
 
     def piece(self, text: Any) -> str:
         """The new part of the text."""
-        return text if isinstance(text, str) else ""
+        return valid_text(text)
 
 
 class VllmBackendReader(TritonReader):

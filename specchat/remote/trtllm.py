@@ -6,7 +6,8 @@ from typing import Any
 from specchat.remote.chunks import ChunkDialect, ChunkReader
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import EventReader, ServerFacts, ServerFigures, table, whole
+from specchat.remote.json_values import table, whole
+from specchat.remote.openai import EventReader, ServerFacts, ServerFigures
 
 UNCOUNTED = "draft tokens are estimated from accepted ones, until /metrics tells them (enable_iter_perf_stats: true)"
 COUNTED = "draft tokens and accepted ones are the server's own counts, if nobody else reads its /metrics"

@@ -10,7 +10,8 @@ from specchat.remote.calls import offered
 from specchat.remote.chunks import ChunkDialect, ChunkReader, counts, going_on
 from specchat.remote.connection import ServerConnection
 from specchat.remote.errors import ServerError
-from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, chat, milliseconds, table, whole
+from specchat.remote.json_values import milliseconds, table, whole
+from specchat.remote.openai import Chunk, EventReader, ServerFacts, ServerFigures, chat
 from specchat.remote.prometheus import counters, labels
 from specchat.remote.structured import structured_outputs
 

@@ -63,6 +63,13 @@ def test_calls_come_in_pieces(chatting: Chatting) -> None:
     assert body["tool_choice"] == "auto"
 
 
+def test_half_a_character_in_a_call_can_be_sent_back(chatting: Chatting) -> None:
+    last, _, _ = ended(chatting, piece(begun(0, "weather", '{"city": "\ud83d"}')) + piece(ends="tool_calls"))
+    assert [call.arguments for call in last.tool_calls] == ['{"city": "\ufffd"}']
+    again = (Message("assistant", "", tool_calls=last.tool_calls), Message("tool", "No.", tool_call_id="c0"))
+    ended(chatting, delta("Yes.") + delta("", "stop"), messages=(Message("user", "Rain?"), *again))
+
+
 def test_a_reply_may_be_a_call_alone(chatting: Chatting) -> None:
     last, steps, body = ended(
         chatting, piece(begun(0, "weather", "")) + piece(ends="tool_calls"), tool_choice="weather"
@@ -78,6 +85,7 @@ def test_a_reply_may_be_a_call_alone(chatting: Chatting) -> None:
         begun(0, "weather", '"Oslo"'),
         begun(0, "weather", '{"city": '),
         begun(0, "", "{}"),
+        begun(0, "weather", '{"city": "\ud83d'),
         begun(0, "weather", "[" * 50_000),
         {"index": "x", "function": {"name": 5, "arguments": '{"a": 1}'}},
     ],

@@ -185,6 +185,41 @@ def test_a_first_token_that_the_server_adds_is_left_out(tmp_path: Path) -> None:
     assert tokenizer(prompt).input_ids == ids
 
 
+ODD = [
+    {"text_output": "caf\ud83d"},
+    {"text_output": ["x"], "num_output_tokens": -5},
+    {"text_output": None, "num_output_tokens": "many", "finish_reason": 7},
+    {"num_input_tokens": 1e300, "total_draft_tokens": True, "total_accepted_draft_tokens": 9},
+    {"text_output": "\x1b[2J", "total_draft_tokens": 3, "total_accepted_draft_tokens": 9},
+]
+
+
+@pytest.mark.parametrize(("model", "end"), [("words", " end"), ("llmapi", "caf\ufffd\x1b[2J end")])
+def test_odd_events_are_taken_as_far_as_they_make_sense(model: str, end: str, chatting: Chatting) -> None:
+    events = [*ODD, {"text_output": end, "finish_reason": "stop"}]
+    stream = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    pages = recorded(model)
+    pages[f"v2__models__{model}__generate_stream"] = lambda call: call.send(stream)
+    with serving(**pages) as one:
+        chatting.load(one.url, tokenizer=DEMO)
+        last = chatting.ask()[-1]
+    assert isinstance(last, Finished)
+    assert last.text.endswith(end)
+    assert "\ufffd" in last.text
+    assert last.stats.num_draft_tokens == 0
+
+
+def test_a_stream_that_breaks_off_keeps_its_text(chatting: Chatting) -> None:
+    pages = recorded("words")
+    half = 'data: {"text_output": "Half a", "finish_reason": "None"}\n\n'
+    pages["v2__models__words__generate_stream"] = lambda call: call.send(half)
+    with serving(**pages) as one:
+        chatting.load(one.url, tokenizer=DEMO)
+        events = chatting.ask()
+    assert events[-1] == Failed(1, "server", f"{one.url} ended its answer before the reply was complete.")
+    assert "".join(piece.text for event in events for piece in getattr(event, "pieces", ())) == "Half a"
+
+
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of tritonserver with the models of this folder."""

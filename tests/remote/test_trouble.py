@@ -165,12 +165,15 @@ ODD = [
     b'data: {"choices":{"0":1},"usage":[1],"timings":"x"}\n\n',
     b'data: {"choices":[{"delta":{"content":7},"finish_reason":5}],"usage":{"prompt_tokens":-1}}\n\n',
     b'data: {"choices":[null],"timings":{"predicted_n":1e300,"draft_n":"4","predicted_ms":NaN}}\r\n\r\n',
+    b'data: {"timings":{"predicted_n":2,"predicted_ms":1'
+    + b"0" * 400
+    + b'},"metrics":{"generation_time_ms":1e999}}\n\n',
     b'data: {"choices":[{"delta":[]}],"timings":{"predicted_n":true,"predicted_ms":Infinity,"draft_n":9}}\n\n',
     b'data:{"choices":[{"delta":{"content":" end"}}],"usage":{"completion_tokens":99999999999999999}}\n\n',
 ]
 
 
-@pytest.mark.parametrize("kind", ["openai", "llama.cpp", "vllm", "sglang"])
+@pytest.mark.parametrize("kind", ["openai", "llama.cpp", "vllm", "sglang", "trtllm", "specchat"])
 def test_odd_events_are_taken_as_far_as_they_make_sense(kind: str, chatting: Chatting) -> None:
     settings: Mapping[str, Any] = {"props": {"default_generation_settings": 5}, "slots": {"a": 1}, "server_info": []}
 
