@@ -170,7 +170,7 @@ class ChatReply:
             try:
                 yield self._chunks(first, self._chunk({"role": "assistant", "content": ""}))
                 async for some in events:
-                    yield self._chunks(some)
+                    yield self._chunks(some) or sse.ALIVE
             except ApiError as error:
                 yield sse.event(error.openai())
         yield sse.DONE

@@ -77,7 +77,7 @@ class ResponseReply:
                 start += self._event("response.in_progress", response=begun)
                 yield start + "".join(self._take(event) for event in first)
                 async for some in events:
-                    yield "".join(self._take(event) for event in some)
+                    yield "".join(self._take(event) for event in some) or sse.ALIVE
             except ApiError as error:
                 failed = {"code": error.code or "server_error", "message": error.message}
                 yield self._event("response.failed", response={**self._response("failed"), "error": failed})

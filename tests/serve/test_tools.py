@@ -1,6 +1,8 @@
 """Tools by the client packages of OpenAI and Anthropic: what the engine gets, and what the clients make of calls."""
 
 import json
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -12,6 +14,12 @@ from specchat.engine.events import Finished, Started, Stats, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fake_steps import steps
 from specchat.engine.options import Message, Speculation, Tool, ToolCall, Written
+from specchat.serve import sse
+from specchat.serve.anthropic import MessageReply
+from specchat.serve.generation import NO_CHAT, ReplyEvent
+from specchat.serve.openai_chat import ChatReply, ChatRequest
+from specchat.serve.response_events import ResponseReply
+from specchat.serve.responses import ApiReply
 from tests.serve.conftest import serving
 from tests.serve.test_clients import requested
 
@@ -144,6 +152,29 @@ async def test_a_reply_of_calls_alone_has_no_text() -> None:
         body = {"messages": HI, "max_tokens": 9, "tools": ANTHROPIC}
         content = (await client.post(f"{server.url}/v1/messages", json=body)).json()["content"]
         assert [block["type"] for block in content] == ["tool_use"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ChatReply(ChatRequest(messages=[]), "demo", NO_CHAT),
+        MessageReply("demo", NO_CHAT),
+        ResponseReply({"model": "demo"}, NO_CHAT, lambda *_: None),
+    ],
+    ids=lambda reply: type(reply).__name__,
+)
+async def test_a_stream_says_something_while_a_call_is_written(reply: ApiReply) -> None:
+    writing, calling = steps(CALLING)[-2:]
+
+    async def events() -> AsyncGenerator[list[ReplyEvent], None]:
+        yield [replace(writing, tool_calls=())]
+        yield [calling]
+        yield [Finished.of(1, "stop", CALLING, (), Stats())]
+
+    chunks = [chunk async for chunk in reply.chunks([Started(1, 3, 0, 0, Speculation())], events())]
+    assert chunks[1] == sse.ALIVE
+    assert CALLS[1].id in chunks[2]
+    assert all(chunks)
 
 
 @pytest.mark.parametrize(
