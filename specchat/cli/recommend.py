@@ -14,7 +14,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tuning import data_of
 
 if TYPE_CHECKING:
-    from specchat.bench.halving import HalvingProgress, Measured
+    from specchat.bench.halving import HalvingProgress, ContenderSpeed
     from specchat.bench.ours import Ours
     from specchat.config.catalog import Pair
     from specchat.engine.session import Session
@@ -65,7 +65,7 @@ def recommend(
     Output().write("\n".join(lines) + "\n")
 
 
-def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -> "list[Measured]":  # type: ignore[type-arg]
+def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -> "list[ContenderSpeed]":  # type: ignore[type-arg]
     """All strategies and lengths, the best first.
 
     Raises:
@@ -124,7 +124,7 @@ def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
     return [*made.values()]
 
 
-def _table(measured: "list[Measured]") -> str:
+def _table(measured: "list[ContenderSpeed]") -> str:
     """A row per contender."""
     from specchat.bench.table import aligned
 
@@ -133,7 +133,7 @@ def _table(measured: "list[Measured]") -> str:
     return aligned(rows)
 
 
-def _decision(pair: "Pair", measured: "list[Measured]", toml: Path, dry_run: bool) -> list[str]:
+def _decision(pair: "Pair", measured: "list[ContenderSpeed]", toml: Path, dry_run: bool) -> list[str]:
     """The choice in sentences; it is written unless `dry_run`."""
     from specchat.engine.options import Speculation
     from specchat.engine.strategies import delegates, labelled
