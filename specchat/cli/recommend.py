@@ -14,7 +14,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tuning import data_of
 
 if TYPE_CHECKING:
-    from specchat.bench.halving import HalvingProgress, ContenderSpeed
+    from specchat.bench.halving import ContenderSpeed, HalvingProgress
     from specchat.bench.ours import Ours
     from specchat.config.catalog import Pair
     from specchat.engine.session import Session

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench import halving
-from specchat.bench.halving import Halving, ContenderSpeed
+from specchat.bench.halving import ContenderSpeed, Halving
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from tests.cli.conftest import Run, configure, own
