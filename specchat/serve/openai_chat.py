@@ -217,7 +217,7 @@ class ChatReply:
 
     def _figures(self, event: Finished) -> dict[str, Any]:
         found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
-        return {**found, "metrics": figures.metrics(event.stats)}
+        return {**found, "metrics": figures.metrics(event)}
 
     def _last(self, event: Finished) -> dict[str, Any]:
         return {} if self._wanted.stream_options.include_usage else {"timings": self._timings.data()}

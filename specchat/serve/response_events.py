@@ -151,7 +151,7 @@ class ResponseReply:
         made = self._response("completed" if event.reason == "stop" else "incomplete")
         if event.reason != "stop":
             made["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event.stats), **_usage(event.stats)}
+        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     @property
     def _index(self) -> int:

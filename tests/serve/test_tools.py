@@ -130,9 +130,9 @@ async def test_anthropic_sends_calls_and_results_back(engine: FakeEngine) -> Non
     )
 
 
-async def test_anthropic_is_told_the_stop_string() -> None:
+async def test_clients_are_told_the_stop_string_and_calls_that_stay_text() -> None:
     made = steps("One two")
-    stopped = Finished(1, "stop", "One two", (), Stats(num_steps=len(made)), stopped_by="fin")
+    stopped = Finished(1, "stop", "One two", (), Stats(num_steps=len(made)), stopped_by="fin", unreadable_calls=2)
     engine = FakeEngine(([Started(1, 3, 0, 0, Speculation()), *made, stopped],))
     async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
         kind: dict[str, Any] = {"model": "demo", "max_tokens": 99, "messages": HI, "stop_sequences": ["fin"]}
@@ -141,6 +141,9 @@ async def test_anthropic_is_told_the_stop_string() -> None:
             streamed = await stream.get_final_message()
     for found in (whole, streamed):
         assert (found.stop_reason, found.stop_sequence) == ("stop_sequence", "fin")
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as other:
+        told = (await other.post(f"{server.url}/v1/chat/completions", json={"messages": HI})).json()
+    assert told["metrics"]["unreadable_tool_calls"] == 2
 
 
 async def test_a_reply_of_calls_alone_has_no_text() -> None:
