@@ -1,5 +1,6 @@
 """`specchat recommend`: measures what drafts fastest here on prompts like the user's, and sets it in models.toml."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tuning import data_of
+from specchat.engine.options import Message
 
 if TYPE_CHECKING:
     from specchat.bench.halving import ContenderSpeed, HalvingProgress
@@ -57,7 +59,7 @@ def recommend(
         )
     data, progress = data_of(found.id, prompts, from_chats), ProgressLine()
     try:
-        measured = _search(found, [*data.chats], 60 * minutes, progress)
+        measured = _search(found, data.chats, 60 * minutes, progress)
     finally:
         progress.clear()
     toml = models or paths.models_file
@@ -65,7 +67,9 @@ def recommend(
     Output().write("\n".join(lines) + "\n")
 
 
-def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -> "list[ContenderSpeed]":  # type: ignore[type-arg]
+def _search(
+    pair: "Pair", chats: Sequence[tuple[Message, ...]], seconds: float, progress: ProgressLine
+) -> "list[ContenderSpeed]":
     """All strategies and lengths, the best first.
 
     Raises:
