@@ -100,9 +100,7 @@ class AnswerConstraint:
         self._mask = None
         if self._after:
             self._after -= 1
-            if not self._after:
-                self._wrong = False
-                self._back(0)
+            self._wrong = self._wrong and self._after > 0
             return
         self._spans, self._gap, consumed = self._undo.pop()
         undone = len(self._consumed) - consumed
