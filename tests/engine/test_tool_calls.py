@@ -128,7 +128,7 @@ def test_the_form_of_published_templates(file: Path) -> None:
 
 
 def written(file: Path, *said: Message) -> list[int]:
-    """What a template writes from the start of a reply on, results included."""
+    """Tokens that a template writes from the start of a reply on, results included."""
     known = made(file)
     results = [Message("tool", "none", tool_call_id=c.id, tool_name=c.name) for c in said[0].tool_calls]
     whole, prompt = known.prompt([ASKED, *said, *results], tools=TOOLS), known.prompt([ASKED], tools=TOOLS)
