@@ -17,7 +17,7 @@ SURE = 1.96
 
 
 @dataclass(frozen=True)
-class Measured:
+class ContenderSpeed:
     """Speed of a contender over plain decoding: geometric mean over `prompts` with its 95 % interval."""
 
     name: str
@@ -44,12 +44,19 @@ class Halving:
     """The course of one search."""
 
     def __init__(
-        self, plain: Ours, contenders: Sequence[Ours], prompts: Sequence[BenchPrompt], clock: Clock = CLOCK
+        self,
+        plain: Ours,
+        contenders: Sequence[Ours],
+        prompts: Sequence[BenchPrompt],
+        clock: Clock = CLOCK,
+        halves: bool = True,
     ) -> None:
+        """Search among `contenders`; without `halves` all answer all prompts."""
+        self._halves = halves
         self._plain, self._contenders, self._prompts, self._clock = plain, contenders, prompts, clock
         self._logs: dict[str, list[float]] = {one.name: [] for one in contenders}
 
-    def run(self, seconds: float, notify: Callable[[HalvingProgress], None]) -> list[Measured]:
+    def run(self, seconds: float, notify: Callable[[HalvingProgress], None]) -> list[ContenderSpeed]:
         """Search for about `seconds`; all contenders, the best first, those measured longest before others.
 
         Each prompt is answered plainly and by every contender left, so that a busy machine slows all of them.
@@ -71,7 +78,7 @@ class Halving:
                     return self._sorted()
                 self._answer(prompt, left, number, notify)
             taken += len(some)
-            if len(left) > 2:
+            if self._halves and len(left) > 2:
                 order = [one.name for one in self._sorted()]
                 left = sorted(left, key=lambda one: order.index(one.name))[: max(2, ceil(len(left) / 2))]
         return self._sorted()
@@ -88,15 +95,15 @@ class Halving:
                 raise DifferentText(one.name)
             self._logs[one.name].append(log(_step_ms(plain) / _step_ms(run)))
 
-    def _sorted(self) -> list[Measured]:
+    def _sorted(self) -> list[ContenderSpeed]:
         found = [_measured(name, logs) for name, logs in self._logs.items()]
         return sorted(found, key=lambda one: (-one.prompts, -one.times))
 
 
-def _measured(name: str, logs: Sequence[float]) -> Measured:
+def _measured(name: str, logs: Sequence[float]) -> ContenderSpeed:
     mean = fmean(logs)
     spread = SURE * stdev(logs) / sqrt(len(logs)) if len(logs) > 1 else float("inf")
-    return Measured(name, exp(mean), exp(mean - spread), exp(mean + spread), len(logs))
+    return ContenderSpeed(name, exp(mean), exp(mean - spread), exp(mean + spread), len(logs))
 
 
 def _step_ms(run: Run) -> float:

@@ -1,5 +1,6 @@
 """`specchat recommend`: measures what drafts fastest here on prompts like the user's, and sets it in models.toml."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,10 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tuning import data_of
+from specchat.engine.options import Message
 
 if TYPE_CHECKING:
-    from specchat.bench.halving import HalvingProgress, Measured
+    from specchat.bench.halving import ContenderSpeed, HalvingProgress
     from specchat.bench.ours import Ours
     from specchat.config.catalog import Pair
     from specchat.engine.session import Session
@@ -57,7 +59,7 @@ def recommend(
         )
     data, progress = data_of(found.id, prompts, from_chats), ProgressLine()
     try:
-        measured = _search(found, [*data.chats], 60 * minutes, progress)
+        measured = _search(found, data.chats, 60 * minutes, progress)
     finally:
         progress.clear()
     toml = models or paths.models_file
@@ -65,7 +67,9 @@ def recommend(
     Output().write("\n".join(lines) + "\n")
 
 
-def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -> "list[Measured]":  # type: ignore[type-arg]
+def _search(
+    pair: "Pair", chats: Sequence[tuple[Message, ...]], seconds: float, progress: ProgressLine
+) -> "list[ContenderSpeed]":
     """All strategies and lengths, the best first.
 
     Raises:
@@ -87,7 +91,7 @@ def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -
     if not fitting:
         raise Problem(f"No prompt leaves room for {TOKENS} tokens. Give other --prompts.", ExitCode.USAGE)
     Random(7).shuffle(fitting)  # files are often sorted by category
-    course = Halving(Ours(session, Speculation(), Sampling()), _contenders(session, pair), fitting[:MOST_PROMPTS])
+    course = Halving(Ours(session, Speculation(), Sampling()), contenders(session, pair), fitting[:MOST_PROMPTS])
     with Interrupt() as interrupt:
 
         def notify(at: "HalvingProgress") -> None:
@@ -102,7 +106,7 @@ def _search(pair: "Pair", chats: list, seconds: float, progress: ProgressLine) -
             raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
 
 
-def _contenders(session: "Session", pair: "Pair") -> "list[Ours]":
+def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
     """Each available strategy at its own and the pair's draft length, those that draft by a model at others too."""
     from specchat.bench.ours import Ours
     from specchat.engine.options import Sampling, Speculation
@@ -124,7 +128,7 @@ def _contenders(session: "Session", pair: "Pair") -> "list[Ours]":
     return [*made.values()]
 
 
-def _table(measured: "list[Measured]") -> str:
+def _table(measured: "list[ContenderSpeed]") -> str:
     """A row per contender."""
     from specchat.bench.table import aligned
 
@@ -133,7 +137,7 @@ def _table(measured: "list[Measured]") -> str:
     return aligned(rows)
 
 
-def _decision(pair: "Pair", measured: "list[Measured]", toml: Path, dry_run: bool) -> list[str]:
+def _decision(pair: "Pair", measured: "list[ContenderSpeed]", toml: Path, dry_run: bool) -> list[str]:
     """The choice in sentences; it is written unless `dry_run`."""
     from specchat.engine.options import Speculation
     from specchat.engine.strategies import delegates, labelled

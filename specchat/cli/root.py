@@ -49,7 +49,6 @@ COMMANDS = (
     "serve",
     "serve-command",
     "tune",
-    "vocabulary",
 )
 """Each is in the module of its name, which is imported when the command runs."""
 

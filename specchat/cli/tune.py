@@ -15,6 +15,7 @@ from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_draft import DraftOrder, distilled, registered
 from specchat.cli.tune_heads import NEEDS, HeadsOrder, measured, trained
 from specchat.cli.tune_list import list_, remove_
+from specchat.cli.tune_vocabulary import vocabulary
 from specchat.cli.tuning import alone, data_of, failing
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.strategy import Head
@@ -37,6 +38,7 @@ def tune(models: Path | None) -> None:
 
 tune.add_command(list_)
 tune.add_command(remove_)
+tune.add_command(vocabulary)
 
 
 @tune.command()

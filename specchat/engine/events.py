@@ -275,6 +275,15 @@ class AwaitingServer:
 
 
 @dataclass(frozen=True)
+class AwaitingClient:
+    """A reply waits until the engine has answered another client; `client` names it, `pid` is its process."""
+
+    id: int
+    client: str
+    pid: int
+
+
+@dataclass(frozen=True)
 class Counted:
     """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
 
@@ -300,4 +309,4 @@ class Failed:
     message: str
 
 
-Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | AwaitingServer | Failed
+Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | AwaitingServer | AwaitingClient | Failed

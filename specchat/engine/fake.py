@@ -11,6 +11,7 @@ from typing import Any
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import ErrorKind
 from specchat.engine.events import (
+    AwaitingClient,
     Changed,
     Counted,
     Event,
@@ -46,7 +47,7 @@ INFO = PairInfo(
     note="",
     tools=True,
 )
-ReplyEvent = Started | Step | Changed | Finished | Failed
+ReplyEvent = Started | Step | Changed | AwaitingClient | Finished | Failed
 LOOK_S = 0.005
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.client import EngineClient
-from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Loading, Started
+from specchat.engine.events import AwaitingClient, Counted, Event, Failed, Finished, Loaded, Loading, Started
 from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.requests import Cancel, Count, Generate, Load, Request
 from specchat.engine.wire import Sealed
@@ -40,8 +40,8 @@ class Client:
     """The one of its worker that it asked for."""
     lost: bool = False
     """Whether it was told of its worker's end and asked for nothing since."""
-    waiting: list[int] = field(default_factory=list)
-    """Replies and counts that have not ended, the oldest first."""
+    waiting: dict[int, bool] = field(default_factory=dict)
+    """Replies and counts that have not ended, the oldest first; True for replies."""
 
 
 class SharedWorker:
@@ -81,8 +81,14 @@ class SharedWorker:
             if len(client.waiting) >= MAX_WAITING:
                 client.send(Failed(request.id, "request", f"{MAX_WAITING} requests wait already. Let them end first."))
                 return
-            client.waiting.append(request.id)
+            if isinstance(request, Generate) and (busy := self._busy_with(client)) is not None:
+                client.send(AwaitingClient(request.id, busy.name, busy.pid))
+            client.waiting[request.id] = isinstance(request, Generate)
         self.engine.send(request)
+
+    def _busy_with(self, client: Client) -> Client | None:
+        """Another client that waits for a reply."""
+        return next((other for other in self.clients if other is not client and any(other.waiting.values())), None)
 
     def restart(self, client: Client, number: int) -> None:
         """Start the worker again unless that was done since `client` heard of it; the others are told."""
@@ -134,7 +140,7 @@ class SharedWorker:
                 assert event.id is not None
                 if owner := self._owner(event.id):
                     if not isinstance(event, Started):
-                        owner.waiting.remove(event.id)
+                        del owner.waiting[event.id]
                     yield owner, event
             case _:
                 if owner := self._owner(event.id):
@@ -154,7 +160,7 @@ class SharedWorker:
         self.dead, self.info = False, None
 
     def _notify_death(self, client: Client, death: Failed) -> None:
-        client.send(replace(death, id=client.waiting[0] if client.waiting else None))
+        client.send(replace(death, id=next(iter(client.waiting), None)))
         client.lost = True
         client.waiting.clear()
 

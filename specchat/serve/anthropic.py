@@ -164,7 +164,7 @@ class MessageReply:
                 start = _event("message_start", message=self._message([], given, 0))
                 yield start + "".join(part for event in first for part in self._parts(event))
                 async for some in events:
-                    yield "".join(part for event in some for part in self._parts(event))
+                    yield "".join(part for event in some for part in self._parts(event)) or sse.ALIVE
             except ApiError as error:
                 yield sse.event(error.anthropic(), "error")
 

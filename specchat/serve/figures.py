@@ -20,14 +20,16 @@ def usage(stats: Stats) -> dict[str, Any]:
     }
 
 
-def metrics(stats: Stats) -> dict[str, Any]:
-    """vLLM's `metrics`, with the speed-up over plain decoding where that is known."""
+def metrics(event: Finished) -> dict[str, Any]:
+    """vLLM's `metrics`, with the speed-up over plain decoding where that is known, and calls that stay text."""
+    stats = event.stats
     return {
         "time_to_first_token_ms": stats.ttft_ms,
         "generation_time_ms": stats.milliseconds,
         "mean_itl_ms": stats.milliseconds / max(stats.completion_tokens, 1),
         "tokens_per_second": stats.tokens_per_second,
         "speedup_vs_plain": stats.speedup_vs_plain,
+        "unreadable_tool_calls": event.unreadable_calls,
         "speculative_decoding": {
             "mean_acceptance_length": stats.mean_acceptance_length,
             "draft_acceptance_rate": stats.draft_acceptance_rate,

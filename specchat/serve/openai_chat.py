@@ -170,7 +170,7 @@ class ChatReply:
             try:
                 yield self._chunks(first, self._chunk({"role": "assistant", "content": ""}))
                 async for some in events:
-                    yield self._chunks(some)
+                    yield self._chunks(some) or sse.ALIVE
             except ApiError as error:
                 yield sse.event(error.openai())
         yield sse.DONE
@@ -217,7 +217,7 @@ class ChatReply:
 
     def _figures(self, event: Finished) -> dict[str, Any]:
         found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
-        return {**found, "metrics": figures.metrics(event.stats)}
+        return {**found, "metrics": figures.metrics(event)}
 
     def _last(self, event: Finished) -> dict[str, Any]:
         return {} if self._wanted.stream_options.include_usage else {"timings": self._timings.data()}

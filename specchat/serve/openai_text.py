@@ -143,7 +143,7 @@ class TextReply:
 
     def _figures(self, event: Finished) -> dict[str, Any]:
         found = {"usage": figures.usage(event.stats), "timings": self._timings.data()}
-        return {**found, "metrics": figures.metrics(event.stats)}
+        return {**found, "metrics": figures.metrics(event)}
 
     def _event(self, choices: list[dict[str, Any]], more: dict[str, Any] | None = None) -> str:
         return sse.event({**self._head, "choices": choices, **(more or {})})

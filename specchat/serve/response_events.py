@@ -77,7 +77,7 @@ class ResponseReply:
                 start += self._event("response.in_progress", response=begun)
                 yield start + "".join(self._take(event) for event in first)
                 async for some in events:
-                    yield "".join(self._take(event) for event in some)
+                    yield "".join(self._take(event) for event in some) or sse.ALIVE
             except ApiError as error:
                 failed = {"code": error.code or "server_error", "message": error.message}
                 yield self._event("response.failed", response={**self._response("failed"), "error": failed})
@@ -151,7 +151,7 @@ class ResponseReply:
         made = self._response("completed" if event.reason == "stop" else "incomplete")
         if event.reason != "stop":
             made["incomplete_details"] = {"reason": "max_output_tokens"}
-        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event.stats), **_usage(event.stats)}
+        return {**made, "timings": self._timings.data(), "metrics": figures.metrics(event), **_usage(event.stats)}
 
     @property
     def _index(self) -> int:

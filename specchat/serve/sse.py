@@ -12,6 +12,8 @@ from specchat.serve.errors import ApiError
 
 HEADERS = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 DONE = "data: [DONE]\n\n"
+ALIVE = ":\n\n"
+"""A comment, so that no client gives up while a long call is written."""
 LEFT = 499
 """Status for a client that left, which only logs see."""
 Result = TypeVar("Result")

@@ -7,6 +7,7 @@ from typing import Literal
 from specchat.chat.turn import Reply
 from specchat.clean import clean, one_line
 from specchat.engine.events import (
+    AwaitingClient,
     AwaitingServer,
     Changed,
     Counted,
@@ -73,6 +74,9 @@ class Dispatch:
             case _ if self._state.listeners.notify(event):
                 if isinstance(event, Counted | Failed):
                     yield Update("counted")
+            case AwaitingClient():
+                words = f"The engine answers {one_line(event.client, 20)} (process {event.pid}) first."
+                yield Update("notice", words, event=event)
             case AwaitingServer():
                 yield Update("notice", clean(event.why), event=event)
             case Failed():

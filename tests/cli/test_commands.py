@@ -27,8 +27,8 @@ COMMANDS = (
     "doctor",
     "models",
     "paths",
+    "recommend",
     "tune",
-    "vocabulary",
 )
 
 

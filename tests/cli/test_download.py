@@ -20,7 +20,7 @@ COMMANDS = (
     ("bench", "--pair", "far", "--limit", "1"),
     ("bench", "verify-cost", "--pair", "far"),
     ("check", "--pair", "far"),
-    ("vocabulary", "--pair", "far"),
+    ("tune", "vocabulary", "far"),
     ("convert", "far", "--to", "gguf"),
 )
 

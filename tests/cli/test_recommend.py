@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench import halving
-from specchat.bench.halving import Halving, Measured
+from specchat.bench.halving import ContenderSpeed, Halving
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from tests.cli.conftest import Run, configure, own
@@ -36,7 +36,7 @@ def command(tmp_path: Path) -> tuple[str, ...]:
     return ("recommend", "tiny", "--prompts", str(path))
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, *found: Measured) -> None:
+def measured(monkeypatch: pytest.MonkeyPatch, *found: ContenderSpeed) -> None:
     monkeypatch.setattr(Halving, "run", lambda *_: list(found))
 
 
@@ -53,8 +53,8 @@ def test_all_strategies_are_measured(run: Run, pair: Path, command: tuple[str, .
 def test_the_fastest_is_written(
     run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measured(monkeypatch, Measured("lookup x4", 1.4, 1.3, 1.5, 9), Measured("swift x4", 1.38, 1.25, 1.5, 9),
-             Measured("auto", 1.1, 1.0, 1.2, 3))  # fmt: skip
+    measured(monkeypatch, ContenderSpeed("lookup x4", 1.4, 1.3, 1.5, 9), ContenderSpeed("swift x4", 1.38, 1.25, 1.5, 9),
+             ContenderSpeed("auto", 1.1, 1.0, 1.2, 3))  # fmt: skip
     dry = run(*command, "--dry-run")
     assert "lookup x4 writes 1.40 times as fast as plain decoding. The pair has auto, with 1.10." in dry.stdout
     assert "More measuring could still choose swift x4 (1.25-1.50)." in dry.stdout
@@ -76,7 +76,9 @@ def test_no_clear_gain_changes_nothing(
     run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, times: float, words: str
 ) -> None:
     before = pair.read_bytes()
-    measured(monkeypatch, Measured("lookup x4", times, 0.8, 1.2, 9), Measured("auto", times - 0.02, 0.8, 1.2, 9))
+    measured(
+        monkeypatch, ContenderSpeed("lookup x4", times, 0.8, 1.2, 9), ContenderSpeed("auto", times - 0.02, 0.8, 1.2, 9)
+    )
     result = run(*command)
     assert result.exit_code == 0
     assert words in result.stdout

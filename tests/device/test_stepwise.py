@@ -69,6 +69,7 @@ def test_every_strategy_writes_what_plain_writes(session: Session, sampling: Sam
             assert any(step.accepted for step in steps)
 
 
+@pytest.mark.slow
 def test_recurrent_states_are_rolled_back(tmp_path: Path) -> None:
     target = checkpoint(tmp_path / "target", seed=5, **changes(LINEAR, FULL))
     folders = Folders(target, perturbed(tmp_path / "draft", target, 0.6))

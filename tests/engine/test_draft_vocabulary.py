@@ -131,7 +131,7 @@ def test_a_pair_whose_file_cannot_be_used_loads_without_it(tiny_pair: PairSpec, 
     info = load(replace(tiny_pair, draft_vocabulary=path), lambda _: None).info
     assert info.draft_tokens is None
     assert info.warning == (
-        f'tiny drafts with its whole vocabulary: {path} is missing. "specchat vocabulary --pair tiny" makes it anew.'
+        f'tiny drafts with its whole vocabulary: {path} is missing. "specchat tune vocabulary tiny" makes it anew.'
     )
     assert info.strategy("draft").available
 

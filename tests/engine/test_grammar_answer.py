@@ -101,6 +101,9 @@ def test_no_answer_holds_a_mark() -> None:
     assert not takes(tokenizer, "x </think>", free)
     assert not takes(tokenizer, "x<think>", free)
     assert constraint(tokenizer).prefix(tokenizer.encode("\n42")) == 0
+    held, mark = constraint(tokenizer, free), tokenizer.backend.token_to_id("</think>")
+    held.push(tokenizer.encode("x")[0])
+    assert held.prefix([*tokenizer.encode("ab"), mark, *tokenizer.encode("c")]) == 2
 
 
 def test_reasoning_that_the_prompt_opens_comes_first() -> None:

@@ -158,7 +158,7 @@ def test_ratio_and_block_have_the_distribution_of_plain(
 ) -> None:
     grammar, sampling = Grammar("regex", "[a-d]{3}"), Sampling(temperature=1.5)
     found = Counter[tuple[int, ...]]()
-    for seed in range(300):
+    for seed in range(200):
         wanted = request(grammar, replace(sampling, seed=seed), speculation=Speculation(strategy, 3, acceptance))
         found[last(session, wanted).token_ids[:3]] += 1
     statistic, bound = chi_square(found, outcomes(session, sampling))

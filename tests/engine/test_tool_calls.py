@@ -17,6 +17,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message, Tool, ToolCall
 from specchat.engine.reply_spans import ReplySpans, TextStream, read
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.tool_calls.parsing import read_calls
 from specchat.engine.tool_calls.reader import CallReader
 from tests.engine import tiny
 from tests.engine.test_chat_formats import FILES, NAMED, name, tokenizer
@@ -234,8 +235,10 @@ def test_the_next_prompt_has_tools_calls_and_results_as_transformers_renders_the
 
 @pytest.mark.parametrize("file", CALLING, ids=name)
 def test_a_user_may_speak_right_after_results(file: Path) -> None:
-    result = Message("tool", "Nothing.", tool_call_id=NOW.id, tool_name=NOW.name)
-    chat = [ASKED, Message("assistant", "", tool_calls=(NOW,)), result, Message("user", "Then go on.")]
+    """Its call may have a name from elsewhere, which is the same in the result."""
+    call = ToolCall("call_from_elsewhere", "now")
+    result = Message("tool", "Nothing.", tool_call_id=call.id, tool_name=call.name)
+    chat = [ASKED, Message("assistant", "", tool_calls=(call,)), result, Message("user", "Then go on.")]
     text = made(file).backend.decode(made(file).prompt(chat, tools=TOOLS), skip_special_tokens=False)
     assert 0 < text.find("Nothing.") < text.find("Then go on.")
 
@@ -249,6 +252,18 @@ def test_a_part_for_a_function_is_a_call_wherever_it_is_addressed(header: str) -
     call = f'<|start|>assistant<|channel|>{header}<|message|>{{"zone": "utc"}}<|call|>'
     thoughts, answer, reader = reply(file, made(file).backend.encode(text + call, add_special_tokens=False).ids)
     assert (thoughts, answer, calls_of(reader)) == ("hm", "I look.", [("now", {"zone": "utc"})])
+
+
+@pytest.mark.parametrize("file", CALLING, ids=name)
+def test_a_model_that_writes_white_space_without_end_is_read(file: Path) -> None:
+    """A pattern that went back into it would take minutes."""
+    form = made(file).format.tools
+    assert form is not None
+    endless = f"now{' ' * 50_000}x{chr(10) * 50_000}"
+    assert read_calls(endless, form.call, {"now": {}}) == []
+    reader = CallReader(form.call, TOOLS, map(str, count()), frozenset())
+    reader.feed("So.")
+    assert reader.feed(endless) + reader.finish(complete=True) == endless
 
 
 HERMES = (
@@ -361,3 +376,20 @@ def test_a_model_without_tools_gets_earlier_calls_and_results_as_text() -> None:
         f"<|user|>{ASKED.content}<|end|><|assistant|>I look.\nnow({{}})<|end|>"
         "<|user|>Result of now:\n1 files\n\nResult of now:\n2 files<|end|><|assistant|>"
     )
+
+
+@pytest.mark.parametrize("folder", ["qwen2.5_hf", "llama3_hf"])
+def test_calls_in_published_tokens(folder: str, shared_data: Path) -> None:
+    known = Tokenizer.read(shared_data / "tokenizers" / folder)
+    form = known.format.tools
+    assert form is not None
+    prompt = known.prompt([ASKED], tools=TOOLS)
+    message = Message("assistant", "", tool_calls=(LIST,))
+    whole = known.prompt([ASKED, message], tools=TOOLS)
+    assert whole[: len(prompt)] == prompt
+    reader = CallReader(form.call, TOOLS, map(str, count()), frozenset(known.reply_marks.calls.values()))
+    spans = ReplySpans(TextStream(known), known.reply_marks, known.format, calls=reader)
+    reply = whole[len(prompt) :]
+    end = next(number for number, token in enumerate(reply) if token in known.eos)
+    told = [*read(spans, reply[:end]), *spans.flush(complete=True)]
+    assert (told, calls_of(reader)) == ([], [("list_files", ARGUMENTS)])

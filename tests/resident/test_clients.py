@@ -16,10 +16,10 @@ import pytest
 
 from specchat.engine import wire
 from specchat.engine.client import EngineClient
-from specchat.engine.events import Failed, Finished, Loaded, Loading, Started, Step
+from specchat.engine.events import AwaitingClient, Failed, Finished, Loaded, Loading, Started, Step
 from specchat.engine.pair import PairSpec
 from specchat.engine.port import EnginePort
-from specchat.engine.requests import Cancel, Load
+from specchat.engine.requests import Cancel, Count, Load
 from specchat.resident import handshake, shared
 from specchat.resident.address import address, locked
 from specchat.resident.broker import Broker
@@ -76,6 +76,23 @@ def test_replies_of_the_same_number_go_where_they_were_asked(connect: Connect) -
     other.send(ask("noise", 1))
     for engine in (one, other):
         assert {event.id for event in until(engine, over) if not isinstance(event, Loading | Loaded)} == {1}
+
+
+def test_a_reply_that_waits_for_another_client_says_for_which(connect: Connect) -> None:
+    one, other = connect(), connect()
+    load(one)
+    load(other)
+    one.send(ask("endless", 1))
+    until(one, lambda event: isinstance(event, Started))
+    other.send(Count(1, ()))
+    other.send(ask("hello", 2))
+    awaiting = until(other, lambda event: isinstance(event, AwaitingClient))
+    assert awaiting == [AwaitingClient(2, "test", os.getpid())]
+    one.send(Cancel(1))
+    assert isinstance(until(one, over)[-1], Finished)
+    assert isinstance(until(other, over)[-1], Finished)
+    one.send(ask("hello", 3))
+    assert not any(isinstance(event, AwaitingClient) for event in until(one, over))
 
 
 def test_another_pair_gets_a_worker_of_its_own_only_beside_others(connect: Connect, runtime: Path) -> None:

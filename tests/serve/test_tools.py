@@ -1,6 +1,8 @@
 """Tools by the client packages of OpenAI and Anthropic: what the engine gets, and what the clients make of calls."""
 
 import json
+from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any
 
 import anthropic
@@ -12,6 +14,12 @@ from specchat.engine.events import Finished, Started, Stats, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fake_steps import steps
 from specchat.engine.options import Message, Speculation, Tool, ToolCall, Written
+from specchat.serve import sse
+from specchat.serve.anthropic import MessageReply
+from specchat.serve.generation import NO_CHAT, ReplyEvent
+from specchat.serve.openai_chat import ChatReply, ChatRequest
+from specchat.serve.response_events import ResponseReply
+from specchat.serve.responses import ApiReply
 from tests.serve.conftest import serving
 from tests.serve.test_clients import requested
 
@@ -122,9 +130,9 @@ async def test_anthropic_sends_calls_and_results_back(engine: FakeEngine) -> Non
     )
 
 
-async def test_anthropic_is_told_the_stop_string() -> None:
+async def test_clients_are_told_the_stop_string_and_calls_that_stay_text() -> None:
     made = steps("One two")
-    stopped = Finished(1, "stop", "One two", (), Stats(num_steps=len(made)), stopped_by="fin")
+    stopped = Finished(1, "stop", "One two", (), Stats(num_steps=len(made)), stopped_by="fin", unreadable_calls=2)
     engine = FakeEngine(([Started(1, 3, 0, 0, Speculation()), *made, stopped],))
     async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
         kind: dict[str, Any] = {"model": "demo", "max_tokens": 99, "messages": HI, "stop_sequences": ["fin"]}
@@ -133,6 +141,9 @@ async def test_anthropic_is_told_the_stop_string() -> None:
             streamed = await stream.get_final_message()
     for found in (whole, streamed):
         assert (found.stop_reason, found.stop_sequence) == ("stop_sequence", "fin")
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as other:
+        told = (await other.post(f"{server.url}/v1/chat/completions", json={"messages": HI})).json()
+    assert told["metrics"]["unreadable_tool_calls"] == 2
 
 
 async def test_a_reply_of_calls_alone_has_no_text() -> None:
@@ -144,6 +155,29 @@ async def test_a_reply_of_calls_alone_has_no_text() -> None:
         body = {"messages": HI, "max_tokens": 9, "tools": ANTHROPIC}
         content = (await client.post(f"{server.url}/v1/messages", json=body)).json()["content"]
         assert [block["type"] for block in content] == ["tool_use"]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        ChatReply(ChatRequest(messages=[]), "demo", NO_CHAT),
+        MessageReply("demo", NO_CHAT),
+        ResponseReply({"model": "demo"}, NO_CHAT, lambda *_: None),
+    ],
+    ids=lambda reply: type(reply).__name__,
+)
+async def test_a_stream_says_something_while_a_call_is_written(reply: ApiReply) -> None:
+    writing, calling = steps(CALLING)[-2:]
+
+    async def events() -> AsyncGenerator[list[ReplyEvent], None]:
+        yield [replace(writing, tool_calls=())]
+        yield [calling]
+        yield [Finished.of(1, "stop", CALLING, (), Stats())]
+
+    chunks = [chunk async for chunk in reply.chunks([Started(1, 3, 0, 0, Speculation())], events())]
+    assert chunks[1] == sse.ALIVE
+    assert CALLS[1].id in chunks[2]
+    assert all(chunks)
 
 
 @pytest.mark.parametrize(

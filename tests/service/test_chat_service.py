@@ -9,7 +9,7 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.engine.events import Failed, Finished, Started, Stats
+from specchat.engine.events import AwaitingClient, Failed, Finished, Started, Stats
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Span, Speculation, Written
 from specchat.engine.pair import NO_SYSTEM_ROLE, StrategyStatus
@@ -301,6 +301,14 @@ def test_a_dead_engine_is_started_again_and_the_partial_reply_stays() -> None:
     clock.now = 9
     session.poll()
     assert session.last_reply.state == "finished"
+
+
+def test_a_reply_that_waits_for_another_program_says_so() -> None:
+    busy = AwaitingClient(0, "serve\x1b[2J", 12)
+    service = ready(FakeEngine(([Started(0, 1, 0, 0, Speculation()), busy, Finished(0, "stop", "", (), Stats())],)))
+    service.send("hi")
+    said = [update.message for update in service.poll() if update.kind == "notice"]
+    assert said == ["The engine answers serve\u241b[2J (process 12) first."]
 
 
 def test_death_while_idle_is_noticed() -> None:

@@ -147,22 +147,18 @@ def probability(scores: Any, token: int) -> float:
     return 1.0 / total
 
 
-@called("b1(f4[:,::1], u4[:,::1])")
+@called("b1(f4[::1], u4[::1])")
 def mask(scores: Any, allowed: Any) -> bool:
-    """Set scores of tokens that are not allowed to -inf; return True if each row has a finite one left.
+    """Set scores of tokens that are not allowed to -inf; return True if a finite one is left.
 
-    A row of `allowed` has a bit for each token, 32 a word, the lowest first.
+    `allowed` has a bit for each token, 32 a word, the lowest first.
     """
-    rows, size = scores.shape
-    left = 0
-    for row in range(rows):
-        for word in range(allowed.shape[1]):
-            bits, first = np.int64(allowed[row, word]), 32 * word
-            if bits != 0xFFFFFFFF:
-                for token in range(first, min(first + 32, size)):
-                    scores[row, token] = scores[row, token] if (bits >> (token - first)) & 1 else -np.inf
-        found = 0
-        while found < size and not scores[row, found] > -np.inf:
-            found += 1
-        left += found < size
-    return bool(left == rows)
+    size, found = len(scores), 0
+    for word in range(len(allowed)):
+        bits, first = np.int64(allowed[word]), 32 * word
+        if bits != 0xFFFFFFFF:
+            for token in range(first, min(first + 32, size)):
+                scores[token] = scores[token] if (bits >> (token - first)) & 1 else -np.inf
+    while found < size and not scores[found] > -np.inf:
+        found += 1
+    return found < size

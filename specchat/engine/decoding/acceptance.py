@@ -45,20 +45,19 @@ def judge(
         length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
         return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
     by_ratio = acceptance != "coupled" and not sampler.greedy
-    allowed = None
-    if history.constraint is not None and not by_ratio and not draft.parents:
-        allowed = history.constraint.along(draft.tokens, logits.shape[1])
-    choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()], allowed)
+    constraint = history.constraint
+    choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
     if choices is not None and not draft.parents:
-        # A chain with all choices known needs no walk.
+        # A chain with all choices known needs no walk. One among all tokens is the one among those allowed, if it is.
         kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
-        return Verdict(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
+        if constraint is None or constraint.prefix(choices[: kept + 1]) == kept + 1:
+            return Verdict(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
     children, node = draft.children(), 0
     path: list[int] = []
     try:
         while True:
             place = position + len(path)
-            if choices is not None:
+            if choices is not None and (constraint is None or constraint.prefix(choices[node : node + 1])):
                 token = choices[node]
             elif by_ratio and children[node]:
                 token = _ratio(logits[node], draft, children[node], place, sampler, history)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Allowed = NDArray[np.uint32]
-"""A set of tokens or rows of sets, 32 tokens a word, the lowest first."""
+"""A set of tokens, 32 a word, the lowest first."""
 
 
 class Constraint(Protocol):
@@ -30,10 +30,6 @@ class Constraint(Protocol):
 
         There may be none.
         """
-        ...
-
-    def along(self, tokens: Sequence[int], columns: int) -> Allowed:
-        """Return what is allowed now and after each of `tokens`: words [1 + len(tokens), ceil(columns / 32)]."""
         ...
 
     def forced(self, limit: int) -> list[int]:

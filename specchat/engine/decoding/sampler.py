@@ -93,28 +93,23 @@ class Sampler:
             return int(values.argmax())
         return gumbel_argmax(values, self.sampling.seed, position, stream)
 
-    def choices(self, logits: Tensor, positions: Sequence[int], allowed: Allowed | None = None) -> list[int] | None:
-        """Choose from each row of logits float32 [rows, vocab], as `choose` does, in one call.
+    def choices(self, logits: Tensor, positions: Sequence[int]) -> list[int] | None:
+        """Choose from each row of logits float32 [rows, vocab] among all tokens, as `choose` does, in one call.
 
-        None if choices depend on a history, or rows need separate processing. Under a constraint `allowed` has a row of
-        words for each.
+        None if choices depend on counts, or rows need separate processing.
         """
-        fast, values = _fast(), logits.numpy()
-        if self.constrained and allowed is not None and fast is not None and self.temperature_alone:
-            values = values.copy()
-            if not fast.mask(values, allowed):
-                return None
-        elif self.constrained:
+        if not self.temperature_alone:
             return None
-        if self.greedy and self.temperature_alone:
-            likeliest: list[int] = values.argmax(-1).tolist()
+        if self.greedy:
+            likeliest: list[int] = logits.numpy().argmax(-1).tolist()
             return likeliest
-        if fast is None or not self.temperature_alone:
+        fast = _fast()
+        if fast is None:
             return None
         tokens = np.empty(len(positions), np.int64)
         row = np.empty(logits.shape[1], np.float32)
         seed = np.uint64(self.sampling.seed & noise.WORD)
-        fast.each_drawn(values, self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
+        fast.each_drawn(logits.numpy(), self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
         return tokens.tolist() if tokens.min() >= 0 else None
 
     def probability(self, scores: Tensor, token: int) -> float:
@@ -229,7 +224,7 @@ def _masked(logits: Tensor, allowed: Allowed) -> Tensor:
     values, fast = logits.numpy(), _fast()
     if fast is not None:
         scores = values.copy()
-        left = fast.mask(scores[None], allowed[None])
+        left = fast.mask(scores, allowed)
     else:
         bits = np.unpackbits(allowed.astype("<u4").view(np.uint8), bitorder="little", count=len(values))
         scores = np.where(bits.view(np.bool_), values, np.float32(-np.inf))

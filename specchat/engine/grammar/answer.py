@@ -15,8 +15,6 @@ MAX_UNDONE = 256
 """Pushes that can be undone: more than a step drafts."""
 
 
-NOTHING = -1
-"""No token."""
 ALL = 0xFFFFFFFF
 """A word of 32 tokens."""
 
@@ -102,9 +100,7 @@ class AnswerConstraint:
         self._mask = None
         if self._after:
             self._after -= 1
-            if not self._after:
-                self._wrong = False
-                self._back(0)
+            self._wrong = self._wrong and self._after > 0
             return
         self._spans, self._gap, consumed = self._undo.pop()
         undone = len(self._consumed) - consumed
@@ -118,29 +114,6 @@ class AnswerConstraint:
             self._mask = self._allowed(columns)
         return self._mask
 
-    def along(self, tokens: Sequence[int], columns: int) -> Allowed:
-        masks = np.full((1 + len(tokens), -(-columns // 32)), ALL, np.uint32)
-        if self._spans is not None or self._after:
-            for row, token in enumerate((*tokens, NOTHING)):
-                if (allowed := self.allowed(columns)) is not None:
-                    masks[row] = allowed
-                if token != NOTHING:
-                    self.push(token)
-            for _ in tokens:
-                self.pop()
-            return masks
-        # All rows are put together at the end: this runs at every step.
-        matcher, packed, ends = self._matcher, list[bytes](), list[int]()
-        for row, token in enumerate((*tokens, NOTHING)):
-            packed.append(matcher.compute_bitmask())
-            if matcher.is_accepting():
-                ends.append(row)
-            if token in self._eos or token == NOTHING or not matcher.try_consume_tokens([token]):
-                break
-        self._back(len(packed) - 1)
-        self._fill(masks[: len(packed)], packed, ends)
-        return masks
-
     def forced(self, limit: int) -> list[int]:
         if self._after or (self._spans is not None and (self._spans.place != "start" or self._others())):
             return []
@@ -152,8 +125,11 @@ class AnswerConstraint:
         return [*tokens[:fitting], *([min(self._eos)] if ends else [])][:limit]
 
     def prefix(self, tokens: Sequence[int]) -> int:
-        if self._spans is None and not self._after and max(tokens, default=0) < self._tokens.vocab_size:
-            return int(self._matcher.validate_tokens(list(tokens)))
+        if self._spans is None and not self._after and self._plain(tokens):
+            fitting = int(self._matcher.validate_tokens(list(tokens)))
+            if self._matcher.is_error():
+                self._back(0)
+            return fitting
         pushed = fitting = 0
         for token in tokens:
             self.push(token)
@@ -166,6 +142,10 @@ class AnswerConstraint:
         for _ in range(pushed):
             self.pop()
         return fitting
+
+    def _plain(self, tokens: Sequence[int]) -> bool:
+        """True if the grammar alone says whether `tokens` are allowed."""
+        return self._never.isdisjoint(tokens) and max(tokens, default=0) < self._tokens.vocab_size
 
     def _goes_on(self, token: int) -> bool:
         """Move behind `token`; False if it is not allowed, or ends the reply."""
@@ -205,7 +185,7 @@ class AnswerConstraint:
     def _consume(self, tokens: Sequence[int]) -> bool:
         """Move the grammar behind tokens of the answer, if they fit."""
         self._trouble = ""
-        if any(token >= self._tokens.vocab_size for token in tokens):  # of the model's padding
+        if tokens and not self._plain(tokens):
             return False
         fitting = self._matcher.try_consume_tokens(list(tokens))
         if fitting < len(tokens):
@@ -226,7 +206,7 @@ class AnswerConstraint:
         spans, mask = self._spans, np.full(-(-columns // 32), ALL, np.uint32)
         words = len(mask)
         if spans is None or spans.place == "start":
-            self._fill(mask[None], [self._matcher.compute_bitmask()], range(self._matcher.is_accepting()))
+            self._fill(mask)
             if spans is not None:
                 mask |= self._words(spans.openings, words)
                 if spans.reasoned and self._gap < MAX_GAP:
@@ -237,15 +217,13 @@ class AnswerConstraint:
             mask[:] = self._words(self._eos, words, inverse=True)
         return mask
 
-    def _fill(self, masks: Allowed, packed: Sequence[bytes], ends: Sequence[int]) -> None:
-        """Put the matcher's masks into rows of `masks`; the reply may end after the rows `ends`."""
-        found = np.frombuffer(b"".join(packed), np.uint32).reshape(len(packed), -1)
-        words = masks.shape[1]
-        known = min(words, found.shape[1])
-        np.bitwise_and(found[:, :known], self._words(self._never, known, inverse=True), out=masks[:, :known])
-        masks[:, known:] = 0
-        for row in ends:
-            masks[row] |= self._words(self._eos, words)
+    def _fill(self, mask: Allowed) -> None:
+        """Put into `mask` what the grammar allows."""
+        found = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)[: len(mask)]
+        np.bitwise_and(found, self._words(self._never, len(found), inverse=True), out=mask[: len(found)])
+        mask[len(found) :] = 0
+        if self._matcher.is_accepting():
+            mask |= self._words(self._eos, len(mask))
 
     def _words(self, tokens: frozenset[int], words: int, inverse: bool = False) -> Allowed:
         """A set of tokens, or all others, as `words` words."""

@@ -173,6 +173,6 @@ def _restricted(
     except draft_vocabulary.Unusable as error:
         return draft, (
             f"{pair.id} drafts with its whole vocabulary: {pair.draft_vocabulary} {error}. "
-            f'"specchat vocabulary --pair {pair.id}" makes it anew.'
+            f'"specchat tune vocabulary {pair.id}" makes it anew.'
         )
     return replace(draft, drafts=drafts), ""

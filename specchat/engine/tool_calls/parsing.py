@@ -130,7 +130,7 @@ def _named(text: str, form: CallForm, schemas: Schemas) -> list[ReadCall]:
 
 def _tagged(text: str, form: CallForm, schemas: Schemas) -> list[ReadCall]:
     name, key = re.compile(form.name), re.compile(form.key)
-    end = re.compile(rf"{form.value_end}(?=\s*(?:{_GROUP.sub('(?:', form.key)}|</|\Z))")
+    end = re.compile(rf"{form.value_end}(?=\s*+(?:{_GROUP.sub('(?:', form.key)}|</|\Z))")
     calls: list[ReadCall] = []
     found = name.search(text)
     while found:

@@ -199,7 +199,7 @@ def _named(text: str, call: ToolCall) -> Iterator[tuple[int, CallForm]]:
         middle = r"(?P<id>[\w.:-]+)".join(literal(part) for part in between.split(call.id))
     elif between.strip():
         middle = re.sub(r"\d+", r"\\d+", middle)
-    yield at, CallForm("named", name=rf"{_before_name(before)}(?P<name>[\w./-]+?){middle}(?=\s*\{{)")
+    yield at, CallForm("named", name=rf"{_before_name(before)}(?P<name>[\w./-]+?){middle}(?=\s*+\{{)")
 
 
 def _before_name(before: str) -> str:
@@ -208,8 +208,8 @@ def _before_name(before: str) -> str:
     rest = before[places[-1] :] if places else before
     opening = _opening(before)
     if len(places) > 1 or not opening:
-        return literal(rest) or r"\A\s*"
-    return rf"\A\s*{literal(rest.partition(opening)[2].strip())}"
+        return literal(rest) or r"\A\s*+"
+    return rf"\A\s*+{literal(rest.partition(opening)[2].strip())}"
 
 
 def _tagged(text: str) -> Iterator[tuple[int, CallForm]]:
@@ -230,7 +230,7 @@ def _tagged(text: str) -> Iterator[tuple[int, CallForm]]:
         at,
         CallForm(
             "tagged",
-            name=rf"{_before_name(before)}(?P<name>{word})\s*{name_end}(?=\s*(?:<|\Z))",
+            name=rf"{_before_name(before)}(?P<name>{word})\s*+{name_end}(?=\s*+(?:<|\Z))",
             key=rf"{literal(key_start.lstrip())}(?P<key>{word}){_after_key(after)}",
             value_end=_optional_line(joined.removesuffix(key_start)),
         ),

@@ -9,8 +9,6 @@ from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.giving import schema_of
 from specchat.engine.tool_calls.parsing import read_calls
 
-_SPACE_AT_END = re.compile(r"\s*\Z")
-
 
 class CallReader:
     """Takes the answer's text as it comes, and gives back what is no call.
@@ -115,9 +113,7 @@ class CallReader:
         opening = self._form.opening
         most = 0 if opening in self.tokens else min(len(opening) - 1, len(text))
         begun = next((n for n in range(most, 0, -1) if text.endswith(opening[:n])), 0)
-        space = _SPACE_AT_END.search(text[: len(text) - begun])
-        assert space is not None
-        return space.start()
+        return len(text[: len(text) - begun].rstrip())
 
     def _release(self, text: str, length: int) -> str:
         self._held = text[length:]

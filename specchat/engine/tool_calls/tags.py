@@ -28,5 +28,5 @@ def _closings(opening: str) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """The pattern of a text in which white space may differ."""
-    return r"\s*".join(re.escape(part) for part in re.split(r"\s+", text))
+    """The pattern of a text in which white space may differ; it never goes back into that."""
+    return r"\s*+".join(re.escape(part) for part in re.split(r"\s+", text))

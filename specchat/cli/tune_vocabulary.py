@@ -1,21 +1,21 @@
-"""`specchat vocabulary`: counts the tokens that a pair's draft may propose."""
+"""`specchat tune vocabulary`: counts the tokens that a pair's draft may propose."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from specchat.cli.chat_store import opened_store
+from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.prompts import read_prompts, shipped_prompts
-from specchat.cli.wishes import Wishes
 from specchat.cli.writable import WRITABLE
 from specchat.engine.errors import ContextError
 from specchat.engine.events import Finished
@@ -35,34 +35,34 @@ LONGEST = 256
 
 
 @click.command()
-@with_options(PAIR_OPTIONS[:2])
+@click.argument("pair", shell_complete=complete_pairs)
 @click.option("--size", type=click.IntRange(1), help="How many tokens.  [default: half of the vocabulary]")
 @click.option(
     "--out", type=WRITABLE, metavar="FILE", help="The file to write.  [default: beside models.toml, named as the pair]"
 )
+@with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def vocabulary(size: int | None, out: Path | None, **options: Any) -> None:
-    """Count the tokens that the draft model of a pair may propose: fewer make it faster.
+def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | None) -> None:
+    """Count the tokens that the draft model of PAIR may propose: fewer make it faster.
 
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
     """
-    from specchat.cli.prepare import prepare
-    from specchat.config.paths import private_folder
+    from specchat.cli.prepare import read_catalog
+    from specchat.config.paths import private_folder, user_paths
 
-    wishes = Wishes.of(options)
-    prepared = prepare(wishes)
-    pair, models = ready(prepared.pair, wishes.models), wishes.models or prepared.paths.models_file
-    if pair.spec.draft is None:
-        raise Problem(f'Pair "{pair.id}" has no draft model. Choose another with --pair.', ExitCode.USAGE)
+    paths = user_paths()
+    toml, found = models or paths.models_file, ready(read_catalog(paths, models).find(pair), models)
+    if found.spec.draft is None:
+        raise Problem(f'Pair "{found.id}" has no draft model. Choose another.', ExitCode.USAGE)
     if out is None:
-        folder = models.absolute().parent
-        out = (folder if wishes.models else private_folder(folder)) / f"{pair.id}.vocabulary.json"
+        folder = toml.absolute().parent
+        out = (folder if models else private_folder(folder)) / f"{found.id}.vocabulary.json"
     with Interrupt() as interrupt:
-        lines = _count(pair, size, out, interrupt)
-    named = out.name if out.absolute().parent == models.absolute().parent else str(out.absolute())
+        lines = _count(found, size, out, interrupt)
+    named = out.name if out.absolute().parent == toml.absolute().parent else str(out.absolute())
     lines.append(
-        f'Written to {out}. To use it, give the pair "{pair.id}" in {models} the line below; a shipped pair is changed '
+        f'Written to {out}. To use it, give the pair "{found.id}" in {toml} the line below; a shipped pair is changed '
         "by one of the same id there, so copy its table first."
     )
     Output().write("\n".join([*lines, "", f"draft_vocabulary = {json.dumps(named, ensure_ascii=False)}", ""]))

@@ -1,4 +1,4 @@
-"""`specchat vocabulary` with a tiny pair: what it counts, writes and refuses."""
+"""`specchat tune vocabulary` with a tiny pair: what it counts, writes and refuses."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
-from specchat.cli import vocabulary
+from specchat.cli import tune_vocabulary
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine import check, check_ratio
@@ -71,8 +71,8 @@ def prompts(folder: Path) -> Path:
 
 def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatch: pytest.MonkeyPatch) -> None:
     del saved
-    monkeypatch.setattr(vocabulary, "ENOUGH", 5)
-    result = run("vocabulary", "--size", str(BYTES + len(SPECIAL) + 2))
+    monkeypatch.setattr(tune_vocabulary, "ENOUGH", 5)
+    result = run("tune", "vocabulary", "tiny", "--size", str(BYTES + len(SPECIAL) + 2))
     assert (result.exit_code, result.stderr) == (0, "")
     counted, covered, where, _, line = result.stdout.splitlines()
     assert counted == "Counted 6 tokens, 2 different ones, in 3 saved replies and 0 that were written for it."
@@ -91,10 +91,10 @@ def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatc
 def test_the_target_writes_where_few_replies_are_saved(
     run: Run, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(vocabulary, "shipped_prompts", lambda _: prompts(tmp_path))
-    monkeypatch.setattr(vocabulary, "LONGEST", 20)
+    monkeypatch.setattr(tune_vocabulary, "shipped_prompts", lambda _: prompts(tmp_path))
+    monkeypatch.setattr(tune_vocabulary, "LONGEST", 20)
     out = tmp_path / "v.json"
-    result = run("vocabulary", "--size", str(SIZE - 1), "--out", str(out))
+    result = run("tune", "vocabulary", "tiny", "--size", str(SIZE - 1), "--out", str(out))
     assert result.exit_code == 0
     assert "in 0 saved replies and 2 that were written for it." in result.stdout
     assert result.stdout.splitlines()[-1] == f'draft_vocabulary = "{out}"'
@@ -105,20 +105,20 @@ def test_the_target_writes_where_few_replies_are_saved(
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("--pair", "alone"), ExitCode.USAGE, 'Pair "alone" has no draft model.'),
+        (("alone",), ExitCode.USAGE, 'Pair "alone" has no draft model.'),
         (
-            ("--size", "259"),
+            ("tiny", "--size", "259"),
             ExitCode.USAGE,
             "must be at least the 260 tokens that are always in, and less than the 268",
         ),
-        (("--size", "268"), ExitCode.USAGE, "268 is not."),
-        ((), ExitCode.USAGE, "134 is not."),
-        (("--out", "/nowhere/v.json"), ExitCode.USAGE, "there is no folder /nowhere"),
-        (("--pair", "other"), ExitCode.UNUSABLE, 'There is no pair "other"'),
+        (("tiny", "--size", "268"), ExitCode.USAGE, "268 is not."),
+        (("tiny",), ExitCode.USAGE, "134 is not."),
+        (("tiny", "--out", "/nowhere/v.json"), ExitCode.USAGE, "there is no folder /nowhere"),
+        (("other",), ExitCode.UNUSABLE, 'There is no pair "other"'),
     ],
 )
 def test_what_cannot_be_is_refused(run: Run, pair: Path, options: tuple[str, ...], code: int, words: str) -> None:
-    result = run("vocabulary", *options)
+    result = run("tune", "vocabulary", *options)
     assert result.exit_code == code
     assert words in result.stderr
     assert not list(pair.parent.glob("*.json"))
@@ -136,7 +136,7 @@ def test_a_vocabulary_that_cannot_be_used_is_told(
     assert (result.exit_code, result.stderr.splitlines()[0]) == (
         0,
         f"tiny drafts with its whole vocabulary: {pair.parent}/gone.json is missing. "
-        '"specchat vocabulary --pair tiny" makes it anew.',
+        '"specchat tune vocabulary tiny" makes it anew.',
     )
 
 
@@ -144,8 +144,8 @@ def test_a_file_that_cannot_be_written_is_told(
     run: Run, pair: Path, saved: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del saved
-    monkeypatch.setattr(vocabulary, "ENOUGH", 5)
+    monkeypatch.setattr(tune_vocabulary, "ENOUGH", 5)
     (pair.parent / "tiny.vocabulary.json").mkdir()
-    result = run("vocabulary", "--size", "262")
+    result = run("tune", "vocabulary", "tiny", "--size", "262")
     assert result.exit_code == ExitCode.USAGE
     assert "tiny.vocabulary.json cannot be written (Is a directory). Give another --out." in result.stderr

@@ -1,0 +1,59 @@
+"""Measures `specchat recommend` against an exhaustive sweep: the speed of its choice, found in a tenth of the time.
+
+    python -m measure.recommend PAIR [--models FILE] [--prompts FILE] [--limit 32] [--repeats 2]
+
+The sweep answers all prompts by all contenders. The choice of the search is then looked up in the sweep.
+"""
+
+from pathlib import Path
+from time import perf_counter
+
+import click
+
+from specchat.bench.contender import BenchPrompt
+from specchat.bench.halving import TOKENS, Halving
+from specchat.bench.machine import describe
+from specchat.bench.ours import Ours
+from specchat.cli.prepare import read_catalog
+from specchat.cli.prompts import read_prompts, shipped_prompts, spread
+from specchat.cli.recommend import contenders
+from specchat.config.paths import user_paths
+from specchat.engine.loading import load
+from specchat.engine.options import Sampling, Speculation
+
+
+@click.command()
+@click.argument("pair")
+@click.option("--models", type=click.Path(path_type=Path))
+@click.option("--prompts", type=click.Path(path_type=Path))
+@click.option("--limit", default=32)
+@click.option("--repeats", default=2)
+def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repeats: int) -> None:
+    """Sweep, search in a tenth of the time, and compare."""
+    found = read_catalog(user_paths(), models).find(pair)
+    session = load(found.spec, lambda _: None)
+    made = [
+        (one, tuple(session.tokenizer.prompt(one.messages))) for one in read_prompts(prompts or shipped_prompts(pair))
+    ]
+    fitting = [(one, ids) for one, ids in made if len(ids) + TOKENS <= session.info.context]
+    kept = {one.id for one in spread([one for one, _ in fitting], limit)}
+    chosen = [BenchPrompt(one.id, one.category, one.messages, ids) for one, ids in fitting if one.id in kept]
+    plain, every = Ours(session, Speculation(), Sampling()), contenders(session, found)
+    started = perf_counter()
+    sweep = Halving(plain, every, chosen * repeats, halves=False).run(float("inf"), lambda _: None)
+    spent = perf_counter() - started
+    started = perf_counter()
+    search = Halving(plain, every, chosen).run(spent / 10, lambda _: None)
+    searched = perf_counter() - started
+    best, times = max(sweep, key=lambda one: one.times), {one.name: one.times for one in sweep}
+    click.echo(describe(("specchat", "torch")))
+    click.echo(f"{pair}, {len(every)} contenders, {len(chosen)} prompts, {repeats} times: {spent:.0f} s")
+    click.echo(f"best of the sweep: {best.name}, {best.times:.3f} of plain ({best.low:.3f}-{best.high:.3f})")
+    click.echo(
+        f"search of {searched:.0f} s: {search[0].name}, in the sweep {times[search[0].name]:.3f}, "
+        f"{times[search[0].name] / best.times:.3f} of the best"
+    )
+
+
+if __name__ == "__main__":
+    main()
