@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jinja2.exceptions import SecurityError
 from tokenizers import AddedToken
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -17,6 +19,7 @@ from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message, Tool, ToolCall
 from specchat.engine.reply_spans import ReplySpans, TextStream, read
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.parsing import read_calls
 from specchat.engine.tool_calls.reader import CallReader
 from tests.engine import tiny
@@ -393,3 +396,46 @@ def test_calls_in_published_tokens(folder: str, shared_data: Path) -> None:
     end = next(number for number, token in enumerate(reply) if token in known.eos)
     told = [*read(spans, reply[:end]), *spans.flush(complete=True)]
     assert (told, calls_of(reader)) == ([], [("list_files", ARGUMENTS)])
+
+
+PIECES_OF_CALLS = [
+    *("<tool_call>", "</tool_call>", "<tool_", "call>", "\n", "  ", "So.", '{"name": "now"', ', "arguments": {}}'),
+    *("<function=now>", "</function>", "<parameter=a>", "</parameter>", '"</tool_call>"', "[", "]", "{", "}", ",", '"'),
+    *("[TOOL_CALLS]", "now[ARGS]", "call:now{", "a:1", '<|"|>', "[now(a=1)]", "now(", "\\", "ç"),
+]
+FORMS = [
+    CallForm("object", "<tool_call>", "</tool_call>"),
+    CallForm("object"),
+    CallForm("named", "[TOOL_CALLS]", name=r"\A\s*+(?P<name>[\w./-]+?)\[ARGS\](?=\s*+\{)"),
+    CallForm(
+        "tagged",
+        "<tool_call>",
+        "</tool_call>",
+        name=r"<function=(?P<name>[^\s<>]+?)\s*+>(?=\s*+(?:<|\Z))",
+        key=r"<parameter=(?P<key>[^\s<>]+?)>\n?",
+        value_end=r"\n?</parameter>",
+    ),
+    CallForm("gemma", "<tool_call>", "</tool_call>"),
+    CallForm("python", "<tool_call>", "</tool_call>"),
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    pieces=st.lists(st.sampled_from(PIECES_OF_CALLS), max_size=14),
+    every=st.integers(1, 9),
+    form=st.sampled_from(FORMS),
+    complete=st.booleans(),
+)
+def test_text_is_read_alike_however_it_is_cut(pieces: list[str], every: int, form: CallForm, complete: bool) -> None:
+    text = "".join(pieces)
+    found = []
+    for length in (every, len(text) or 1):
+        reader = CallReader(form, TOOLS, map(str, count()), frozenset())
+        answer = "".join(reader.feed(text[at : at + length]) for at in range(0, len(text), length))
+        answer += reader.finish(complete=complete)
+        calls = reader.take()[1]
+        assert calls == tuple(reader.calls)
+        assert reader.calls or not complete or answer == text
+        found.append((answer, calls, reader.unreadable))
+    assert found[0] == found[1]

@@ -32,6 +32,8 @@ class CallReader:
         self._held = ""
         self._raw: str | None = None
         """Text of the call that is being written, its opening mark included; None outside."""
+        self._space = ""
+        """White space before the call."""
         self._name = ""
         """Name of the call, where a header has it."""
         self._shown = ""
@@ -64,8 +66,8 @@ class CallReader:
         at = -1 if self._form.opening in self.tokens else self._find(text)
         if at >= 0:
             before, rest = text[:at], text[at + len(self._form.opening) :]
-            self._open(self._form.opening)
-            return self._answer(before.rstrip()) + self.feed(rest)
+            self._held = before
+            return self._begin(self._form.opening) + self.feed(rest)
         return self._release(text, self._safe(text))
 
     def mark(self, mark: str) -> str:
@@ -144,8 +146,10 @@ class CallReader:
 
     def _begin(self, mark: str) -> str:
         held, self._held = self._held, ""
+        answer = held.rstrip()
+        self._space = held[len(answer) :]
         self._open(mark)
-        return self._answer(held.rstrip())
+        return self._answer(answer)
 
     def _open(self, mark: str) -> None:
         self._raw, self._shown = mark, self._shown + mark
@@ -190,11 +194,12 @@ class CallReader:
         """End the call; gives back its text where it cannot be read."""
         raw, self._raw = self._raw or "", None
         name, self._name = self._name, ""
+        space, self._space = self._space, ""
         found = read_calls(self._inner(raw), self._form, self._schemas)
         bare = not self._form.opening and self._form.kind != "channel"
         if not found or (bare and any(call.name not in self._schemas for call in found)):
             self.unreadable += not bare
-            return self._answer(raw)
+            return self._answer(space + raw)
         for call in found:
             self.calls.append(ToolCall(call.id or next(self._ids), call.name or name, call.arguments))
         return ""
