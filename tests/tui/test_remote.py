@@ -65,6 +65,7 @@ async def test_a_race_against_the_server_without_drafting_is_measured(server: Sc
             await loaded(app, pilot)
             await ask(app, pilot, "Tell me a story about a cat.")
             await wait_until(pilot, lambda: "ended at the token limit" in screen_text(app))
+            assert "a race tells whether it pays" in " ".join(screen_text(app).replace("│", " ").split())
             await app.chat.do("race")
             await wait_until(pilot, lambda: "outputs identical: yes, all 48 tokens" in screen_text(app))
             shown = " ".join(screen_text(app).split())

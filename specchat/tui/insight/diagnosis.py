@@ -22,6 +22,7 @@ from specchat.tui.insight.projection import ENOUGH_STEPS, Projection, project
 Evidence = Literal["measured", "projected", "estimated"]
 """Measured in this run; projected from this reply's own steps; estimated from the text alone."""
 
+UNMEASURED = "plain was not measured, so no verdict"
 _ENOUGH = 6
 """Speculative steps before a verdict is given."""
 _SELDOM = 0.005
@@ -97,6 +98,8 @@ class Advisor:
         words, pays = _verdict(reply)
         if info is None or reply.name != one_line(info.name, 40):
             return Diagnosis(words, pays)
+        if info.plain_server:
+            words = words.replace(UNMEASURED, "a race tells whether it pays")
         short = info.undrafted(used.strategy, reply.steps[-1].context_used) if reply.steps else ""
         if short and used.strategy != "auto":
             return Diagnosis(short)
@@ -145,7 +148,7 @@ def _verdict(reply: Reply) -> tuple[str, bool | None]:
     name, times = used.strategy, known.times if known is not None else 0.0
     findings = _chosen(tally, name) if delegates(name) else _findings(tally, times)
     if not times:
-        return f"plain was not measured, so no verdict: {findings}", None
+        return f"{UNMEASURED}: {findings}", None
     if times >= 1 + figures.EVEN:
         return f"drafting pays: {findings}", True
     if times > 1 - figures.EVEN:
