@@ -9,9 +9,10 @@ from specchat.engine.errors import EngineError
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Grammar, Message, Tool, Written
 from specchat.engine.pair import NO_TOOLS
-from specchat.engine.reply_spans import Begun, ReplySpans, TextStream, read
+from specchat.engine.reply_spans import Begun, ReplySpans, read
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.requests import Count, Generate
+from specchat.engine.text_stream import TextStream
 from specchat.engine.tool_calls.forced import forced_calls
 from specchat.engine.tool_calls.giving import short_id
 from specchat.engine.tool_calls.reader import CallReader

@@ -22,9 +22,10 @@ from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Grammar, Limits, Message, Sampling, Speculation, Written
 from specchat.engine.pair import PairSpec
-from specchat.engine.reply_spans import ReplySpans, TextStream
+from specchat.engine.reply_spans import ReplySpans
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.text_stream import TextStream
 from tests.engine import tiny
 from tests.engine.grammars import GRAMMARS, fits
 from tests.engine.scripted import scripted

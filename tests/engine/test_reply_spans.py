@@ -11,8 +11,9 @@ from tokenizers import AddedToken
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Written
-from specchat.engine.reply_spans import ReplySpans, TextStream
+from specchat.engine.reply_spans import ReplySpans
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.text_stream import TextStream
 from tests.engine import tiny
 
 HARMONY = ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|constrain|>"]

@@ -14,8 +14,9 @@ from specchat.engine.events import Piece
 from specchat.engine.model.template import TemplateSource, compile_template, render
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message
-from specchat.engine.reply_spans import ReplySpans, TextStream
+from specchat.engine.reply_spans import ReplySpans
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.text_stream import TextStream
 from tests.engine import tiny
 from tests.engine.tiny import checkpoint
 

@@ -17,8 +17,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message, Tool, ToolCall
-from specchat.engine.reply_spans import ReplySpans, TextStream, read
+from specchat.engine.reply_spans import ReplySpans, read
 from specchat.engine.reply_text import ReplyText
+from specchat.engine.text_stream import TextStream
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.parsing import read_calls
 from specchat.engine.tool_calls.reader import CallReader
@@ -127,7 +128,7 @@ def test_the_form_of_published_templates(file: Path) -> None:
 
 
 def written(file: Path, *said: Message) -> list[int]:
-    """What a template writes from the start of a reply on, results included."""
+    """Tokens that a template writes from the start of a reply on, results included."""
     known = made(file)
     results = [Message("tool", "none", tool_call_id=c.id, tool_name=c.name) for c in said[0].tool_calls]
     whole, prompt = known.prompt([ASKED, *said, *results], tools=TOOLS), known.prompt([ASKED], tools=TOOLS)
