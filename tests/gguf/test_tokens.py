@@ -83,7 +83,7 @@ def test_published_tokenizers_are_split_the_same_after_conversion(
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).write_bytes((source / file).read_bytes())
     opened = Checkpoint.open(folder)
-    assert Vocabulary.of(opened).split == split
+    assert Vocabulary.of(opened).pre_tokenizer == split
     export(opened, tmp_path / "x.gguf", "f16")
     theirs, _ = tokenizer_of(GgufFile(tmp_path / "x.gguf", 0, lambda _: None))
     ours = opened.tokenizer()
