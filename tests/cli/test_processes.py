@@ -274,12 +274,18 @@ def test_in_a_pipe_the_text_is_left_as_it_is() -> None:
 def test_the_app_opens_and_leaves_nothing_behind() -> None:
     terminal = Terminal(*SCRIPTED)
     terminal.until(b"specchat")
-    wait_for(lambda: terminal.read() and workers(terminal.pid))
-    (worker,) = workers(terminal.pid)
+    begun = set[int]()
+
+    def some() -> bool:
+        begun.update(workers(terminal.pid))
+        return terminal.read() and bool(begun)
+
+    wait_for(some)
     terminal.type(b"\x11")
     assert terminal.end() == 0
     assert b"\x1b[?1049l" in terminal.output
-    assert not Path(f"/proc/{worker}").exists()
+    # A program that the app asked about the machine may run beside the engine.
+    assert not [worker for worker in begun if Path(f"/proc/{worker}").exists()]
 
 
 def test_a_byte_that_is_not_utf8_is_replaced() -> None:
