@@ -68,6 +68,7 @@ def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
         assert torch.equal(one_by_one(several, ids[:30]), expected[:30])
 
 
+@pytest.mark.slow
 def test_the_kind_of_processor_changes_no_bit(tmp_path: Path) -> None:
     shape = {"linear_value_head_dim": 80, "hidden_size": 128, "intermediate_size": 128}
     folder = checkpoint(tmp_path / "m", **FAMILIES["qwen3_5"] | shape)

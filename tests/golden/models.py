@@ -19,7 +19,7 @@ from specchat.engine.model.decoder import PassRows, Skip
 from specchat.engine.model.tree_layout import depth_first
 from specchat.engine.pair import Quant
 from tests.engine.bnb import quantised_in_place
-from tests.engine.tiny import FAMILY, VOCAB, checkpoint
+from tests.engine.tiny import FAMILIES, FAMILY, VOCAB, checkpoint
 
 PARENTS = [0, 1, 2, 1, 4, 0, 6, 7, 8, 0]
 """A tree: node i + 1 follows PARENTS[i]."""
@@ -171,6 +171,25 @@ MORE: dict[str, dict[str, Any]] = {
     },
 }
 
+WIDE: dict[str, tuple[Quant | None, dict[str, Any]]] = {
+    "llama": ("nf4", LARGER),
+    "qwen3_moe": ("nf4", LARGER | {"moe_intermediate_size": 128}),
+    "gemma4_moe": ("nf4", LARGER | {"moe_intermediate_size": 128}),
+    "gemma4_e": ("nf4", LARGER),
+    "qwen3_5": (None, LARGER | {"linear_value_head_dim": 80}),
+}
+"""Families whose layers are not alike, with a quantisation and shapes for it."""
+
+
+def passes(kind: str, root: Path) -> Bits:
+    """Of passes of 30, 1, 2, 3 and 6 tokens."""
+    quant, shape = WIDE[kind]
+    folder = refilled(checkpoint(root / "model", **FAMILIES[kind] | shape), 5)
+    decoder = CpuDecoder(Checkpoint.open(folder), 64, quant)
+    logits = [decoder.scored(list(range(20, 20 + count)), 0).clone() for count in (30, 1, 2, 3, 6)]
+    return {"sha256": {"passes": digest(*logits)}, "shown": logits[0][0, :SHOWN].tolist()}
+
+
 Case = Callable[[Path], Bits]
 CASES: dict[str, Case] = {
     **{f"demo {name}": partial(demo, name) for name in ("target", "draft")},
@@ -186,6 +205,7 @@ CASES: dict[str, Case] = {
         for quant in ("int8", "nf4", "fp4")
         for stored in ((False, True) if name == "llama" else (False,))
     },
+    **{f"passes of {kind}": partial(passes, kind) for kind in WIDE},
 }
 """What is computed by name; each writes its checkpoint to a folder of its own."""
 
