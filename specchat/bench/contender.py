@@ -25,6 +25,10 @@ class BenchPrompt:
     tokens: tuple[int, ...]
 
 
+class Different(Exception):
+    """A reply was not plain decoding's; the name of the contender."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One reply.

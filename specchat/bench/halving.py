@@ -2,18 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, log, sqrt
-from statistics import fmean, stdev
+from math import ceil, log
 
-from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
+from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Different, Run
 from specchat.bench.ours import Ours
+from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
 
 FIRST_PROMPTS = 2
 TOKENS = 64
 """Longest reply."""
-SURE = 1.96
-"""Standard errors on each side of a mean that hold it in 95 of 100 cases."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +32,6 @@ class HalvingProgress:
     contender: str
     round: int
     left: int
-
-
-class DifferentText(Exception):
-    """A reply was not plain decoding's; the name of the contender."""
 
 
 class Halving:
@@ -62,7 +56,7 @@ class Halving:
         Each prompt is answered plainly and by every contender left, so that a busy machine slows all of them.
 
         Raises:
-            DifferentText: a text differs.
+            Different: a text differs.
         """
         end = self._clock() + seconds
         left, number, taken = list(self._contenders), 0, 0
@@ -92,22 +86,15 @@ class Halving:
             notify(HalvingProgress(one.name, number, len(left)))
             run = one.run(prompt, TOKENS)
             if not one.free and run.tokens != plain.tokens:
-                raise DifferentText(one.name)
+                raise Different(one.name)
             self._logs[one.name].append(log(_step_ms(plain) / _step_ms(run)))
 
     def _sorted(self) -> list[ContenderSpeed]:
-        found = [_measured(name, logs) for name, logs in self._logs.items()]
+        found = [ContenderSpeed(name, *ratio_interval(logs), len(logs)) for name, logs in self._logs.items()]
         return sorted(found, key=lambda one: (-one.prompts, -one.times))
-
-
-def _measured(name: str, logs: Sequence[float]) -> ContenderSpeed:
-    mean = fmean(logs)
-    spread = SURE * stdev(logs) / sqrt(len(logs)) if len(logs) > 1 else float("inf")
-    return ContenderSpeed(name, exp(mean), exp(mean - spread), exp(mean + spread), len(logs))
 
 
 def _step_ms(run: Run) -> float:
     """Milliseconds a token, without waits for a processor that other programs used."""
     assert run.stats is not None
-    spent = run.stats.draft_ms + run.stats.verify_ms + run.stats.other_ms
-    return max(spent, 1e-6) / max(1, len(run.tokens))
+    return max(run.stats.ran_ms, 1e-6) / max(1, len(run.tokens))

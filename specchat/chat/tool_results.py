@@ -1,4 +1,4 @@
-"""What tools answered to the calls of a reply, as a chat keeps it."""
+"""Results of the tools that a reply called, as a chat keeps them."""
 
 import json
 from collections.abc import Iterator, Sequence

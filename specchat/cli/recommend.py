@@ -79,8 +79,8 @@ def _search(
     progress.show("starting ...")
     from random import Random
 
-    from specchat.bench.contender import BenchPrompt
-    from specchat.bench.halving import TOKENS, DifferentText, Halving
+    from specchat.bench.contender import BenchPrompt, Different
+    from specchat.bench.halving import TOKENS, Halving
     from specchat.bench.ours import Ours
     from specchat.engine.loading import load
     from specchat.engine.options import Sampling, Speculation
@@ -102,7 +102,7 @@ def _search(
 
         try:
             return course.run(seconds, notify)
-        except DifferentText as error:
+        except Different as error:
             raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
 
 

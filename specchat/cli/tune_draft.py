@@ -1,6 +1,7 @@
 """The parts of `specchat tune draft`: distilling on the target's replies, and measuring before and after."""
 
 import gc
+import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -108,10 +109,10 @@ def measured(order: DraftOrder) -> "tuple[DraftSpeed, DraftSpeed, Gain]":
         Problem: interrupted, or a text that is not plain decoding's.
         EngineError: a draft cannot be used.
     """
+    from specchat.bench.contender import Different
     from specchat.engine.loading import load
     from specchat.engine.model.memory import free_memory
     from specchat.tune.gain import draft_speeds, gain
-    from specchat.tune.trial import Different
 
     def notify(turn: "Turn") -> None:
         order.check_stop("before the draft was measured")
@@ -163,25 +164,29 @@ def registered(order: DraftOrder, result: "Distilled", data: TrainingData, toml:
         more = "More --replies, --steps or prompts closer to yours may help."
         return [*lines, f"That is no sure gain, so {toml} stays as it is. {more}"]
     from specchat.config.paths import private_folder, user_paths
-    from specchat.models.declare import set_draft
+    from specchat.models.declare import draft_of, set_draft
     from specchat.tune.shelf import Tuned, free_folder
     from specchat.tune.workshop import install
 
     place = private_folder(free_folder(user_paths().tuned, order.folder.name))
-    install(order.shop.finished, place)
-    _, replaced = set_draft(toml, order.pair.id, place)
-    Tuned(
-        id=place.name,
-        kind=order.strategy,
-        pair=order.pair.id,
-        created=time.time(),
-        data=data.words,
-        used=data.used,
-        before={"accepted": result.before.rate, "tokens_per_second": before.tokens_per_second},
-        after={"accepted": result.after.rate, "tokens_per_second": after.tokens_per_second},
-        replaced=replaced,
-        folder=place,
-    ).note()
+    try:
+        install(order.shop.finished, place)
+        Tuned(
+            id=place.name,
+            kind=order.strategy,
+            pair=order.pair.id,
+            created=time.time(),
+            data=data.words,
+            used=data.used,
+            before={"accepted": result.before.rate, "tokens_per_second": before.tokens_per_second},
+            after={"accepted": result.after.rate, "tokens_per_second": after.tokens_per_second},
+            replaced=draft_of(toml, order.pair.id),
+            folder=place,
+        ).note()
+        set_draft(toml, order.pair.id, place)
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise
     took = f'The draft lies in {place}, and pair "{order.pair.id}" in {toml} names it.'
     return [*lines, f'{took} "specchat tune remove {place.name}" takes it back.']
 

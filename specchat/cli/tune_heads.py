@@ -88,9 +88,10 @@ def measured(order: HeadsOrder) -> "Speeds":
         Problem: interrupted, or a text that is not plain decoding's.
         EngineError: the heads cannot be used.
     """
+    from specchat.bench.contender import Different
     from specchat.engine.loading import load
     from specchat.engine.pair import ModelSource
-    from specchat.tune.trial import Different, speeds
+    from specchat.tune.trial import speeds
 
     def tell(turn: "Turn") -> None:
         order.check_stop("before the heads were measured")

@@ -34,7 +34,7 @@ class UserSettings:
     engine_minutes: int | None = None
     """Minutes that the engine stays loaded after the last window is closed."""
     tools: bool | None = None
-    """Whether new chats use the tools of the servers in mcp.json; not unless it is True."""
+    """True if new chats use the tools of the servers in mcp.json."""
     tool_seconds: int | None = None
     """Seconds that a call of a tool may take."""
     model_folders: Sequence[str] | None = None

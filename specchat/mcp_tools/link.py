@@ -51,7 +51,7 @@ class ServerLink:
         self.problem = ""
         """Why it ended, in a sentence; empty where it was told to."""
         self.tools: tuple[ServedTool, ...] = ()
-        """As it listed them last; a call starts it again."""
+        """The tools that the server listed last; a call starts it again."""
         self.left_out: tuple[str, ...] = ()
         self._seconds = seconds
         self._changed = changed

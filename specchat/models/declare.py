@@ -84,22 +84,31 @@ def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
     return _write(path, document)
 
 
-def set_draft(path: Path, id_: str, draft: Path | Table) -> tuple[Catalog, Table]:
+def draft_of(path: Path, id_: str) -> Table:
+    """The table of the draft of the pair `id_` of the models.toml at `path`, or of the shipped one.
+
+    Raises:
+        ConfigError: there is no such pair, or the file is wrong.
+    """
+    table: Table = _own(path, id_)[1]["draft"].unwrap()
+    return table
+
+
+def set_draft(path: Path, id_: str, draft: Path | Table) -> Catalog:
     """Name a draft in the pair `id_` of the models.toml at `path`, by its folder or a whole table.
 
-    A shipped pair is copied there first. The second value is the table of the draft before.
+    A shipped pair is copied there first.
 
     Raises:
         ConfigError: there is no such pair, or the file is wrong or cannot be written.
     """
     document, pair = _own(path, id_)
-    before = pair["draft"].unwrap()
     if isinstance(draft, Path):
         _place(pair["draft"], draft)
     else:
         pair["draft"] = tomlkit.inline_table()
         pair["draft"].update(draft)
-    return _write(path, document), before
+    return _write(path, document)
 
 
 def set_strategy(path: Path, id_: str, strategy: str, length: int | None) -> Catalog:

@@ -1,4 +1,4 @@
-"""What servers share whose chunks are verify steps: vLLM, SGLang and TensorRT-LLM."""
+"""The common part of servers whose chunks are verify steps: vLLM, SGLang and TensorRT-LLM."""
 
 from collections.abc import Mapping
 from dataclasses import replace

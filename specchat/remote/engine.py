@@ -84,7 +84,7 @@ class _Worker:
         self._pair: PairSpec | None = None
         self._link: FoundServer | None = None
         self._undrafted: FoundServer | None = None
-        """That to the server which does not draft, once it was needed."""
+        """The connection to the server without drafting, once it was needed."""
         self._thread = Thread(target=self._run, name="remote engine", daemon=True)
         self._thread.start()
 

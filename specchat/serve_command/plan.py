@@ -1,4 +1,4 @@
-"""What is to be served: a pair's files, its strategy, and where it runs."""
+"""The plan of a service: a pair's files, its strategy, and where it runs."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -48,7 +48,7 @@ class ServePlan:
 
 @dataclass(frozen=True)
 class ServedBy:
-    """What starts a server.
+    """The commands and files that start a server.
 
     Attributes:
         commands: argument lists with where to run them, in order.

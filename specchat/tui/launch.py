@@ -68,7 +68,7 @@ class Launch:
     servers: ToolServers | None = None
     """The servers whose tools chats may use."""
     uses_tools: bool = False
-    """Whether new chats use tools."""
+    """True if new chats use tools."""
     tools_file: Path | None = None
     """The file that names the servers."""
     tuned: Path | None = None

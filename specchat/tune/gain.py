@@ -2,22 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import exp, log, sqrt
-from statistics import fmean, stdev
+from math import log
 
-from specchat.bench.contender import BenchPrompt
+from specchat.bench.contender import Different
 from specchat.bench.interleaved import BenchProgress, measure
 from specchat.bench.ours import Ours
+from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
-from specchat.engine.errors import EngineError
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.session import Session
+from specchat.tune import trial
 from specchat.tune.replies import Question
-from specchat.tune.trial import PROMPTS, TOKENS, Different
+from specchat.tune.trial import held_out_prompts
 
 REPEATS = 4
-SURE = 1.96
-"""Standard errors on each side of a mean that hold it in 95 of 100 cases."""
 
 
 @dataclass(frozen=True)
@@ -57,24 +55,19 @@ def draft_speeds(
         Different: a text differs.
     """
     first = sessions[0]
-    made = [(question, tuple(first.tokenizer.prompt(question.chat))) for question in questions]
-    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= first.info.context]
-    if not fitting:
-        raise EngineError("context", f"No held-out prompt leaves room for {TOKENS} tokens. Give other --prompts.")
-    chosen = [fitting[i * len(fitting) // PROMPTS] for i in range(PROMPTS)] if len(fitting) > PROMPTS else fitting
+    chosen = held_out_prompts(first, questions)
     plain = Ours(first, Speculation(), Sampling(), name=PLAIN)
     drafted = [Ours(one, speculation, Sampling(), name=f"draft {number}") for number, one in enumerate(sessions, 1)]
     seconds: dict[str, dict[str, float]] = {one.name: {} for one in (plain, *drafted)}
     texts: dict[str, tuple[int, ...]] = {}
     tokens = 0
-    for sample in measure([plain, *drafted], chosen, REPEATS, TOKENS, notify, lambda *_: None):
+    for sample in measure([plain, *drafted], chosen, REPEATS, trial.TOKENS, notify, lambda *_: None):
         key = sample.prompt.id
         if texts.setdefault(key, sample.run.tokens) != sample.run.tokens:
             raise Different(speculation.strategy)
         stats = sample.run.stats
         assert stats is not None
-        spent = 1e-3 * (stats.draft_ms + stats.verify_ms + stats.other_ms)
-        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + spent
+        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + 1e-3 * stats.ran_ms
         tokens += len(sample.run.tokens) if sample.contender == PLAIN else 0
     return [
         DraftSpeed(
@@ -88,6 +81,4 @@ def draft_speeds(
 def gain(before: DraftSpeed, after: DraftSpeed) -> Gain:
     """Compare two drafts prompt by prompt."""
     logs = [log(after.times[name] / times) for name, times in before.times.items() if name in after.times]
-    mean = fmean(logs)
-    spread = SURE * stdev(logs) / sqrt(len(logs)) if len(logs) > 1 else float("inf")
-    return Gain(exp(mean), exp(mean - spread), exp(mean + spread))
+    return Gain(*ratio_interval(logs))

@@ -1,4 +1,4 @@
-"""The shelf of trained drafts and heads: a folder each, with a note on what it learnt from and what it brought."""
+"""The shelf of trained drafts: a folder each, with a note on its data and figures."""
 
 import json
 import shutil
@@ -14,11 +14,11 @@ NOTE = "tuned.json"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A trained draft or head.
+    """A trained draft.
 
     Attributes:
         id: the name of its folder.
-        kind: "draft", or the family of the heads.
+        kind: "draft".
         pair: the pair that it was trained for.
         created: seconds since the epoch.
         data: what it learnt from, in words.
@@ -56,7 +56,7 @@ class Tuned:
 
 
 def shelved(shelf: Path) -> Iterator[Tuned]:
-    """The trained drafts and heads in a folder, by name; folders whose note cannot be read are left out."""
+    """The trained drafts in a folder, by name; folders whose note cannot be read are left out."""
     if not shelf.is_dir():
         return
     for folder in sorted(shelf.iterdir()):

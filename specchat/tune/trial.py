@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specchat.bench.contender import BenchPrompt
+from specchat.bench.contender import BenchPrompt, Different
 from specchat.bench.interleaved import BenchProgress, Sample, measure
 from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
@@ -38,8 +38,17 @@ class Speeds:
         return self.best[1] > self.before[1]
 
 
-class Different(Exception):
-    """A reply was not plain decoding's; the names of the strategies."""
+def held_out_prompts(session: Session, questions: Sequence[Question]) -> list[BenchPrompt]:
+    """At most PROMPTS of the questions, evenly over them, that leave room for a reply.
+
+    Raises:
+        EngineError: none does.
+    """
+    made = [(question, tuple(session.tokenizer.prompt(question.chat))) for question in questions]
+    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= session.info.context]
+    if not fitting:
+        raise EngineError("context", f"No held-out prompt leaves room for {TOKENS} tokens. Give other --prompts.")
+    return [fitting[i * len(fitting) // PROMPTS] for i in range(PROMPTS)] if len(fitting) > PROMPTS else fitting
 
 
 def speeds(
@@ -60,11 +69,7 @@ def speeds(
         name: Ours(session, Speculation() if name == "plain" else Speculation.of(name), Sampling())
         for name in [*others, *headed]
     }
-    made = [(question, tuple(session.tokenizer.prompt(question.chat))) for question in questions]
-    fitting = [BenchPrompt(q.name, "", q.chat, ids) for q, ids in made if len(ids) + TOKENS <= session.info.context]
-    if not fitting:
-        raise EngineError("context", f"No held-out prompt leaves room for {TOKENS} tokens. Give other --prompts.")
-    chosen = [fitting[i * len(fitting) // PROMPTS] for i in range(PROMPTS)] if len(fitting) > PROMPTS else fitting
+    chosen = held_out_prompts(session, questions)
     samples = list(measure(list(contenders.values()), chosen, REPEATS, TOKENS, told, lambda *_: None))
     by_name = {name: [s for s in samples if s.contender == one.name] for name, one in contenders.items()}
     plain = {(s.prompt.id, s.repeat): s.run.tokens for s in by_name["plain"]}

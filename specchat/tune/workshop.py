@@ -39,7 +39,7 @@ class Workshop:
 
     @property
     def finished(self) -> Path:
-        """What was trained, as files that the engine loads."""
+        """The trained model or heads, as files that the engine loads."""
         return self.folder / "finished"
 
     def prepare(self, family: str, target: str, asked: object) -> bool:

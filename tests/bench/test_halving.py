@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from specchat.bench.contender import BenchPrompt, Run
-from specchat.bench.halving import DifferentText, Halving, HalvingProgress
+from specchat.bench.contender import BenchPrompt, Different, Run
+from specchat.bench.halving import Halving, HalvingProgress
 from specchat.engine.events import Stats
 
 PROMPTS = [BenchPrompt(str(n), "", (), ()) for n in range(30)]
@@ -58,5 +58,5 @@ def test_the_time_ends_it_after_a_whole_first_round() -> None:
 
 
 def test_a_text_that_differs_ends_it() -> None:
-    with pytest.raises(DifferentText, match="other"):
+    with pytest.raises(Different, match="other"):
         found([Timed("same", 5.0), Timed("other", 4.0, text=(1, 3))])

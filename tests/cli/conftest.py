@@ -1,5 +1,6 @@
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,10 @@ def hub(tmp_path: Path, repos: dict[str, dict[str, bytes]], monkeypatch: pytest.
 def own(home: Path) -> Path:
     """The user's models.toml."""
     return home / "config" / "models.toml"
+
+
+def prompts_file(folder: Path, texts: Iterable[str]) -> Path:
+    """A file of prompts, one a text."""
+    path = folder / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in texts))
+    return path

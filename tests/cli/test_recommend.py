@@ -1,6 +1,5 @@
 """`specchat recommend` with a tiny pair: what it measures, says and writes."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from specchat.bench import halving
 from specchat.bench.halving import ContenderSpeed, Halving
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
-from tests.cli.conftest import Run, configure, own
+from tests.cli.conftest import Run, configure, own, prompts_file
 from tests.engine.tiny import checkpoint
 
 WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz")
@@ -31,8 +30,7 @@ def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(tmp_path: Path) -> tuple[str, ...]:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in WORDS))
+    path = prompts_file(tmp_path, WORDS)
     return ("recommend", "tiny", "--prompts", str(path))
 
 

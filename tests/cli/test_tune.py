@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from specchat.bench.contender import Different
 from specchat.cli import tune_heads
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import ProgressLine
@@ -18,8 +19,8 @@ from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
 from specchat.tune import TUNED, files, replies, trial
 from specchat.tune.replies import Question
-from specchat.tune.trial import Different, Speeds
-from tests.cli.conftest import Run, configure, own
+from specchat.tune.trial import Speeds
+from tests.cli.conftest import Run, configure, own, prompts_file
 from tests.engine.tiny import checkpoint
 
 WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
@@ -42,8 +43,7 @@ def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def command(tmp_path: Path) -> tuple[str, ...]:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in WORDS))
+    path = prompts_file(tmp_path, WORDS)
     return ("tune", "heads", "tiny", "--prompts", str(path), "--replies", "4", "--steps", "3", "--family")
 
 

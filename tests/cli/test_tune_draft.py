@@ -11,17 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from specchat.bench.contender import Different
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
+from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.models import declare
 from specchat.tune import gain, replies, trial
 from specchat.tune.gain import DraftSpeed, Gain
 from tests.chat.conftest import answer, flush
-from tests.cli.conftest import Run, configure, own
+from tests.cli.conftest import Run, configure, own, prompts_file
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
 
@@ -45,14 +48,13 @@ def pair(folders: tuple[Path, Path], home: Path, monkeypatch: pytest.MonkeyPatch
     )
     configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
     monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
-    monkeypatch.setattr(gain, "TOKENS", 12)
+    monkeypatch.setattr(trial, "TOKENS", 12)
     return own(home)
 
 
 @pytest.fixture
 def command(tmp_path: Path) -> tuple[str, ...]:
-    path = tmp_path / "prompts.jsonl"
-    path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in WORDS))
+    path = prompts_file(tmp_path, WORDS)
     return ("tune", "draft", "tiny", "--prompts", str(path), "--replies", "6", "--steps", "10")
 
 
@@ -194,12 +196,30 @@ def test_a_text_that_differs_is_told_and_nothing_registered(
     before = pair.read_bytes()
 
     def different(*_: object) -> list[DraftSpeed]:
-        raise trial.Different("draft")
+        raise Different("draft")
 
     monkeypatch.setattr(gain, "draft_speeds", different)
     result = run(*command)
     assert result.exit_code == ExitCode.DIFFERENT
     assert pair.read_bytes() == before
+
+
+def test_a_models_file_that_cannot_be_written_leaves_nothing(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rising(1.3, 1.1)
+
+    def refused(*_: object) -> None:
+        raise ConfigError("models.toml cannot be written (No space left on device).")
+
+    monkeypatch.setattr(declare, "set_draft", refused)
+    before = pair.read_bytes()
+    result = run(*command)
+    assert result.exit_code != 0
+    assert "No space left on device" in result.stderr
+    assert pair.read_bytes() == before
+    assert list((home / "data" / "tuned").iterdir()) == []
 
 
 @pytest.mark.slow

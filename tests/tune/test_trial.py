@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench.contender import BenchPrompt, Run
+from specchat.bench.contender import BenchPrompt, Different, Run
 from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
@@ -16,7 +16,7 @@ from specchat.tune import trial
 from specchat.tune.families import untrained
 from specchat.tune.replies import Question
 from specchat.tune.target import FrozenTarget
-from specchat.tune.trial import Different, Speeds, speeds
+from specchat.tune.trial import Speeds, speeds
 from specchat.tune.workshop import put_heads
 from tests.tune.conftest import CHATS, chats
 
