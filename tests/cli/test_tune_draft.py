@@ -137,6 +137,7 @@ def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
         turn = chat.ask(text)
         store.add_turn(chat, turn, {})
         store.save_reply(chat, answer(chat, turn, f"{text} indeed"))
+    store.add_turn(chat, chat.ask("not answered"), {})
     store.save_chat(chat, {})
     flush(store)
     store.close()

@@ -164,6 +164,21 @@ def test_the_course_ends_in_a_draft_that_loads(
     assert {path.name for path in place.iterdir()} >= {"config.json", "tokenizer.json", "model.safetensors"}
 
 
+def test_later_rounds_repeat_what_the_draft_gets_wrong(
+    target: FrozenTarget, draft: Checkpoint, learnt: list[Path], tmp_path: Path
+) -> None:
+    course = Distilling(target, draft, False, tmp_path, [], 3)
+    learner = DraftLearner(target, draft, "forward", adapted=False)
+    assert course._focused(learner, learnt, 0) == learnt
+    focused = course._focused(learner, learnt, 1)
+    shares = {row: float(learner.right(TrainingText.read(row)).float().mean()) for row in learnt}
+    twice = [row for row in learnt if focused.count(row) == 2]
+    once = [row for row in learnt if focused.count(row) == 1]
+    assert (len(twice), len(once)) == (len(learnt) // 2, len(learnt) - len(learnt) // 2)
+    assert max(shares[row] for row in twice) <= min(shares[row] for row in once)
+    assert course._focused(DraftLearner(target, target.checkpoint, "forward", adapted=False), learnt, 1) == focused
+
+
 def test_a_loss_that_is_no_number_ends_the_training(
     target: FrozenTarget, draft: Checkpoint, learnt: list[Path], tmp_path: Path
 ) -> None:
