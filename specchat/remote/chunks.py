@@ -6,7 +6,7 @@ from typing import Any
 
 from specchat.engine.requests import Generate
 from specchat.remote.json_values import whole
-from specchat.remote.openai import Chunk, Dialect, EventReader
+from specchat.remote.openai import OUR_NAMES, Chunk, Dialect, EventReader
 
 
 class ChunkReader(EventReader):
@@ -42,11 +42,7 @@ class ChunkReader(EventReader):
 
 
 class ChunkDialect(Dialect):
-    options: Mapping[str, str] = {
-        "top_k": "top_k",
-        "min_p": "min_p",
-        "repetition_penalty": "repetition_penalty",
-    }
+    options: Mapping[str, str] = OUR_NAMES
     continues: bool = True
     takes_template: bool = True
 

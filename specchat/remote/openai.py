@@ -126,6 +126,10 @@ class EventReader:
         return self._tokens + wrote
 
 
+OUR_NAMES = {name: name for name in ("top_k", "min_p", "repetition_penalty")}
+"""The further sampling options of servers that name them as specchat does, vLLM first of all."""
+
+
 class Dialect:
     """A kind of server: the fields of its requests and replies."""
 

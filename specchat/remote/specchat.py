@@ -10,17 +10,13 @@ from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
 from specchat.remote.json_values import table, whole
 from specchat.remote.llamacpp import LlamaEventReader
-from specchat.remote.openai import Dialect, EventReader, ServerFacts, chat
+from specchat.remote.openai import OUR_NAMES, Dialect, EventReader, ServerFacts, chat
 from specchat.remote.structured import structured_outputs
 
 
 class SpecchatDialect(Dialect):
     title: str = "specchat serve"
-    options: Mapping[str, str] = {
-        "top_k": "top_k",
-        "min_p": "min_p",
-        "repetition_penalty": "repetition_penalty",
-    }
+    options: Mapping[str, str] = OUR_NAMES
     continues: bool = True
     takes_template: bool = True
     keeps_text: bool = True

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from specchat.engine.options import Limits, Sampling
 from specchat.remote.json_values import valid_text, whole
-from specchat.remote.openai import Chunk, EventReader, ServerFigures
+from specchat.remote.openai import OUR_NAMES, Chunk, EventReader, ServerFigures
 
 NO_LIMIT = 1 << 20
 """Tokens of a reply that only the context ends; vLLM's own default is 16."""
@@ -82,11 +82,7 @@ class TritonForm(ABC):
 class VllmBackend(TritonForm):
     title: ClassVar[str] = "Triton with vLLM's backend"
     mark: ClassVar[str] = "sampling_parameters"
-    options: ClassVar[Mapping[str, str]] = {
-        "top_k": "top_k",
-        "min_p": "min_p",
-        "repetition_penalty": "repetition_penalty",
-    }
+    options: ClassVar[Mapping[str, str]] = OUR_NAMES
     reader: ClassVar[type[TritonReader]] = VllmBackendReader
     note: ClassVar[str] = "vLLM's backend for Triton tells no drafts: whether it drafts is not seen here"
 
