@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specchat.engine.errors import ErrorKind
-from specchat.engine.options import Ranges, Speculation, ToolCall, Written
+from specchat.engine.options import CallDelta, Ranges, Speculation, ToolCall, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Generate
 
@@ -124,6 +124,7 @@ class Step:
         call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
             be unreadable: then all of it comes there.
         tool_calls: calls that this step completed.
+        call_deltas: parts of calls whose arguments can be told while they are written, in order.
         logprobs: of the tokens that it added, if they were asked for; one that ends the reply has none.
     """
 
@@ -148,6 +149,7 @@ class Step:
     call_pieces: tuple[Piece, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    call_deltas: tuple[CallDelta, ...] = ()
 
     @property
     def ran_ms(self) -> float:

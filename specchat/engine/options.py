@@ -39,6 +39,15 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
+class CallDelta:
+    """A part of a call that is being written; those of one `id` in order make its arguments."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class Message:
     """A message of a chat.
 

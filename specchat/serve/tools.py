@@ -24,9 +24,9 @@ class ToolUse:
     choice: ToolChoice = "auto"
     parallel: bool = True
 
-    def passed_on(self, calls: Sequence[ToolCall], given: int) -> tuple[ToolCall, ...]:
-        """The calls that the client gets, after `given` others: without `parallel` the first alone."""
-        return tuple(calls) if self.parallel else tuple(calls[: max(0, 1 - given)])
+    def passed_on(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """The calls of a whole reply that the client gets: without `parallel` the first alone."""
+        return tuple(calls) if self.parallel else tuple(calls[:1])
 
 
 NO_TOOLS = ToolUse()
