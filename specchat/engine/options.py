@@ -22,11 +22,16 @@ CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-en
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call; `parameters` is a JSON schema as text."""
+    """A function that a model may call.
+
+    Attributes:
+        parameters: a JSON schema as text, which arguments have to fit if the function is `strict`.
+    """
 
     name: str
     description: str = ""
     parameters: str = "{}"
+    strict: bool = False
 
 
 @dataclass(frozen=True)

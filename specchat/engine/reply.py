@@ -12,7 +12,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step, TokenLogprob
-from specchat.engine.grammar.answer import AnswerConstraint
+from specchat.engine.grammar.compiler import HeldReply
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
 from specchat.engine.prompts import written
@@ -36,7 +36,7 @@ class Reply:
         prompt: list[int],
         reused: int,
         started: float,
-        constraint: AnswerConstraint | None = None,
+        constraint: HeldReply | None = None,
     ) -> None:
         """Initialise.
 

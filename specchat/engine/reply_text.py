@@ -13,7 +13,7 @@ from specchat.engine.reply_spans import ReplySpans
 _GRAPHEMES = regex.compile(r"\X")
 
 
-class CallPieces(NamedTuple):
+class StepCalls(NamedTuple):
     """Calls of a step: pieces of their text as it is written, complete calls, and parts of arguments."""
 
     pieces: tuple[Piece, ...]
@@ -92,9 +92,9 @@ class ReplyText:
         self._call()
         return self._add(spans)
 
-    def take_calls(self) -> CallPieces:
+    def take_calls(self) -> StepCalls:
         """Calls since the last time."""
-        taken = CallPieces(_merge(self._call_pieces), tuple(self._new_calls), tuple(self._deltas))
+        taken = StepCalls(_merge(self._call_pieces), tuple(self._new_calls), tuple(self._deltas))
         self._call_pieces, self._new_calls, self._deltas = [], [], []
         return taken
 
