@@ -14,6 +14,7 @@ from specchat.cli.tune_draft import DraftOrder, distilled, registered
 from specchat.cli.tune_heads import NEEDS, HeadsOrder, trained
 from specchat.cli.tune_heads import registered as heads_registered
 from specchat.cli.tune_list import list_, remove_, use_
+from specchat.cli.tune_swift import swift
 from specchat.cli.tune_vocabulary import vocabulary
 from specchat.cli.tuning import alone, data_of, failing
 from specchat.engine.backends import DEFAULT_BACKEND
@@ -36,6 +37,7 @@ tune.add_command(list_)
 tune.add_command(use_)
 tune.add_command(remove_)
 tune.add_command(vocabulary)
+tune.add_command(swift)
 
 
 @tune.command()
