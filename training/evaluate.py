@@ -93,9 +93,12 @@ class Evaluation:
         )
 
     def by_hand(self) -> str:
-        """Share of handwritten prompts answered correctly."""
-        sums = judge.counts(judge.answers(self.target, self.tokenizer))
-        return table(["kind", "met", "of"], [[name, str(met), str(count)] for name, (met, count) in sums.items()])
+        """Share of handwritten prompts answered correctly, by set and kind."""
+        rows = []
+        for which in judge.SETS:
+            sums = judge.counts(judge.answers(self.target, self.tokenizer, judge.prompts(which)))
+            rows += [[which, name, str(met), str(count)] for name, (met, count) in sums.items()]
+        return table(["set", "kind", "met", "of"], rows)
 
     def exactness(self) -> str:
         """Share of replies that match word for word."""

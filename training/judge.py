@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from training.model import Llama
 from training.tokenizer import END, encode, token_id
 from training.tokenizer import load as load_tokenizer
 
-PROMPTS = Path(__file__).with_name("by_hand.toml")
+SETS = {"first": "by_hand.toml", "second": "by_hand_second.toml"}
+"""Files of prompts by the name of their set; each set is judged apart."""
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,26 @@ class Judged:
         return self.name.partition("-")[0]
 
 
-def prompts() -> list[dict[str, Any]]:
-    """Prompts of by_hand.toml: id, turns, and the check of the last reply."""
-    found: list[dict[str, Any]] = tomllib.loads(PROMPTS.read_text("utf-8"))["prompt"]
+def prompts(name: str) -> list[dict[str, Any]]:
+    """Prompts of a set: id, turns, and the check of the last reply."""
+    text = Path(__file__).with_name(SETS[name]).read_text("utf-8")
+    found: list[dict[str, Any]] = tomllib.loads(text)["prompt"]
     return found
 
 
-def meets(reply: str, exact: str | None, has: list[str]) -> bool:
-    """True if a reply is the exact text, or contains an alternative of each required part."""
+def meets(reply: str, exact: str | None, has: Sequence[str], lacks: Sequence[str] = ()) -> bool:
+    """True if a reply is the exact text, or has an alternative of each wanted part and none of the unwanted."""
     if exact is not None:
         return reply.strip() == exact
-    return all(any(part.lower() in reply.lower() for part in wanted.split("|")) for wanted in has)
+    low = reply.lower()
+    found = all(any(part.lower() in low for part in wanted.split("|")) for wanted in has)
+    return found and not any(part.lower() in low for part in lacks)
 
 
-def answers(model: Llama, tokenizer: Tokenizer, temperature: float = 0.0, seed: int = 1) -> list[Judged]:
+def answers(
+    model: Llama, tokenizer: Tokenizer, asked: list[dict[str, Any]], temperature: float = 0.0, seed: int = 1
+) -> list[Judged]:
     """Replies to every turn of every prompt."""
-    asked = prompts()
     talks: list[list[Message]] = [[] for _ in asked]
     for turn in range(max(len(one["turns"]) for one in asked)):
         active = [at for at, one in enumerate(asked) if turn < len(one["turns"])]
@@ -62,7 +68,7 @@ def answers(model: Llama, tokenizer: Tokenizer, temperature: float = 0.0, seed: 
         for at, reply in zip(active, replies, strict=True):
             talks[at].append(assistant(tokenizer.decode(reply, skip_special_tokens=True)))
     return [
-        Judged(one["id"], talk, meets(talk[-1]["content"], one.get("exact"), one.get("has", [])))
+        Judged(one["id"], talk, meets(talk[-1]["content"], one.get("exact"), one.get("has", ()), one.get("lacks", ())))
         for one, talk in zip(asked, talks, strict=True)
     ]
 
@@ -82,17 +88,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=DEMO)
     parser.add_argument("--temperature", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     tokenizer = load_tokenizer(options.folder / "target" / "tokenizer.json")
-    found = answers(load(options.folder / "target"), tokenizer, options.temperature)
-    for one in found:
-        print(f"{'ok ' if one.met else 'NOT'} {one.name}")
-        for message in one.messages:
-            print(f"    {message['role']}: {message['content']!r}")
-    for name, (met, count) in counts(found).items():
-        print(f"{name}: {met} of {count}")
+    model = load(options.folder / "target")
+    for which in SETS:
+        found = answers(model, tokenizer, prompts(which), options.temperature, options.seed)
+        for one in found:
+            print(f"{'ok ' if one.met else 'NOT'} {which} {one.name}")
+            for message in one.messages:
+                print(f"    {message['role']}: {message['content']!r}")
+        for name, (met, count) in counts(found).items():
+            print(f"{which} {name}: {met} of {count}")
 
 
 if __name__ == "__main__":

@@ -143,15 +143,18 @@ def test_long_chats_are_long_and_fit():
     assert sorted(lengths)[len(lengths) // 2] > LONG_LIMIT / 3
 
 
-def test_prompts_written_by_hand_are_not_generated():
-    asked = {turn.lower() for one in judge.prompts() for turn in one["turns"]}
-    assert len(judge.prompts()) >= 60
+@pytest.mark.parametrize(("which", "count"), [("first", 64), ("second", 30)])
+def test_prompts_written_by_hand_are_not_generated(which, count):
+    found = judge.prompts(which)
+    asked = {turn.lower() for one in found for turn in one["turns"]}
+    assert len(found) == count
+    assert all(kept_apart([user(turn)]) for turn in asked)
     for dialogue in dialogues(1, 4000):
         assert not asked & {message["content"].lower() for message in dialogue.messages}
 
 
 def test_dialogues_with_a_turn_written_by_hand_are_dropped(monkeypatch):
-    turn = judge.prompts()[0]["turns"][0]
+    turn = judge.prompts("first")[0]["turns"][0]
     talk = [user("Hello."), assistant("Hello!"), user(turn.upper() + " "), assistant("Yes.")]
     assert kept_apart(talk)
     assert not kept_apart(talk[:2])
@@ -165,3 +168,4 @@ def test_a_reply_is_judged_by_its_text_or_its_parts():
     assert not judge.meets("A b", "A b.", [])
     assert judge.meets("It is Rome.", None, ["rome|milan", "is"])
     assert not judge.meets("It is Rome.", None, ["rome", "milan"])
+    assert not judge.meets("It is Rome.", None, ["rome"], ["IT"])

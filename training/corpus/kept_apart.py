@@ -17,9 +17,9 @@ def plain(text: str) -> str:
 
 @cache
 def _written_by_hand() -> frozenset[str]:
-    """The turns of by_hand.toml."""
-    stored = tomllib.loads(Path(__file__).parents[1].joinpath("by_hand.toml").read_text("utf-8"))
-    return frozenset(plain(turn) for prompt in stored["prompt"] for turn in prompt["turns"])
+    """The turns of both sets of prompts."""
+    found = [tomllib.loads(path.read_text("utf-8")) for path in Path(__file__).parents[1].glob("by_hand*.toml")]
+    return frozenset(plain(turn) for stored in found for prompt in stored["prompt"] for turn in prompt["turns"])
 
 
 def kept_apart(messages: list[Message]) -> bool:
