@@ -98,3 +98,19 @@ def test_going_back_leaves_nothing_behind(session: Session, choices: list[int], 
     assert (one is None) is (other is None)
     assert one is None or other is None or (one == other).all()
     assert held.forced(8) == fresh.forced(8)
+
+
+def test_going_back_from_a_second_call_into_the_first(session: Session) -> None:
+    call = '<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call>'
+    tokens = session.tokenizer.backend.encode(call, add_special_tokens=False).ids
+    held, fresh = constraint(session), constraint(session)
+    for token in tokens * 2:
+        held.push(token)
+    assert held.allowed(session.tokenizer.rows) is None
+    for _ in range(len(tokens) + 5):
+        held.pop()
+    for token in tokens[:-5]:
+        fresh.push(token)
+    one, other = held.allowed(session.tokenizer.rows), fresh.allowed(session.tokenizer.rows)
+    assert one is not None
+    assert (one == other).all()
