@@ -100,16 +100,17 @@ def test_going_back_leaves_nothing_behind(session: Session, choices: list[int], 
     assert held.forced(8) == fresh.forced(8)
 
 
-def test_going_back_from_a_second_call_into_the_first(session: Session) -> None:
+@pytest.mark.parametrize("back", [1, 5])
+def test_going_back_from_a_second_call_into_the_first(session: Session, back: int) -> None:
     call = '<tool_call>\n{"name": "wait", "arguments": {}}\n</tool_call>'
     tokens = session.tokenizer.backend.encode(call, add_special_tokens=False).ids
     held, fresh = constraint(session), constraint(session)
     for token in tokens * 2:
         held.push(token)
     assert held.allowed(session.tokenizer.rows) is None
-    for _ in range(len(tokens) + 5):
+    for _ in range(len(tokens) + back):
         held.pop()
-    for token in tokens[:-5]:
+    for token in tokens[:-back]:
         fresh.push(token)
     one, other = held.allowed(session.tokenizer.rows), fresh.allowed(session.tokenizer.rows)
     assert one is not None
