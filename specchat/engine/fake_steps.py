@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from specchat.engine.events import Drafted, Piece, Stats, Step
+from specchat.engine.events import Drafted, Piece, Step
 from specchat.engine.options import CallDelta, ToolCall, Written
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 

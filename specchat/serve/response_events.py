@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.events import Finished, Started, Stats, Step
+from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Message
+from specchat.engine.stats import Stats
 from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallPart, CallParts
 from specchat.serve.errors import ApiError
