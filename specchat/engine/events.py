@@ -223,6 +223,27 @@ class AwaitingClient:
 
 
 @dataclass(frozen=True)
+class OtherClient:
+    """The reply `id` begins, which another client asked for with `prompt`, shortened; `pid` is its process."""
+
+    id: int
+    client: str
+    pid: int
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An event of another client's reply, see `requests.Watch`; an `OtherClient` comes first."""
+
+    event: "OtherClient | Started | Step | Changed | Finished | Failed"
+
+    @property
+    def id(self) -> int | None:
+        return self.event.id
+
+
+@dataclass(frozen=True)
 class Counted:
     """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
 
@@ -248,4 +269,17 @@ class Failed:
     message: str
 
 
-Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | AwaitingServer | AwaitingClient | Failed
+Event = (
+    Loading
+    | Loaded
+    | Started
+    | Step
+    | Changed
+    | Finished
+    | Counted
+    | AwaitingServer
+    | AwaitingClient
+    | OtherClient
+    | Elsewhere
+    | Failed
+)
