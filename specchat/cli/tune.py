@@ -8,6 +8,7 @@ from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
+from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_draft import DraftOrder, distilled, registered
@@ -17,13 +18,13 @@ from specchat.cli.tune_heads import registered as heads_registered
 from specchat.cli.tune_list import list_, remove_, use_
 from specchat.cli.tune_swift import swift
 from specchat.cli.tune_vocabulary import vocabulary
-from specchat.cli.tuning import alone, data_of, failing
+from specchat.cli.tuning import alone, begun_with, data_of, failing, forget_begun
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
+from specchat.tune.plan import DRAFT_STEPS, REPLIES
 
-REPLIES, STEPS = 512, 1000
-DRAFT_STEPS = 400
+STEPS = 1000
 STRATEGY = "draft"
 
 
@@ -56,10 +57,18 @@ tune.add_command(exit_)
     default=None,
     help="Train all weights, or adapters of rank 16; by default adapters from 150 million weights on.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print progress and result as JSON lines.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def draft(
-    pair: str, from_chats: bool, prompts: Path | None, replies: int, steps: int, whole: bool | None, models: Path | None
+    pair: str,
+    from_chats: bool,
+    prompts: Path | None,
+    replies: int,
+    steps: int,
+    whole: bool | None,
+    as_json: bool,
+    models: Path | None,
 ) -> None:
     """Train the draft model of PAIR on its target's replies to prompts like yours.
 
@@ -79,9 +88,11 @@ def draft(
             ExitCode.UNUSABLE,
         )
     data = data_of(found.id, prompts, from_chats)
-    name, toml, progress = f"{found.id}-{STRATEGY}", models or paths.models_file, ProgressLine()
+    name, toml = f"{found.id}-{STRATEGY}", models or paths.models_file
+    progress = JsonLines() if as_json else ProgressLine()
     folder = private_folder(paths.data / "tune" / name)
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
+        data = begun_with(folder, data) if from_chats else data
         order = DraftOrder(
             found,
             data.chats,
@@ -94,7 +105,9 @@ def draft(
             None if whole is None else not whole,
         )
         lines = registered(order, distilled(order), data, toml)
-    Output().write("\n".join([*lines, ""]))
+        forget_begun(folder)
+    if not as_json:
+        Output().write("\n".join([*lines, ""]))
 
 
 @tune.command()

@@ -9,14 +9,12 @@ from specchat.cli.output import Problem
 from specchat.cli.tuning import JUDGED, TrainingData, TrainingOrder
 from specchat.engine.errors import ForeignModel
 from specchat.engine.options import Speculation
+from specchat.tune.plan import LARGEST_WHOLE
 
 if TYPE_CHECKING:
     from specchat.engine.model.checkpoint import Checkpoint
     from specchat.engine.pair import ModelSource
     from specchat.tune.distilling import Distilled
-
-LARGEST_WHOLE = 150_000_000
-"""Weights of the largest draft that is trained whole; of larger ones adapters are."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +84,16 @@ def distilled(order: DraftOrder) -> "Distilled":
     length = order.speculation.draft_length
     course = Distilling(FrozenTarget(target, model), draft, adapted, shop.folder, held_out, length)
     done = 0
+    order.progress.know(phase="training")
     for at in course.run(learnt, order.steps, lambda: order.interrupt.pressed):
         done = at.step
+        order.progress.know(accepted_before=at.before.rate, accepted=at.held_out.rate)
         words = f"step {at.step:,} of {at.steps:,} by {at.divergence}, loss {at.loss:.3f}"
         order.progress.show(f"{words}, held out {at.held_out.rate:.0%} of drafts accepted", at.step / at.steps)
     order.check_stop(f"after step {done:,} of {order.steps:,}")
     result = course.result
     assert result is not None
+    order.progress.know(accepted=result.after.rate)
     put_draft(shop.finished, result.learner, draft)
     return result
 

@@ -45,14 +45,17 @@ def measured(order: TrainingOrder, before: "Side", after: "Side") -> "TuneCompar
         EngineError: a pair cannot be loaded.
     """
     from specchat.bench.contender import Different
+    from specchat.bench.stops import STOPS
     from specchat.tune import gain
 
     def notify(turn: "Turn") -> None:
         order.check_stop("before the end was measured")
+        order.progress.know(phase="measuring")
         order.progress.show(f"held-out prompts by {turn.contender}", turn.fraction)
 
     try:
-        return gain.compared(before, after, order.questions[1], order.show, notify)
+        with STOPS.counting():
+            return gain.compared(before, after, order.questions[1], order.show, notify)
     except Different as error:
         raise Problem(
             f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
@@ -74,7 +77,9 @@ def registered(
         f"{after.tokens_per_second:,.0f} after, by {after.strategy}; over plain in the same minutes {gain.times:.2f} "
         f"times as fast ({gain.low:.2f} to {gain.high:.2f})."
     ]
+    figures = {"pair": order.pair.id, "times": [gain.times, gain.low, gain.high]}
     if not gain.sure:
+        order.progress.result(taken=False, **figures)
         return [*lines, f"That is no sure gain, so {toml} stays as it is. {result.advice}"]
     from specchat.config.paths import user_paths
     from specchat.tune.registry import register
@@ -93,6 +98,7 @@ def registered(
         value=result.value,
     )
     laid = register(made, result.files, user_paths().tuned, toml)
+    order.progress.result(taken=True, id=laid.id, before=laid.before, after=laid.after, **figures)
     where = f'pair "{laid.pair}" in {toml}'
     lies = f"{result.subject} in {laid.folder}, and {where} names it."
     took = lies if result.files else f"It is {laid.key} of {where}."

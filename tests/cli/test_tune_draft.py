@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -111,13 +112,81 @@ def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
     run: Run, home: Path, command: tuple[str, ...], rising: Rising
 ) -> None:
     rising(1.3, 1.1)
+    first = talked(home, WORDS)
     few = run("tune", "draft", "tiny", "--chats")
     assert few.exit_code == ExitCode.USAGE
-    assert "The saved chats have fewer than 2 prompts" in few.stderr
+    assert "The saved chats have fewer than 16 prompts: one in eight is held out" in few.stderr
+    second = talked(home, WORDS)
+    result = run("tune", "draft", "tiny", "--chats", *command[5:])
+    assert (result.exit_code, result.stderr) == (0, "")
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert row["data"] == "18 prompts of 2 saved chats"
+    assert set(row["used"]) == {first, second}
+    assert 'tiny-draft learnt from it: "specchat tune remove tiny-draft"' in run("chats", "delete", first).stdout
+
+
+def test_json_lines_report_the_phases_what_is_accepted_and_the_result(
+    run: Run, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.3, 1.1)
+    result = run(*command, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    *progress, last = [json.loads(line) for line in result.stdout.splitlines()]
+    phases = list(dict.fromkeys(line.get("phase") for line in progress if line["kind"] == "progress"))
+    assert [phase for phase in phases if phase not in (None, "loading")] == ["replies", "training", "measuring"]
+    trained = [line for line in progress if line.get("phase") == "training"]
+    assert all(0 <= line["accepted"] <= 1 and 0 <= line["accepted_before"] <= 1 for line in trained[1:])
+    assert [line["fraction"] for line in trained[1:]] == sorted(line["fraction"] for line in trained[1:])
+    assert last["kind"] == "result"
+    assert (last["taken"], last["id"], last["pair"], last["times"]) == (True, "tiny-draft", "tiny", [1.3, 1.1, 1.5])
+    assert last["before"].keys() == last["after"].keys() == {"accepted", "tokens_per_second"}
+    rising(1.3, 0.9)
+    last = json.loads(run(*command, "--json").stdout.splitlines()[-1])
+    assert (last["kind"], last["taken"]) == ("result", False)
+
+
+def test_an_unfinished_tune_goes_on_with_the_prompts_it_began_with(
+    run: Run, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rising(1.3, 1.1)
+    talked(home, WORDS), talked(home, WORDS)
+    tune = ("tune", "draft", "tiny", "--chats", *command[5:])
+
+    def stopped() -> None:
+        with monkeypatch.context() as patch:
+            interrupting(patch, "step 7 of 10")
+            assert run(*tune).exit_code == ExitCode.INTERRUPTED
+
+    stopped()
+    later = talked(home, WORDS)
+    result = run(*tune)
+    assert (result.exit_code, result.stderr) == (0, "")  # nothing on beginning anew
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert row["data"] == "18 prompts of 2 saved chats"
+    stopped()  # the next one begins with all chats
+    assert run("chats", "delete", later).exit_code == 0
+    assert "is begun anew" in run(*tune).stderr
+    assert json.loads(run("tune", "list", "--json").stdout)[0]["data"] == "18 prompts of 2 saved chats"
+
+
+def interrupting(patch: pytest.MonkeyPatch, moment: str) -> None:
+    """Press ctrl+c once the progress reaches a `moment`."""
+    shown = ProgressLine.show
+
+    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
+        shown(self, what, fraction)
+        if what.startswith(moment):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    patch.setattr(ProgressLine, "show", show)
+
+
+def talked(home: Path, words: Sequence[str]) -> str:
+    """Save a chat in which all `words` are answered, and one prompt is not; returns its key."""
     (home / "data").mkdir(exist_ok=True)
     store = Store(home / "data" / "chats.db")
     chat = Conversation()
-    for text in WORDS:
+    for text in words:
         turn = chat.ask(text)
         store.add_turn(chat, turn, {})
         store.save_reply(chat, answer(chat, turn, f"{text} indeed"))
@@ -125,12 +194,7 @@ def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
     store.save_chat(chat, {})
     flush(store)
     store.close()
-    result = run("tune", "draft", "tiny", "--chats", *command[5:])
-    assert (result.exit_code, result.stderr) == (0, "")
-    (row,) = json.loads(run("tune", "list", "--json").stdout)
-    assert row["data"] == "9 prompts of 1 saved chats"
-    assert list(row["used"]) == [chat.key]
-    assert 'tiny-draft learnt from it: "specchat tune remove tiny-draft"' in run("chats", "delete", chat.key).stdout
+    return chat.key
 
 
 @pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "step 1 of 10", "step 7 of 10", "held-out"])
@@ -139,15 +203,9 @@ def test_a_stop_registers_nothing_and_the_command_goes_on(
     monkeypatch: pytest.MonkeyPatch, moment: str,
 ) -> None:  # fmt: skip
     rising(1.3, 1.1)
-    before, shown = pair.read_bytes(), ProgressLine.show
-
-    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
-        shown(self, what, fraction)
-        if what.startswith(moment):
-            os.kill(os.getpid(), signal.SIGINT)
-
+    before = pair.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressLine, "show", show)
+        interrupting(patch, moment)
         result = run(*command)
     assert result.exit_code == ExitCode.INTERRUPTED
     assert "The same command goes on from there." in result.stderr
