@@ -21,7 +21,7 @@ class TuneResult:
 
     Attributes:
         kind, key, value: as of `tune.shelf.Tuned`.
-        subject: the beginning of a sentence on where it lies, such as "The draft lies".
+        subject: the beginning of a sentence on where its files lie, such as "The draft lies".
         files: the folder with its files; None without any.
         before, after: further held-out figures, by name.
         advice: what may bring a gain where there was none.
@@ -99,5 +99,7 @@ def registered(
     )
     laid = register(made, result.files, user_paths().tuned, toml)
     order.progress.result(taken=True, id=laid.id, before=laid.before, after=laid.after, **figures)
-    took = f'{result.subject} in {laid.folder}, and pair "{laid.pair}" in {toml} names it.'
+    where = f'pair "{laid.pair}" in {toml}'
+    lies = f"{result.subject} in {laid.folder}, and {where} names it."
+    took = lies if result.files else f"It is {laid.key} of {where}."
     return [*lines, f'{took} "specchat tune remove {laid.id}" takes it back.']
