@@ -148,6 +148,7 @@ async def test_a_tune_beside_the_chat_raises_what_is_accepted_and_leaves_the_tex
         await wait_until(pilot, lambda: "enter begins" in screen_text(app))
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.tuning.outcome, 600)
-        assert "is used" in " ".join(status(app).split())
         await usable(app, pilot)
+        await pilot.pause()
+        assert "is used" in " ".join(status(app).split())
         assert await texts(app, pilot) == before
