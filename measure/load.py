@@ -28,11 +28,12 @@ from specchat.chat.turn import Reply, Turn
 from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
-from specchat.engine.events import Finished, Speedup, Started, Step
+from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
+from specchat.engine.stats import Speedup
 from specchat.tui.insight.diagnosis import Advisor
 from specchat.tui.insight.ledger import Ledger
 

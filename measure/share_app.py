@@ -16,9 +16,10 @@ from specchat.config.catalog import load_catalog
 from specchat.config.paths import shipped
 from specchat.config.themes import load_themes
 from specchat.engine.client import EngineClient
-from specchat.engine.events import Event, Finished, Stats
+from specchat.engine.events import Event, Finished
 from specchat.engine.options import Message, Sampling
 from specchat.engine.requests import Generate
+from specchat.engine.stats import Stats
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch

@@ -14,10 +14,11 @@ from specchat.engine import fake
 from specchat.engine.client import EngineClient
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
-from specchat.engine.events import Counted, Event, Failed, Finished, Loaded, Stats
+from specchat.engine.events import Counted, Event, Failed, Finished, Loaded
 from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairInfo, PairSpec
 from specchat.engine.requests import Count, Generate, Load
+from specchat.engine.stats import Stats
 
 PATIENCE_S = 120.0
 FREE = 200 << 20

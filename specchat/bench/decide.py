@@ -14,7 +14,7 @@ from specchat.bench.interleaved import Sample
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.decoding.costs import VerifyCosts
-from specchat.engine.events import Stats
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import STRATEGIES
 
 ALL = "all prompts"

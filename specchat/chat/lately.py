@@ -2,7 +2,7 @@
 
 from specchat.chat.turn import Reply
 from specchat.engine.comparison import Comparison
-from specchat.engine.events import Speedup
+from specchat.engine.stats import Speedup
 
 LATELY = 4
 """Replies that are put together where one is too short to tell a speed."""

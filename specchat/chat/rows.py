@@ -16,8 +16,9 @@ from specchat.chat.trace import Columns
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import clean, one_line
-from specchat.engine.events import FinishReason, Stats
+from specchat.engine.events import FinishReason
 from specchat.engine.options import NOTHING_WRITTEN, Ranges, Sampling, Speculation, ToolCall, Written
+from specchat.engine.stats import Stats
 
 INTERRUPTED = "interrupted: specchat ended while this was being written"
 

@@ -26,7 +26,7 @@ _MOST = 1 << 16
 """Tokens of a step; no drafter comes near it."""
 _SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece}
 """Fields of a step that hold any number of these; the last is left out where no step has any."""
-_ELSEWHERE = {"id", "tool_calls", "logprobs"}
+_ELSEWHERE = {"id", "tool_calls", "call_deltas", "logprobs"}
 """Fields that are not recorded: a reply keeps its calls itself, and its log-probabilities are for one client."""
 _COUNTS = "in_step"
 _PARENT = "parent"

@@ -1,6 +1,6 @@
 """A reply's figures in words, for people."""
 
-from specchat.engine.events import Stats
+from specchat.engine.stats import Stats
 
 
 def figures(stats: Stats, seed: int) -> list[str]:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from math import isfinite, sqrt
 
-from specchat.engine.events import Speedup, Step
+from specchat.engine.events import Step
+from specchat.engine.stats import Speedup
 
 MIN_STEPS, MIN_TOKENS = 4, 48
 """Both are needed for a speedup."""

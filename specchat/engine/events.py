@@ -1,12 +1,13 @@
-"""Events across the process boundary, from the engine's worker to its client, and the statistics of a reply."""
+"""Events across the process boundary, from the engine's worker to its client."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from specchat.engine.errors import ErrorKind
-from specchat.engine.options import Ranges, Speculation, ToolCall, Written
+from specchat.engine.options import CallDelta, Ranges, Speculation, ToolCall, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Generate
+from specchat.engine.stats import Stats
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 
@@ -96,15 +97,6 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
-class Speedup:
-    """Speedup over plain decoding, with its 95 % confidence interval."""
-
-    times: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class Step:
     """One verify step. Times are milliseconds measured in the engine.
 
@@ -124,6 +116,7 @@ class Step:
         call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
             be unreadable: then all of it comes there.
         tool_calls: calls that this step completed.
+        call_deltas: parts of calls whose arguments can be told while they are written, in order.
         logprobs: of the tokens that it added, if they were asked for; one that ends the reply has none.
     """
 
@@ -148,6 +141,7 @@ class Step:
     call_pieces: tuple[Piece, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    call_deltas: tuple[CallDelta, ...] = ()
 
     @property
     def ran_ms(self) -> float:
@@ -165,61 +159,6 @@ class Changed:
     id: int
     speculation: Speculation
     tokens: int
-
-
-@dataclass(frozen=True)
-class Stats:
-    """A reply's figures, named as in vLLM where it has them.
-
-    Attributes:
-        mean_acceptance_length: 1 + accepted tokens per verify step, with or without a draft. The target's own token of
-            each step counts, even if the reply ended before it.
-        draft_acceptance_rate: accepted share of the draft tokens.
-        tested_acceptance_rate: accepted share of the verified positions, which end at the first rejection.
-        acceptance_histogram: [j] steps that accepted exactly j draft tokens.
-        num_spec_steps: steps with a draft.
-        num_choices_again: sum of `Step.again`.
-        num_repeated_tokens: tokens at the start that equal an earlier reply's, if most of them were copied.
-        speedup_vs_plain: None while the measurement is too uncertain; `speedup_interval` has its 95 % bounds.
-    """
-
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    completion_tokens: int = 0
-    ttft_ms: float = 0.0
-    tokens_per_second: float = 0.0
-    speedup_vs_plain: float | None = None
-    speedup_interval: tuple[float, float] | None = None
-    num_steps: int = 0
-    num_spec_steps: int = 0
-    num_draft_tokens: int = 0
-    num_tested_draft_tokens: int = 0
-    num_accepted_draft_tokens: int = 0
-    mean_acceptance_length: float = 1.0
-    draft_acceptance_rate: float = 0.0
-    tested_acceptance_rate: float = 0.0
-    acceptance_histogram: tuple[int, ...] = ()
-    per_step_accepted: tuple[int, ...] = ()
-    num_choices_again: int = 0
-    num_repeated_tokens: int = 0
-    draft_ms: float = 0.0
-    verify_ms: float = 0.0
-    other_ms: float = 0.0
-    waited_ms: float = 0.0
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and reply."""
-        return self.prompt_tokens + self.completion_tokens
-
-    @property
-    def ran_ms(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
-
-    @property
-    def milliseconds(self) -> float:
-        """Time of all steps, with the draft model's reading of the prompt but without the target's."""
-        return self.ran_ms + self.waited_ms
 
 
 @dataclass(frozen=True)
@@ -284,6 +223,27 @@ class AwaitingClient:
 
 
 @dataclass(frozen=True)
+class OtherClient:
+    """The reply `id` begins, which another client asked for with `prompt`, shortened; `pid` is its process."""
+
+    id: int
+    client: str
+    pid: int
+    prompt: str
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """An event of another client's reply, see `requests.Watch`; an `OtherClient` comes first."""
+
+    event: "OtherClient | Started | Step | Changed | Finished | Failed"
+
+    @property
+    def id(self) -> int | None:
+        return self.event.id
+
+
+@dataclass(frozen=True)
 class Counted:
     """A prompt of `tokens`, after `dropped` messages were left out; it is refused if that reaches `context`.
 
@@ -309,4 +269,17 @@ class Failed:
     message: str
 
 
-Event = Loading | Loaded | Started | Step | Changed | Finished | Counted | AwaitingServer | AwaitingClient | Failed
+Event = (
+    Loading
+    | Loaded
+    | Started
+    | Step
+    | Changed
+    | Finished
+    | Counted
+    | AwaitingServer
+    | AwaitingClient
+    | OtherClient
+    | Elsewhere
+    | Failed
+)

@@ -21,13 +21,13 @@ from specchat.engine.events import (
     Loaded,
     Loading,
     Started,
-    Stats,
     Step,
 )
 from specchat.engine.fake_steps import compared, count, stats, steps
 from specchat.engine.options import Message, Speculation, Written
 from specchat.engine.pair import PairInfo, StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import STRATEGIES
 
 INFO = PairInfo(

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from specchat.engine.events import Drafted, Piece, Stats, Step
-from specchat.engine.options import ToolCall, Written
+from specchat.engine.events import Drafted, Piece, Step
+from specchat.engine.options import CallDelta, ToolCall, Written
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import delegates, in_group
 from specchat.engine.tally import Tally
 
@@ -109,6 +110,10 @@ def _call(call: ToolCall, context_used: int, strategy: str) -> Step:
         context_used=context_used,
         strategy=strategy,
         tool_calls=(call,),
+        call_deltas=(
+            CallDelta(call.id, call.name, call.arguments[:1]),
+            CallDelta(call.id, call.name, call.arguments[1:]),
+        ),
         call_pieces=(piece,),
     )
 

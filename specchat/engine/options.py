@@ -22,11 +22,16 @@ CONTEXT_POLICIES: tuple[ContextPolicy, ...] = ("refuse", "drop-oldest", "keep-en
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call; `parameters` is a JSON schema as text."""
+    """A function that a model may call.
+
+    Attributes:
+        parameters: a JSON schema as text, which arguments have to fit if the function is `strict`.
+    """
 
     name: str
     description: str = ""
     parameters: str = "{}"
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,15 @@ class ToolCall:
     id: str
     name: str
     arguments: str = "{}"
+
+
+@dataclass(frozen=True)
+class CallDelta:
+    """A part of a call that is being written; those of one `id` in order make its arguments."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from itertools import count as count_up
 
 from specchat.engine.context_policy import fit
 from specchat.engine.errors import EngineError
+from specchat.engine.grammar.source import HeldTo
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import NOTHING_WRITTEN, Arguments, Grammar, Message, Tool, Written
 from specchat.engine.pair import NO_TOOLS
@@ -13,7 +14,7 @@ from specchat.engine.reply_spans import Begun, ReplySpans, read
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.requests import Count, Generate
 from specchat.engine.text_stream import TextStream
-from specchat.engine.tool_calls.forced import forced_calls
+from specchat.engine.tool_calls.forced import CONSTRAIN, forced_calls
 from specchat.engine.tool_calls.giving import short_id
 from specchat.engine.tool_calls.reader import CallReader
 
@@ -100,25 +101,27 @@ class Prompts:
             raise EngineError("request", NO_TOOLS)
         return request.tools
 
-    def grammar(self, request: Generate) -> Grammar | None:
-        """The grammar of the reply: the request's, or that of the call which it has to make.
+    def held(self, request: Generate) -> HeldTo | None:
+        """The grammar that holds the reply: the request's, or that of the calls which it makes.
 
         Raises:
             EngineError: "request": there is no such tool, or this model's calls cannot be held to.
         """
         choice = request.tool_choice
-        if not request.tools or choice in ("auto", "none") or request.raw:
-            return request.grammar
+        if not request.tools or choice == "none" or request.raw or (choice == "auto" and request.grammar is not None):
+            return HeldTo(request.grammar) if request.grammar is not None else None
         tokenizer = self._with(request.template)
+        if choice == "auto":
+            return _held_calls(request.tools, tokenizer)
         tools = request.tools if choice == "required" else tuple(tool for tool in request.tools if tool.name == choice)
         if not tools:
             raise EngineError("request", f"There is no tool {choice!r} to choose.")
-        form, marks = tokenizer.format.tools, {text: token for token, text in tokenizer.reply_marks.calls.items()}
-        text = forced_calls(tools, form.call, marks) if form is not None else ""
+        form = tokenizer.format.tools
+        text = forced_calls(tools, form.call, _marks(tokenizer)) if form is not None else ""
         if not text or request.grammar is not None:
             why = "the answer is held to another grammar" if text else "this model's form of calls has no grammar"
             raise EngineError("request", f"tool_choice {choice!r} cannot be held to: {why}. Choose auto or none.")
-        return Grammar("lark", text)
+        return HeldTo(Grammar("lark", text), whole=form is not None and form.call.kind == "channel")
 
     def _decodes(self, begun: Written, tokenizer: Tokenizer, tools: Sequence[Tool]) -> bool:
         """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""
@@ -127,6 +130,25 @@ class Prompts:
         spans = _spans("", tokenizer, _reader(tokenizer, tools, map(str, count_up())))
         decoded = Written.of(read(spans, begun.token_ids))
         return (decoded.text, decoded.reasoning) == (begun.text, begun.reasoning)
+
+
+def _held_calls(tools: Sequence[Tool], tokenizer: Tokenizer) -> HeldTo | None:
+    """The grammar of calls that a reply may make, where one of `tools` is strict and a token opens them; else None."""
+    form, marks = tokenizer.format.tools, _marks(tokenizer)
+    if form is None or form.call.opening not in marks or not any(tool.strict for tool in tools):
+        return None
+    text, opening = forced_calls(tools, form.call, marks), form.call.opening
+    special = opening in tokenizer.reply_marks.special
+    return HeldTo(Grammar("lark", text), opener=marks[opening], special=special) if text else None
+
+
+def _marks(tokenizer: Tokenizer) -> dict[str, int]:
+    """Tokens of marks that a call is made of or stands behind, by their text."""
+    marks = dict(tokenizer.reply_marks.calls)
+    if tokenizer.reply_marks.channels is not None:
+        marks |= tokenizer.reply_marks.tokens
+        marks |= {number: token.content for number, token in tokenizer.added.items() if token.content == CONSTRAIN}
+    return {text: token for token, text in marks.items()}
 
 
 def _spans(begun: Begun, tokenizer: Tokenizer, calls: CallReader | None = None) -> ReplySpans:

@@ -12,7 +12,7 @@ from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step, TokenLogprob
-from specchat.engine.grammar.answer import AnswerConstraint
+from specchat.engine.grammar.compiler import HeldReply
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Speculation
 from specchat.engine.prompts import written
@@ -36,7 +36,7 @@ class Reply:
         prompt: list[int],
         reused: int,
         started: float,
-        constraint: AnswerConstraint | None = None,
+        constraint: HeldReply | None = None,
     ) -> None:
         """Initialise.
 
@@ -86,7 +86,7 @@ class Reply:
             other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
             measured = yardstick.add(stepped.strategy, stepped)
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
-            call_pieces, calls = text.take_calls()
+            called = text.take_calls()
             step = Step(
                 id=self.request.id,
                 pieces=pieces,
@@ -106,8 +106,9 @@ class Reply:
                 plain_error=measured.plain_error,
                 turned=text.turned != turned,
                 waited_ms=waited_ms,
-                call_pieces=call_pieces,
-                tool_calls=calls,
+                call_pieces=called.pieces,
+                tool_calls=called.complete,
+                call_deltas=called.deltas,
                 logprobs=self._logprobs(stepped, taken),
             )
             meter.tally.add(step)

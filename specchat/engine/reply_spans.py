@@ -8,7 +8,7 @@ from specchat.engine.model.chat_format import ChatFormat
 from specchat.engine.model.marks import REASONING_CHANNELS, SENTENCE_ENDS, ReplyMarks
 from specchat.engine.options import Span, ToolCall
 from specchat.engine.text_stream import TextStream
-from specchat.engine.tool_calls.reader import CallReader
+from specchat.engine.tool_calls.reader import CallProgress, CallReader
 
 FUNCTION = "to=functions."
 """In the header of a part: the name of the function that it calls follows."""
@@ -114,9 +114,9 @@ class ReplySpans:
     def unreadable_calls(self) -> int:
         return self._calls.unreadable if self._calls else 0
 
-    def called(self) -> tuple[str, tuple[ToolCall, ...]]:
-        """Text of calls and complete calls since the last time."""
-        return self._calls.take() if self._calls else ("", ())
+    def called(self) -> CallProgress:
+        """Calls since the last time."""
+        return self._calls.take() if self._calls else CallProgress()
 
     def push(self, token: int) -> list[Span]:
         """Spans that `token` completes, in order."""

@@ -2,14 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import regex
 
 from specchat.engine.events import Piece
-from specchat.engine.options import Span, ToolCall, Written
+from specchat.engine.options import CallDelta, Span, ToolCall, Written
 from specchat.engine.reply_spans import ReplySpans
 
 _GRAPHEMES = regex.compile(r"\X")
+
+
+class StepCalls(NamedTuple):
+    """Calls of a step: pieces of their text as it is written, complete calls, and parts of arguments."""
+
+    pieces: tuple[Piece, ...]
+    complete: tuple[ToolCall, ...]
+    deltas: tuple[CallDelta, ...]
 
 
 class ReplyText:
@@ -39,7 +48,8 @@ class ReplyText:
         self._last_position: int | None = None
         self._released: list[Span] = []
         self._call_pieces: list[Piece] = []
-        self._new_calls: tuple[ToolCall, ...] = ()
+        self._new_calls: list[ToolCall] = []
+        self._deltas: list[CallDelta] = []
 
     @property
     def written(self) -> Written:
@@ -82,15 +92,16 @@ class ReplyText:
         self._call()
         return self._add(spans)
 
-    def take_calls(self) -> tuple[tuple[Piece, ...], tuple[ToolCall, ...]]:
-        """Text of calls as it is written, and complete calls, since the last time."""
-        pieces, calls = _merge(self._call_pieces), self._new_calls
-        self._call_pieces, self._new_calls = [], ()
-        return pieces, calls
+    def take_calls(self) -> StepCalls:
+        """Calls since the last time."""
+        taken = StepCalls(_merge(self._call_pieces), tuple(self._new_calls), tuple(self._deltas))
+        self._call_pieces, self._new_calls, self._deltas = [], [], []
+        return taken
 
     def _call(self) -> None:
-        text, calls = self._spans.called()
+        text, calls, deltas = self._spans.called()
         self._new_calls += calls
+        self._deltas += deltas
         if text:
             self._call_pieces.append(Piece(text, self._last_source, False, self._last_position))
 

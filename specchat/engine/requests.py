@@ -123,8 +123,17 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Have the replies of other clients told: their starts and ends, with `steps` all of them. An engine that is not
+    shared has none.
+    """
+
+    steps: bool = False
+
+
+@dataclass(frozen=True)
 class Shutdown:
     """End the worker."""
 
 
-Request = Load | Generate | Change | Cancel | Count | Remember | Forget | Shutdown
+Request = Load | Generate | Change | Cancel | Count | Remember | Forget | Watch | Shutdown

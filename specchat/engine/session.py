@@ -131,8 +131,10 @@ class Session:
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
                 "Shorten the message or start a new chat."
             )
-        request = replace(request, grammar=self._prompts.grammar(request))
-        constraint = self._grammars.constraint(request, self._prompts.spans(request, made), self.eos)
+        held = self._prompts.held(request)
+        if held is not None and held.opener is not None and self.runner.stepwise is not None:
+            held = None  # all of the reply would be written pass by pass, for calls that it may not make
+        constraint = self._grammars.constraint(request, held, self._prompts.spans(request, made), self.eos)
         self.runner.earlier.hidden = request.cold
         if request.cold:
             self.forget()

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from specchat.engine.comparison import Comparison
-from specchat.engine.events import Stats, Step
+from specchat.engine.events import Step
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import STRATEGIES, delegates
 
 COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" or delegates(name)}

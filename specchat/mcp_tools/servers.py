@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from specchat.clean import one_line
+from specchat.mcp_tools.importing import uninterrupted
 from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers_file import ServerEntry
 
@@ -152,7 +153,8 @@ class ToolServers:
             ImportError: the package cannot be used; the server's status says so.
         """
         try:
-            from specchat.mcp_tools.link import ServerLink
+            with uninterrupted():
+                from specchat.mcp_tools.link import ServerLink
         except ImportError as error:
             problem = f"The package mcp cannot be used ({one_line(str(error))}): {INSTALL}"
             with self._lock:

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import regex
 
-from specchat.engine.events import Drafted, Piece, Stats, Step
+from specchat.engine.events import Drafted, Piece, Step
 from specchat.engine.options import Span, ToolCall, Written
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import SERVER
 from specchat.engine.tally import Tally
 from specchat.remote.openai import Chunk, ServerFigures

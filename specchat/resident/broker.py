@@ -18,7 +18,7 @@ from typing import Any
 from specchat import __version__
 from specchat.clean import one_line
 from specchat.engine import wire
-from specchat.engine.requests import Load, Shutdown
+from specchat.engine.requests import Load, Shutdown, Watch
 from specchat.engine.wire import Sealed
 from specchat.resident import handshake
 from specchat.resident.workers import Client, Restart, SharedWorker
@@ -118,6 +118,8 @@ class Broker:
                     if worker in self._idle:
                         self._idle.pop(worker).cancel()
                 worker.load(client, request.pair)
+            case Watch():
+                client.watch(request)
             case Restart() if client.worker is not None:
                 client.worker.restart(client, request.number)
             case _ if client.worker is not None:

@@ -17,7 +17,18 @@ from typing import IO, Any
 from specchat.engine import wire
 from specchat.engine.channel import Channel, Gone, Receiver
 from specchat.engine.client import LOADER, EngineClient
-from specchat.engine.events import Event, Failed, Finished, Loaded, Loading
+from specchat.engine.events import (
+    Changed,
+    Elsewhere,
+    Event,
+    Failed,
+    Finished,
+    Loaded,
+    Loading,
+    OtherClient,
+    Started,
+    Step,
+)
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
 from specchat.private import opener
@@ -161,7 +172,9 @@ class SharedEngine(Receiver):
         return Channel(read, link.makefile("wb"), ended, self._arrived)
 
     def _taken(self, event: Event) -> Event:
-        if not isinstance(event, Loading | Loaded) and event.id is not None:
+        if not isinstance(event, Loading | Loaded | Elsewhere) and event.id is not None:
+            if event.id >> LOCAL_BITS != self._base >> LOCAL_BITS:
+                return _elsewhere(event)
             event = replace(event, id=event.id - self._base)
         if isinstance(event, Failed) and event.kind == "died":
             event = replace(event, id=self._replies[0] if self._replies else None)
@@ -170,6 +183,11 @@ class SharedEngine(Receiver):
         elif isinstance(event, Finished | Failed) and event.id in self._replies:
             self._replies.remove(event.id)
         return event
+
+
+def _elsewhere(event: Event) -> Elsewhere:
+    assert isinstance(event, OtherClient | Started | Step | Changed | Finished | Failed)
+    return Elsewhere(event)
 
 
 def _join(endpoint: Endpoint, client: str) -> socket.socket | None:

@@ -6,14 +6,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from specchat.clean import one_line
 from specchat.engine.client import EngineClient
-from specchat.engine.events import AwaitingClient, Counted, Event, Failed, Finished, Loaded, Loading, Started
+from specchat.engine.events import (
+    AwaitingClient,
+    Counted,
+    Event,
+    Failed,
+    Finished,
+    Loaded,
+    Loading,
+    OtherClient,
+    Started,
+)
 from specchat.engine.pair import PairInfo, PairSpec
-from specchat.engine.requests import Cancel, Count, Generate, Load, Request
+from specchat.engine.requests import Cancel, Count, Generate, Load, Request, Watch
 from specchat.engine.wire import Sealed
 
 MAX_WAITING = 64
 """Replies and counts that a client may wait for at once."""
+MAX_KEPT_BYTES = 16 << 20
+"""Bytes of steps of the running reply that are kept for clients who come to watch."""
+MAX_PROMPT_CHARS = 200
+"""Characters of a prompt that others are shown."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,49 @@ class Client:
     """Whether it was told of its worker's end and asked for nothing since."""
     waiting: dict[int, bool] = field(default_factory=dict)
     """Replies and counts that have not ended, the oldest first; True for replies."""
+    watched: Watch | None = None
+    """What it wants to know of others' replies."""
+
+    def watch(self, request: Watch) -> None:
+        """Tell it of others' replies, from the beginning of the one that is written."""
+        self.watched = request
+        if self.worker is not None:
+            self.worker.current.tell(self)
+
+
+class CurrentReply:
+    """The reply that a worker writes, as it is told to others than its client."""
+
+    def __init__(self) -> None:
+        self.id: int | None = None
+        self.owner: Client | None = None
+        self._head: tuple[Event, ...] = ()
+        self._steps: list[Sealed] = []
+        self._bytes = 0
+
+    def begin(self, owner: Client, prompt: str, event: Started) -> OtherClient:
+        """Begin with a reply."""
+        self.end()
+        self.id, self.owner = event.id, owner
+        about = OtherClient(event.id, owner.name, owner.pid, prompt)
+        self._head = (about, event)
+        return about
+
+    def add(self, step: Sealed) -> None:
+        """Keep a step for those who come later, as far as there is room."""
+        self._bytes += len(step.frame)
+        if self._bytes <= MAX_KEPT_BYTES:
+            self._steps.append(step)
+
+    def end(self) -> None:
+        self.id, self.owner, self._head, self._steps, self._bytes = None, None, (), [], 0
+
+    def tell(self, client: Client) -> None:
+        """Tell a client all so far, if it is another's reply."""
+        if client is self.owner or client.watched is None:
+            return
+        for event in (*self._head, *(self._steps if client.watched.steps else ())):
+            client.send(event)
 
 
 class SharedWorker:
@@ -56,6 +114,9 @@ class SharedWorker:
         self.generation = 0
         """How often it was started again."""
         self.dead = False
+        self.current = CurrentReply()
+        self._prompts: dict[int, str] = {}
+        """Last messages of replies that have not begun, shortened."""
         self._loads: deque[list[Client]] = deque()
         """The clients that wait for each load which has not ended."""
 
@@ -68,6 +129,7 @@ class SharedWorker:
         client.generation, client.lost = self.generation, False
         if pair == self.pair and self.info is not None:
             client.send(Loaded(self.info))
+            self.current.tell(client)
             return
         if pair != self.pair or not self._loads:
             self.pair, self.info = pair, None
@@ -84,6 +146,8 @@ class SharedWorker:
             if isinstance(request, Generate) and (busy := self._busy_with(client)) is not None:
                 client.send(AwaitingClient(request.id, busy.name, busy.pid))
             client.waiting[request.id] = isinstance(request, Generate)
+            if isinstance(request, Generate):
+                self._prompts[request.id] = _shortened(request)
         self.engine.send(request)
 
     def _busy_with(self, client: Client) -> Client | None:
@@ -125,6 +189,8 @@ class SharedWorker:
         match event:
             case Failed(kind="died"):
                 self.dead, self.info = True, None
+                self.current.end()
+                self._prompts.clear()
                 self._loads.clear()
                 for client in self.clients:
                     self._notify_death(client, event)
@@ -136,15 +202,36 @@ class SharedWorker:
             case Sealed():
                 if owner := self._owner(event.reply):
                     yield owner, event
+                if event.reply == self.current.id:
+                    self.current.add(event)
+                    yield from self._watching(event)
             case Started() | Finished() | Counted() | Failed():
-                assert event.id is not None
-                if owner := self._owner(event.id):
-                    if not isinstance(event, Started):
-                        del owner.waiting[event.id]
-                    yield owner, event
+                yield from self._edge(event)
             case _:
-                if owner := self._owner(event.id):
+                if event.id is not None and (owner := self._owner(event.id)):
                     yield owner, event
+
+    def _edge(self, event: Started | Finished | Counted | Failed) -> Iterator[tuple[Client, Event | Sealed]]:
+        """The begin or the end of a request."""
+        assert event.id is not None
+        prompt, owner = self._prompts.pop(event.id, ""), self._owner(event.id)
+        if owner is not None:
+            if isinstance(event, Started):
+                yield from self._watching(self.current.begin(owner, prompt, event))
+            else:
+                del owner.waiting[event.id]
+            yield owner, event
+        if event.id == self.current.id:
+            yield from self._watching(event)
+            if not isinstance(event, Started):
+                self.current.end()
+
+    def _watching(self, event: Event | Sealed) -> Iterator[tuple[Client, Event | Sealed]]:
+        """An event of the current reply, for each client that watches it."""
+        for client in self.clients:
+            wanted = client.watched
+            if client is not self.current.owner and wanted and (wanted.steps or not isinstance(event, Sealed)):
+                yield client, event
 
     def _loaded(self, event: Loaded | Failed) -> None:
         """The first load ended; what later ones ask for counts where there are any."""
@@ -166,3 +253,8 @@ class SharedWorker:
 
     def _owner(self, reply: int) -> Client | None:
         return next((client for client in self.clients if reply in client.waiting), None)
+
+
+def _shortened(request: Generate) -> str:
+    text = request.messages[-1].content if request.messages else request.raw
+    return one_line(text[: 4 * MAX_PROMPT_CHARS], MAX_PROMPT_CHARS)

@@ -10,9 +10,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from specchat.engine.events import Finished, Started, Stats, Step
+from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Grammar, Message, ToolCall
+from specchat.engine.stats import Stats
 from specchat.serve import sse
+from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
@@ -129,8 +131,7 @@ class MessageReply:
         self._given = len(chat.prefill)
         """Characters that were in the request."""
         self._use = chat.use
-        self._calls = 0
-        """Calls that the client has."""
+        self._calls = CallParts(chat.use)
         self._id = f"msg_{uuid.uuid4().hex}"
         self._runs = Runs()
         self._index, self._open = -1, ""
@@ -146,10 +147,10 @@ class MessageReply:
                 if thoughts:
                     blocks.append({"type": "thinking", "thinking": thoughts, "signature": ""})
                 answer = written.answer if written.reasoning else written.answer[self._given :]
-                calls = self._use.passed_on(event.tool_calls, 0)
+                calls = self._use.passed_on(event.tool_calls)
                 if answer or not calls:
                     blocks.append({"type": "text", "text": answer})
-                blocks += [_used(call, json.loads(call.arguments)) for call in calls]
+                blocks += [_used(call.id, call.name, json.loads(call.arguments)) for call in calls]
                 made = self._message(blocks, _input(event.stats), event.stats.completion_tokens)
                 return {**made, **_ended(event)}
         raise ApiError(503, "The engine ended.")
@@ -177,10 +178,10 @@ class MessageReply:
                     yield from self._begin(kind, {"type": kind, kind: ""})
                 delta = {"type": f"{kind}_delta", kind: text}
                 yield _event("content_block_delta", index=self._index, delta=delta)
-            for call in self._use.passed_on(event.tool_calls, self._calls):
-                self._calls += 1
-                yield from self._begin("tool_use", _used(call, {}))
-                delta = {"type": "input_json_delta", "partial_json": call.arguments}
+            for part in self._calls.of(event):
+                if part.begins:
+                    yield from self._begin("tool_use", _used(part.id, part.name, {}))
+                delta = {"type": "input_json_delta", "partial_json": part.arguments}
                 yield _event("content_block_delta", index=self._index, delta=delta)
         elif isinstance(event, Finished):
             yield from self._end()
@@ -211,9 +212,9 @@ class MessageReply:
         }
 
 
-def _used(call: ToolCall, given: dict[str, Any]) -> dict[str, Any]:
+def _used(id: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
     """A call as a block, with the arguments `given`."""
-    return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}
+    return {"type": "tool_use", "id": id, "name": name, "input": given}
 
 
 def _ended(event: Finished) -> dict[str, str | None]:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from specchat.engine.events import Finished, Started, Stats, Step
+from specchat.engine.events import Finished, Started, Step
+from specchat.engine.stats import Stats
 
 
 def usage(stats: Stats) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from specchat.engine.events import Finished, Started, Step
 from specchat.engine.options import Message, Role, ToolCall, Written
 from specchat.serve import figures, sse
+from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
@@ -137,8 +138,7 @@ class ChatReply:
         self._given = len(chat.prefill)
         """Characters that were in the request."""
         self._use = chat.use
-        self._calls = 0
-        """Calls that the client has."""
+        self._calls = CallParts(chat.use)
         self._timings = figures.Timings()
         self._runs = Runs()
         self._logprobs = ChatLogprobs()
@@ -191,12 +191,12 @@ class ChatReply:
         return "".join(chunks)
 
     def _called(self, event: Step) -> Iterator[dict[str, Any]]:
-        """A step's calls as deltas: the name, then the arguments."""
-        for call in self._use.passed_on(event.tool_calls, self._calls):
-            index, self._calls = self._calls, self._calls + 1
-            function = {"name": call.name, "arguments": ""}
-            yield {"index": index, "id": call.id, "type": "function", "function": function}
-            yield {"index": index, "function": {"arguments": call.arguments}}
+        """A step's calls as deltas: the name, then arguments in parts."""
+        for part in self._calls.of(event):
+            if part.begins:
+                function = {"name": part.name, "arguments": ""}
+                yield {"index": part.number, "id": part.id, "type": "function", "function": function}
+            yield {"index": part.number, "function": {"arguments": part.arguments}}
 
     def _add(self, event: ReplyEvent) -> None:
         self._timings.add(event)
@@ -209,7 +209,7 @@ class ChatReply:
         thoughts = written.thoughts.strip("\n")
         content = written.answer[self._given :] if not written.reasoning else written.answer
         found: dict[str, Any] = {"content": content, **({"reasoning_content": thoughts} if thoughts else {})}
-        if calls := self._use.passed_on(written.tool_calls, 0):
+        if calls := self._use.passed_on(written.tool_calls):
             functions = [{"name": call.name, "arguments": call.arguments} for call in calls]
             made = [{"id": c.id, "type": "function", "function": f} for c, f in zip(calls, functions, strict=True)]
             found |= {"content": content or None, "tool_calls": made}

@@ -1,5 +1,6 @@
 """A reply in the words of OpenAI's `/v1/responses`: output items, and the events that build them up."""
 
+import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -7,9 +8,11 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from specchat.engine.events import Finished, Started, Stats, Step
-from specchat.engine.options import Message, ToolCall
+from specchat.engine.events import Finished, Started, Step
+from specchat.engine.options import Message
+from specchat.engine.stats import Stats
 from specchat.serve import figures, sse
+from specchat.serve.call_parts import CallPart, CallParts
 from specchat.serve.errors import ApiError
 from specchat.serve.fields import Chat
 from specchat.serve.generation import ReplyEvent, ReplyEvents, each
@@ -54,10 +57,10 @@ class ResponseReply:
         self._runs = Runs()
         self._timings = figures.Timings()
         self._output: list[dict[str, Any]] = []
-        self._open: bool | None = None
-        """The kind of the item that is being written: True for reasoning."""
+        self._open: bool | str | None = None
+        """The kind of the item that is being written: True for reasoning, False for an answer, the id of a call."""
         self._text: list[str] = []
-        self._calls = 0
+        self._calls = CallParts(chat.use)
         self._number = -1
 
     async def whole(self, events: ReplyEvents) -> dict[str, Any]:
@@ -98,10 +101,13 @@ class ResponseReply:
             self._text.append(text)
             kind = f"response.{_PARTS[reasoning]}.delta"
             yield self._event(kind, **self._place(), delta=text, **({} if reasoning else {"logprobs": []}))
-        for call in self._chat.use.passed_on(step.tool_calls, self._calls):
-            self._calls += 1
-            yield from self._close()
-            yield from self._called(call)
+        for part in self._calls.of(step):
+            if part.begins:
+                yield from self._close()
+                yield from self._begin_call(part)
+            self._text.append(part.arguments)
+            place = {"item_id": self._output[-1]["id"], "output_index": self._index}
+            yield self._event("response.function_call_arguments.delta", **place, delta=part.arguments)
 
     def _of_end(self, event: Finished) -> Iterator[str]:
         yield from self._close()
@@ -116,10 +122,13 @@ class ResponseReply:
         yield self._event("response.content_part.added", **self._place(), part=_part(reasoning, ""))
 
     def _close(self) -> Iterator[str]:
-        """End the item of text that is open."""
+        """End the item that is open."""
         if self._open is None:
             return
         reasoning, text, self._open = self._open, "".join(self._text), None
+        if isinstance(reasoning, str):
+            yield from self._close_call(text)
+            return
         place, part = self._place(), _part(reasoning, text)
         more: dict[str, Any] = {} if reasoning else {"logprobs": []}
         yield self._event(f"response.{_PARTS[reasoning]}.done", **place, text=text, **more)
@@ -127,16 +136,21 @@ class ResponseReply:
         self._output[-1] = {**self._output[-1], "status": "completed", "content": [part]}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
-    def _called(self, call: ToolCall) -> Iterator[str]:
-        """A call as an item."""
-        item = {"id": _id("fc"), "type": "function_call", "call_id": call.id, "name": call.name}
-        self._output.append({**item, "arguments": call.arguments, "status": "completed"})
+    def _begin_call(self, part: CallPart) -> Iterator[str]:
+        """Begin an item of a call."""
+        self._open, self._text = part.id, []
+        item = {"id": _id("fc"), "type": "function_call", "call_id": part.id, "name": part.name}
+        self._output.append({**item, "arguments": "", "status": "in_progress"})
+        yield self._event("response.output_item.added", output_index=self._index, item=self._output[-1])
+
+    def _close_call(self, arguments: str) -> Iterator[str]:
+        """End the item of a call; one that was cut has no JSON."""
+        item = self._output[-1]
+        status = "completed" if _is_json(arguments) else "incomplete"
         place = {"item_id": item["id"], "output_index": self._index}
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        yield self._event("response.output_item.added", output_index=self._index, item=begun)
-        yield self._event("response.function_call_arguments.delta", **place, delta=call.arguments)
-        done = {"arguments": call.arguments, "name": call.name}
+        done = {"arguments": arguments, "name": item["name"]}
         yield self._event("response.function_call_arguments.done", **place, **done)
+        self._output[-1] = {**item, "arguments": arguments, "status": status}
         yield self._event("response.output_item.done", output_index=self._index, item=self._output[-1])
 
     def _ended(self, event: Finished) -> dict[str, Any]:
@@ -146,7 +160,7 @@ class ResponseReply:
         if not self._output:
             self._output.append(_text_item(False, "completed", [_part(False, "")]))
         said = event.written
-        calls = self._chat.use.passed_on(said.tool_calls, 0)
+        calls = self._chat.use.passed_on(said.tool_calls)
         self._keep(self._head["id"], replace(said.message, tool_calls=calls))
         made = self._response("completed" if event.reason == "stop" else "incomplete")
         if event.reason != "stop":
@@ -167,6 +181,14 @@ class ResponseReply:
     def _event(self, kind: str, **fields: Any) -> str:
         self._number += 1
         return sse.event({"type": kind, "sequence_number": self._number, **fields}, kind)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _id(kind: str) -> str:

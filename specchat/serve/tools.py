@@ -24,9 +24,9 @@ class ToolUse:
     choice: ToolChoice = "auto"
     parallel: bool = True
 
-    def passed_on(self, calls: Sequence[ToolCall], given: int) -> tuple[ToolCall, ...]:
-        """The calls that the client gets, after `given` others: without `parallel` the first alone."""
-        return tuple(calls) if self.parallel else tuple(calls[: max(0, 1 - given)])
+    def passed_on(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+        """The calls of a whole reply that the client gets: without `parallel` the first alone."""
+        return tuple(calls) if self.parallel else tuple(calls[:1])
 
 
 NO_TOOLS = ToolUse()
@@ -44,6 +44,7 @@ class FunctionFields(Lenient):
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class AnthropicTool(Lenient):
@@ -51,6 +52,7 @@ class AnthropicTool(Lenient):
     name: str
     description: str | None = None
     input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
 
 
 class AnthropicChoice(Lenient):
@@ -84,7 +86,8 @@ def of_anthropic(tools: Sequence[Any] | None, choice: AnthropicChoice | None) ->
         if isinstance(given, dict) and given.get("type") not in (None, "custom"):
             _of_type(given, n, "custom")
         tool = _validated(AnthropicTool, given, n)
-        found.append(Tool(tool.name, tool.description or "", json.dumps(tool.input_schema or {}, ensure_ascii=False)))
+        schema = json.dumps(tool.input_schema or {}, ensure_ascii=False)
+        found.append(Tool(tool.name, tool.description or "", schema, bool(tool.strict)))
     if choice is None:
         return _use(found, "auto", True)
     named = {"any": "required", "tool": choice.name}.get(choice.type, choice.type)
@@ -120,7 +123,7 @@ def _of_type(tool: Any, n: int, wanted: str) -> None:
 def _function(given: Any, n: int) -> Tool:
     function = _validated(FunctionFields, given, n)
     parameters = json.dumps(function.parameters or {}, ensure_ascii=False)
-    return Tool(function.name, function.description or "", parameters)
+    return Tool(function.name, function.description or "", parameters, bool(function.strict))
 
 
 def _validated(kind: Any, given: Any, n: int) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
+from time import monotonic
 from typing import Any, Literal
 
 from specchat.chat.tool_results import ToolResult
@@ -34,6 +35,8 @@ class PendingCall:
     arguments: dict[str, Any]
     future: "Future[Any] | None" = None
     """Set once it is made."""
+    began: float = 0.0
+    """`monotonic()` then."""
 
 
 @dataclass(eq=False)
@@ -156,7 +159,7 @@ class Calls:
 
     def _make(self, asking: CallRound, call: PendingCall) -> None:
         future = self._tools.servers.call(call.tool, call.arguments, asking.most)
-        call.future = future
+        call.future, call.began = future, monotonic()
 
         def ended(future: "Future[Any]") -> None:
             self._outcomes.put((asking, call, future))

@@ -13,10 +13,11 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
-from specchat.engine.events import Failed, Finished, Stats
+from specchat.engine.events import Failed, Finished
 from specchat.engine.options import NOTHING_WRITTEN, Grammar, Written
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Count, Generate
+from specchat.engine.stats import Stats
 from specchat.service.calls import CallRound, Decision, PendingCall
 from specchat.service.dispatch import Dispatch, Update
 from specchat.service.listeners import Listener

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
-from specchat.engine.events import Changed, Failed, Finished, Started, Stats, Step
+from specchat.engine.events import Changed, Failed, Finished, Started, Step
 from specchat.engine.options import Grammar, Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Generate
+from specchat.engine.stats import Stats
 from specchat.service.settings import ChatSettings
 
 _REFUSALS = ("context", "request")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from specchat.chat.lately import speedup_lately
 from specchat.chat.turn import Reply
-from specchat.engine.events import Stats
 from specchat.engine.pair import PairInfo
+from specchat.engine.stats import Stats
 from specchat.engine.strategies import SERVER
 from specchat.tui import figures
 from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis

@@ -1,5 +1,7 @@
 """The words in the header and status rows."""
 
+from time import monotonic
+
 from textual.content import Content
 
 from specchat.chat.record import speculation_label
@@ -110,8 +112,11 @@ def _calling(calling: CallRound, stop: str) -> str:
     """The tool that is called, or asked for."""
     if (asked := calling.asked) is not None:
         return f"may {one_line(asked.tool.name, 40)} be called?"
+    if not calling.pending:
+        return "calling"
     names = ", ".join(one_line(pending.tool.name, 40) for pending in calling.pending)
-    return f"calling {names}; {stop} stops" if names else "calling"
+    seconds = int(monotonic() - min(pending.began for pending in calling.pending))
+    return f"calling {names}{f', {seconds} s' if seconds else ''}; {stop} stops"
 
 
 def _next(session: AppSession) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from specchat.bench.contender import BenchPrompt, Different, Run
 from specchat.bench.halving import Halving, HalvingProgress
-from specchat.engine.events import Stats
+from specchat.engine.stats import Stats
 
 PROMPTS = [BenchPrompt(str(n), "", (), ()) for n in range(30)]
 

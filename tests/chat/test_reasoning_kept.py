@@ -13,8 +13,9 @@ from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import clean
-from specchat.engine.events import Finished, Piece, Started, Stats, Step
+from specchat.engine.events import Finished, Piece, Started, Step
 from specchat.engine.options import Message, Sampling, Speculation, Written
+from specchat.engine.stats import Stats
 
 from .conftest import save
 

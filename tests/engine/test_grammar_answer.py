@@ -16,16 +16,18 @@ from specchat.engine.errors import EngineError
 from specchat.engine.events import Step
 from specchat.engine.grammar.answer import AnswerConstraint
 from specchat.engine.grammar.compiler import Grammars
-from specchat.engine.grammar.source import MAX_CHARACTERS
+from specchat.engine.grammar.source import MAX_CHARACTERS, HeldTo
 from specchat.engine.loading import load
 from specchat.engine.model.template import TemplateSource
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.options import NOTHING_WRITTEN, Grammar, Limits, Message, Sampling, Speculation, Written
+from specchat.engine.options import NOTHING_WRITTEN, Grammar, Limits, Message, Sampling, Speculation, Tool, Written
 from specchat.engine.pair import PairSpec
 from specchat.engine.reply_spans import ReplySpans
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.text_stream import TextStream
+from specchat.engine.tool_calls.forced import forced_calls
+from specchat.engine.tool_calls.form import CallForm
 from tests.engine import tiny
 from tests.engine.grammars import GRAMMARS, fits
 from tests.engine.scripted import scripted
@@ -38,11 +40,14 @@ CHANNELLED = tiny.TEMPLATE.replace("<|assistant|>{% endif", "<|start|>assistant{
 OPENED = tiny.TEMPLATE.replace("<|assistant|>{% endif", "<|assistant|><think>\n{% endif")
 
 
-def constraint(tokenizer: Tokenizer, grammar: Grammar = NUMBER, written: Written = NOTHING_WRITTEN) -> AnswerConstraint:
+def constraint(
+    tokenizer: Tokenizer, grammar: Grammar = NUMBER, written: Written = NOTHING_WRITTEN, *, whole: bool = False
+) -> AnswerConstraint:
     spans = ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format, "answer" if written.text else "")
     end = tokenizer.backend.token_to_id("<|return|>") or tokenizer.backend.token_to_id(END)
-    found = Grammars(tokenizer).constraint(Generate(1, (), begun=written, grammar=grammar), spans, frozenset({end}))
-    assert found is not None
+    request = Generate(1, (), begun=written)
+    found = Grammars(tokenizer).constraint(request, HeldTo(grammar, whole), spans, frozenset({end}))
+    assert isinstance(found, AnswerConstraint)
     return found
 
 
@@ -55,9 +60,9 @@ def allowed(tokenizer: Tokenizer, held: AnswerConstraint) -> set[int]:
     return set(bits.nonzero()[0].tolist())
 
 
-def takes(tokenizer: Tokenizer, text: str, grammar: Grammar = NUMBER) -> bool:
+def takes(tokenizer: Tokenizer, text: str, grammar: Grammar = NUMBER, *, whole: bool = False) -> bool:
     """True if all tokens of a reply are allowed, one after the other."""
-    held = constraint(tokenizer, grammar)
+    held = constraint(tokenizer, grammar, whole=whole)
     for token in tokenizer.backend.encode(text, add_special_tokens=False).ids:
         if token not in allowed(tokenizer, held):
             return False
@@ -93,6 +98,19 @@ def test_reasoning_is_free_and_may_be_left_out() -> None:
             closing,
         ):
             assert not takes(tokenizer, text), text
+
+
+def test_a_grammar_of_the_whole_reply_has_its_marks() -> None:
+    """Reasoning in the harmony format, then a call that has to be made; the reply ends after it alone."""
+    tokenizer = made(CHANNELLED, HARMONY)
+    marks = {text: tokenizer.backend.token_to_id(text) for text in HARMONY}
+    held = Grammar("lark", forced_calls([Tool("now")], CallForm("channel"), marks))
+    thought = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant"
+    call = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
+    for text in (f"{call}<|return|>", f"{thought}{call}<|return|>", " to=functions.now<|channel|>commentary"):
+        assert takes(tokenizer, text, held, whole=True), text
+    for text in ("Now.", "<|channel|>final", f"{thought}<|return|>", f"{thought}<|channel|>final", f"{call} "):
+        assert not takes(tokenizer, text, held, whole=True), text
 
 
 def test_no_answer_holds_a_mark() -> None:

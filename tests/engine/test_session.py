@@ -13,7 +13,7 @@ from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
-from specchat.engine.events import Drafted, Event, Finished, Started, Stats, Step
+from specchat.engine.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.measure import REPLY_TOKENS, reply_plainly
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -22,6 +22,7 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.reply import source
 from specchat.engine.requests import Cancel, Count, Generate
 from specchat.engine.session import Session
+from specchat.engine.stats import Stats
 from specchat.engine.step_tree import StepTree, branched
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.test_lossless import HEADLESS, Script, finished, shown

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.engine import fake, trace
-from specchat.engine.events import Changed, Drafted, Event, Failed, Finished, Loaded, Started, Stats, Step
+from specchat.engine.events import Changed, Drafted, Event, Failed, Finished, Loaded, Started, Step
 from specchat.engine.options import Message, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.requests import Cancel, Generate, Load
+from specchat.engine.stats import Stats
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots" / "trace.jsonl"
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

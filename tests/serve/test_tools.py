@@ -10,10 +10,11 @@ import httpx2
 import openai
 import pytest
 
-from specchat.engine.events import Finished, Started, Stats, Step
+from specchat.engine.events import Finished, Started, Step
 from specchat.engine.fake import FakeEngine
 from specchat.engine.fake_steps import steps
-from specchat.engine.options import Message, Speculation, Tool, ToolCall, Written
+from specchat.engine.options import CallDelta, Message, Speculation, Tool, ToolCall, Written
+from specchat.engine.stats import Stats
 from specchat.serve import sse
 from specchat.serve.anthropic import MessageReply
 from specchat.serve.generation import NO_CHAT, ReplyEvent
@@ -170,7 +171,7 @@ async def test_a_stream_says_something_while_a_call_is_written(reply: ApiReply) 
     writing, calling = steps(CALLING)[-2:]
 
     async def events() -> AsyncGenerator[list[ReplyEvent], None]:
-        yield [replace(writing, tool_calls=())]
+        yield [replace(writing, tool_calls=(), call_deltas=())]
         yield [calling]
         yield [Finished.of(1, "stop", CALLING, (), Stats())]
 
@@ -178,6 +179,55 @@ async def test_a_stream_says_something_while_a_call_is_written(reply: ApiReply) 
     assert chunks[1] == sse.ALIVE
     assert CALLS[1].id in chunks[2]
     assert all(chunks)
+
+
+async def test_arguments_come_in_parts(engine: FakeEngine) -> None:
+    async with serving(engine) as server:
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x") as client:
+            chunks = await client.chat.completions.create(model="demo", messages=HI, tools=OPENAI, stream=True)
+            deltas = [call for chunk in [c async for c in chunks] for call in chunk.choices[0].delta.tool_calls or ()]
+            kind: dict[str, Any] = {"model": "demo", "input": "hi", "tools": [{"type": "function", **FUNCTION}]}
+            async with client.responses.stream(**kind) as stream:
+                events = [event async for event in stream]
+        async with (
+            anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as other,
+            other.messages.stream(model="demo", max_tokens=99, messages=HI, tools=ANTHROPIC) as messages,
+        ):
+            blocks = [event async for event in messages if event.type == "input_json"]
+    halves = [part for call in CALLS for part in (call.arguments[:1], call.arguments[1:])]
+    assert [d.function.arguments for d in deltas if d.function.arguments] == halves
+    assert [(d.index, d.id) for d in deltas if d.id] == [(n, call.id) for n, call in enumerate(CALLS)]
+    assert [e.delta for e in events if e.type == "response.function_call_arguments.delta"] == halves
+    done = [e.item for e in events if e.type == "response.output_item.done" and e.item.type == "function_call"]
+    assert [(item.call_id, item.arguments, item.status) for item in done] == [
+        (call.id, call.arguments, "completed") for call in CALLS
+    ]
+    assert [block.partial_json for block in blocks] == halves
+
+
+async def test_a_call_that_is_cut_is_told_as_incomplete() -> None:
+    part = replace(steps(CALLING)[-1], tool_calls=(), call_deltas=(CallDelta("abcdefgh1", "look", '{"pa'),))
+    reply = ResponseReply({"model": "m"}, NO_CHAT, lambda *_: None)
+
+    async def events() -> AsyncGenerator[list[ReplyEvent], None]:
+        yield [Started(1, 3, 0, 0, Speculation()), part, Finished.of(1, "length", Written(), (), Stats())]
+
+    item = (await reply.whole(events()))["output"][-1]
+    assert (item["type"], item["arguments"], item["status"]) == ("function_call", '{"pa', "incomplete")
+
+
+async def test_calls_that_cannot_be_followed_come_whole() -> None:
+    whole = [replace(step, call_deltas=()) for step in steps(CALLING)[-2:]]
+    reply = ChatReply(ChatRequest.model_validate({"messages": HI}), "m", NO_CHAT)
+
+    async def events() -> AsyncGenerator[list[ReplyEvent], None]:
+        yield [*whole, Finished.of(1, "stop", CALLING, (), Stats())]
+
+    text = "".join([chunk async for chunk in reply.chunks([Started(1, 3, 0, 0, Speculation())], events())])
+    chunks = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    told = [call["function"]["arguments"] for call in calls if call["function"]["arguments"]]
+    assert told == [call.arguments for call in CALLS]
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,10 @@ from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
-from specchat.engine.events import Changed, Drafted, Finished, Started, Stats, Step
+from specchat.engine.events import Changed, Drafted, Finished, Started, Step
 from specchat.engine.fake import steps
 from specchat.engine.options import Sampling, Speculation
+from specchat.engine.stats import Stats
 from specchat.tui import figures
 from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
 from specchat.tui.insight.ledger import Ledger

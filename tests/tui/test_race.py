@@ -8,11 +8,12 @@ from conftest import CATALOG, LAUNCH
 from replies import step_of
 
 from specchat.chat.store import Store
-from specchat.engine.events import Event, Failed, Finished, Started, Stats
+from specchat.engine.events import Event, Failed, Finished, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Generate, Request
+from specchat.engine.stats import Stats
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
 from specchat.tui.insight.race import Race, RaceView, first_difference, rival

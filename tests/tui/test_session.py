@@ -8,10 +8,11 @@ from conftest import CATALOG, LAUNCH
 
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.engine.events import Finished, FinishReason, Started, Stats
+from specchat.engine.events import Finished, FinishReason, Started
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Sampling, Speculation, Written
 from specchat.engine.pair import StrategyStatus
+from specchat.engine.stats import Stats
 from specchat.service.dispatch import Update
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.keys import Keys

@@ -1,6 +1,7 @@
 """Tools in the window: asked for before each call, shown folded, turned on and off by server."""
 
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -202,6 +203,9 @@ async def test_a_call_is_stopped_and_what_waits_goes_back() -> None:
         await pilot.press("alt+y")
         await wait_until(pilot, lambda: servers.waiting)
         await wait_until(pilot, lambda: "calling read; esc stops" in screen_text(app))
+        assert app.session.calling is not None
+        app.session.calling.pending[0].began -= 75
+        await wait_until(pilot, lambda: re.search(r"calling read, 7\d s; esc stops", screen_text(app)) is not None)
         app.chat.prompt.insert("and then")
         await pilot.press("enter")
         await wait_until(pilot, lambda: app.session.waiting)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.events import Stats
+from specchat.engine.stats import Stats
 from specchat.engine.tally import Tally
 
 

@@ -3,20 +3,15 @@
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from specchat.clean import one_line
 from specchat.engine.decoding.constraint import Allowed
+from specchat.engine.grammar.masks import Masks
 from specchat.engine.reply_spans import ReplySpans
 
 MAX_GAP = 4
 """Tokens of empty lines between reasoning and answer; no text shows them."""
 MAX_UNDONE = 256
 """Pushes that can be undone: more than a step drafts."""
-
-
-ALL = 0xFFFFFFFF
-"""A word of 32 tokens."""
 
 
 class _Undo(NamedTuple):
@@ -35,7 +30,14 @@ class AnswerConstraint:
     """
 
     def __init__(
-        self, matcher: Any, tokens: Any, eos: Collection[int], spans: ReplySpans, rows: int, written: str = ""
+        self,
+        matcher: Any,
+        tokens: Any,
+        eos: Collection[int],
+        spans: ReplySpans,
+        rows: int,
+        written: str = "",
+        whole: bool = False,
     ) -> None:
         """Begin a reply.
 
@@ -46,12 +48,13 @@ class AnswerConstraint:
             spans: parts of the reply so far.
             rows: tokens below it have an embedding.
             written: the answer so far.
+            whole: the grammar is that of the reply, reasoning and marks included.
         """
         self._matcher, self._first, self._tokens, self._rows = matcher, matcher.deep_copy(), tokens, rows
         self._eos = frozenset(eos)
-        self._never = self._eos | spans.marks
+        self._never = self._eos if whole else self._eos | spans.marks
         """Tokens that no grammar allows: marks are none of the answer, and only its end may be followed by an end."""
-        self._sets: dict[tuple[frozenset[int], int, bool], Allowed] = {}
+        self._masks = Masks(self._eos, self._never)
         self._spans: ReplySpans | None = spans
         """Parts of the reply; None once the answer has begun."""
         self._consumed: list[int] = []
@@ -69,7 +72,7 @@ class AnswerConstraint:
         self._newlines = frozenset(ids[0] for ids in lines if len(ids) == 1)
         self.fits = True
         """False if `written` does not fit the grammar."""
-        if written or spans.place == "answer":
+        if whole or written or spans.place == "answer":
             self._spans = None
             self.fits = self._consume(tokens.tokenize_str(written))
 
@@ -203,35 +206,12 @@ class AnswerConstraint:
             self._matcher.try_consume_tokens(self._consumed)
 
     def _allowed(self, columns: int) -> Allowed:
-        spans, mask = self._spans, np.full(-(-columns // 32), ALL, np.uint32)
-        words = len(mask)
-        if spans is None or spans.place == "start":
-            self._fill(mask)
-            if spans is not None:
-                mask |= self._words(spans.openings, words)
-                if spans.reasoned and self._gap < MAX_GAP:
-                    mask |= self._words(self._newlines, words)
-        elif spans.place == "between":
-            mask[:] = self._words(spans.openings, words)
-        else:
-            mask[:] = self._words(self._eos, words, inverse=True)
-        return mask
-
-    def _fill(self, mask: Allowed) -> None:
-        """Put into `mask` what the grammar allows."""
-        found = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)[: len(mask)]
-        np.bitwise_and(found, self._words(self._never, len(found), inverse=True), out=mask[: len(found)])
-        mask[len(found) :] = 0
-        if self._matcher.is_accepting():
-            mask |= self._words(self._eos, len(mask))
-
-    def _words(self, tokens: frozenset[int], words: int, inverse: bool = False) -> Allowed:
-        """A set of tokens, or all others, as `words` words."""
-        key = (tokens, words, inverse)
-        if key not in self._sets:
-            made = np.zeros(words, np.uint32)
-            for token in tokens:
-                if token < 32 * words:
-                    made[token // 32] |= np.uint32(1 << token % 32)
-            self._sets[key] = ~made if inverse else made
-        return self._sets[key]
+        spans, words, masks = self._spans, -(-columns // 32), self._masks
+        if spans is None:
+            return masks.by(self._matcher, words)
+        if spans.place == "start":
+            mask = masks.by(self._matcher, words) | masks.of(spans.openings, words)
+            return mask | masks.of(self._newlines, words) if spans.reasoned and self._gap < MAX_GAP else mask
+        if spans.place == "between":
+            return masks.of(spans.openings, words)
+        return masks.of(self._eos, words, inverse=True)

@@ -5,7 +5,8 @@ from typing import Any
 
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.answer import AnswerConstraint
-from specchat.engine.grammar.source import KINDS, compiled
+from specchat.engine.grammar.calls import CallConstraint
+from specchat.engine.grammar.source import KINDS, HeldTo, compiled
 from specchat.engine.grammar.vocabulary import vocabulary
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Grammar
@@ -14,6 +15,9 @@ from specchat.engine.requests import Generate
 
 MAX_KEPT = 32
 """Compiled grammars that are kept."""
+
+
+HeldReply = AnswerConstraint | CallConstraint
 
 
 class Grammars:
@@ -25,20 +29,24 @@ class Grammars:
         """llguidance's tokenizer, by the tokens that end a reply."""
         self._compiled: OrderedDict[tuple[Grammar, frozenset[int]], Any] = OrderedDict()
 
-    def constraint(self, request: Generate, spans: ReplySpans, eos: frozenset[int]) -> AnswerConstraint | None:
+    def constraint(
+        self, request: Generate, held: HeldTo | None, spans: ReplySpans, eos: frozenset[int]
+    ) -> HeldReply | None:
         """The constraint of a reply that stands at `spans`; None without a grammar. Tokens of `eos` end the reply.
 
         Raises:
             EngineError: "request": as `vocabulary` and `compiled`, or the reply's beginning does not fit the grammar.
         """
-        if request.grammar is None:
+        if held is None:
             return None
-        matcher, before = self._matcher(request.grammar, eos), request.beginning
+        matcher, before, rows = self._matcher(held.grammar, eos), request.beginning, self._tokenizer.rows
+        if held.opener is not None:
+            return CallConstraint(matcher, held.opener, eos, spans, held.special, rows)
         written = "".join(text for text, reasoning in before.spans if not reasoning)
         written = written.lstrip("\n") if before.reasoning else written
-        made = AnswerConstraint(matcher, self.tokens(eos), eos, spans, self._tokenizer.rows, written)
+        made = AnswerConstraint(matcher, self.tokens(eos), eos, spans, rows, written, held.whole)
         if not made.fits:
-            raise EngineError("request", f"The beginning of the reply does not fit the {KINDS[request.grammar.kind]}.")
+            raise EngineError("request", f"The beginning of the reply does not fit the {KINDS[held.grammar.kind]}.")
         return made
 
     def tokens(self, eos: frozenset[int]) -> Any:

@@ -1,6 +1,7 @@
 """Grammars in llguidance's own form, and the limits that they are held to. Free of torch, for clients too."""
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specchat.clean import one_line
@@ -14,6 +15,22 @@ MAX_CHARACTERS = 256 << 10
 """A longer grammar is refused: one of this length takes llguidance half a second at most."""
 KINDS = {"json_schema": "JSON schema", "json_object": "JSON grammar", "regex": "regex", "lark": "Lark grammar"}
 """The kinds in words."""
+
+
+@dataclass(frozen=True)
+class HeldTo:
+    """The grammar of a reply's answer.
+
+    Attributes:
+        whole: it is that of the whole reply, reasoning and marks included.
+        opener: the token with which it begins, wherever the reply has that; None where it begins with the answer.
+        special: the opener is a special token.
+    """
+
+    grammar: Grammar
+    whole: bool = False
+    opener: int | None = None
+    special: bool = False
 
 
 def compiled(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":

@@ -171,7 +171,8 @@ class Tokenizer:
             text = "\n".join(self._inert(m.content) for m in messages) + self._inert(prefill or begun.text)
             return self._encoded(text, add_special_tokens=True)
         inert = [self._inert_message(self._apart(message)) for message in messages]
-        given = [Tool(*map(self._inert, (tool.name, tool.description, tool.parameters))) for tool in tools]
+        inert_of = self._inert
+        given = [Tool(inert_of(t.name), inert_of(t.description), inert_of(t.parameters)) for t in tools]
         return self._encoded(self.template.render(inert, given) + self._begun(prefill, begun))
 
     def as_it_stands(self, text: str) -> list[int]:

@@ -11,8 +11,8 @@ from specchat.engine.tool_calls.literals import LiteralError, gemma_object, pyth
 
 _DECODER = json.JSONDecoder(strict=False)
 """Takes line ends and tabs within texts, as models write them."""
-_NAMES = ("name", "tool_name", "function", "tool")
-_ARGUMENTS = ("arguments", "parameters", "args", "input")
+NAME_KEYS = ("name", "tool_name", "function", "tool")
+ARGUMENT_KEYS = ("arguments", "parameters", "args", "input")
 _GEMMA = re.compile(r"call:\s*(?P<name>[\w.-]+)\s*(?=\{)")
 NAME = re.compile(r"[\w.:/-]{1,256}")
 _GROUP = re.compile(r"\(\?P<\w+>")
@@ -97,8 +97,8 @@ def _object(value: Any, form: CallForm) -> ReadCall:
             raise ValueError("several keys")
         return ReadCall(name, _dumped(arguments))
     value = value["function"] if isinstance(value.get("function"), dict) else value
-    name = next((value[key] for key in (form.name_key, *_NAMES) if key in value), None)
-    arguments = next((value[key] for key in (form.arguments_key, *_ARGUMENTS) if key in value), {})
+    name = next((value[key] for key in (form.name_key, *NAME_KEYS) if key in value), None)
+    arguments = next((value[key] for key in (form.arguments_key, *ARGUMENT_KEYS) if key in value), {})
     if not isinstance(name, str):
         raise ValueError("no name")
     given = value.get(form.id_key) if form.id_key else ""

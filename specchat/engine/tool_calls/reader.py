@@ -3,11 +3,27 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from specchat.engine.options import Tool, ToolCall
+from specchat.engine.options import CallDelta, Tool, ToolCall
 from specchat.engine.tool_calls.form import CallForm
 from specchat.engine.tool_calls.giving import schema_of
-from specchat.engine.tool_calls.parsing import read_calls
+from specchat.engine.tool_calls.parsing import ReadCall, read_calls
+from specchat.engine.tool_calls.streaming import CallStream
+
+
+class CallProgress(NamedTuple):
+    """Calls since the last time.
+
+    Attributes:
+        text: text of calls as it is written, marks included.
+        calls: calls that are complete.
+        deltas: pieces of arguments; a complete call whose form cannot be followed has none.
+    """
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    deltas: tuple[CallDelta, ...] = ()
 
 
 class CallReader:
@@ -36,8 +52,13 @@ class CallReader:
         """White space before the call."""
         self._name = ""
         """Name of the call, where a header has it."""
+        self._stream = CallStream(form, ())
+        """Follows the call that is being written, or the last one."""
+        self._given_ids: set[str] = set()
+        """Those that the model wrote."""
         self._shown = ""
         self._given = 0
+        self._deltas: list[CallDelta] = []
         self._begun = False
         """True once the reply has text that is no call."""
 
@@ -50,11 +71,13 @@ class CallReader:
         """True if the token `mark` begins calls."""
         return mark == self._form.opening
 
-    def take(self) -> tuple[str, tuple[ToolCall, ...]]:
-        """Text and calls since the last time: text of calls as it is written, and calls that are complete."""
+    def take(self) -> CallProgress:
+        """Calls since the last time."""
         shown, self._shown = self._shown, ""
         calls, self._given = tuple(self.calls[self._given :]), len(self.calls)
-        return shown, calls
+        self._follow()
+        deltas, self._deltas = tuple(self._deltas), []
+        return CallProgress(shown, calls, deltas)
 
     def feed(self, text: str) -> str:
         """Take text of the answer or of a call; gives back answer text."""
@@ -78,7 +101,7 @@ class CallReader:
             text = self._close()
             self._open(mark)
             return text
-        self._raw, self._shown = self._raw + mark, self._shown + mark
+        self._write(mark)
         return self._close() if mark == self._form.closing else ""
 
     def address(self, name: str) -> str:
@@ -153,22 +176,35 @@ class CallReader:
 
     def _open(self, mark: str) -> None:
         self._raw, self._shown = mark, self._shown + mark
+        self._stream = CallStream(self._form, self._schemas.keys(), self._name)
+
+    def _write(self, text: str) -> None:
+        """Add text to the call that is being written."""
+        assert self._raw is not None
+        self._raw, self._shown = self._raw + text, self._shown + text
+        self._stream.feed(text)
+
+    def _follow(self) -> None:
+        """Tell how far the calls that are being written have come."""
+        for call in self._stream.found.values():
+            begins = call.told < 0
+            if (text := call.take()) is not None:
+                call.id = self._id(call.id) if begins else call.id
+                self._deltas.append(CallDelta(call.id, call.name, text))
 
     def _continue(self, text: str) -> str:
         assert self._raw is not None
-        before = len(self._raw)
-        self._raw += text
+        before, raw = len(self._raw), self._raw + text
         closing = self._form.closing
         if closing and closing not in self.tokens:
-            at = self._raw.find(closing, max(len(self._form.opening), before - len(closing) + 1))
+            at = raw.find(closing, max(len(self._form.opening), before - len(closing) + 1))
             while at >= 0:
                 end = at + len(closing)
-                if self._readable(self._raw[:at]) or not self._unfinished(self._raw[:at]):
-                    rest, self._raw = self._raw[end:], self._raw[:end]
-                    self._shown += self._raw[before:]
-                    return self._close() + self.feed(rest)
-                at = self._raw.find(closing, end)
-        self._shown += text
+                if self._readable(raw[:at]) or not self._unfinished(raw[:at]):
+                    self._write(raw[before:end])
+                    return self._close() + self.feed(raw[end:])
+                at = raw.find(closing, end)
+        self._write(text)
         return ""
 
     def _inner(self, raw: str) -> str:
@@ -192,14 +228,28 @@ class CallReader:
 
     def _close(self) -> str:
         """End the call; gives back its text where it cannot be read."""
+        self._follow()
         raw, self._raw = self._raw or "", None
         name, self._name = self._name, ""
         space, self._space = self._space, ""
-        found = read_calls(self._inner(raw), self._form, self._schemas)
+        found = read_calls(self._inner(raw), self._form, self._schemas) or self._stream.complete()
         bare = not self._form.opening and self._form.kind != "channel"
         if not found or (bare and any(call.name not in self._schemas for call in found)):
             self.unreadable += not bare
             return self._answer(space + raw)
-        for call in found:
-            self.calls.append(ToolCall(call.id or next(self._ids), call.name or name, call.arguments))
+        self.calls += [self._made(number, call, name) for number, call in enumerate(found)]
         return ""
+
+    def _id(self, written: str) -> str:
+        """The identifier that the model wrote, unless it has one for several calls."""
+        if not written or written in self._given_ids:
+            return next(self._ids)
+        self._given_ids.add(written)
+        return written
+
+    def _made(self, number: int, call: ReadCall, name: str) -> ToolCall:
+        """A call as it was told while it was written, or as it was read."""
+        followed = self._stream.found.get(number)
+        if followed is None:
+            return ToolCall(self._id(call.id), call.name or name, call.arguments)
+        return ToolCall(followed.id, followed.name, followed.arguments or call.arguments)

@@ -8,9 +8,9 @@ from specchat.chat.lately import speedup_lately
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
-from specchat.engine.events import Speedup
 from specchat.engine.options import Speculation
 from specchat.engine.pair import PairInfo
+from specchat.engine.stats import Speedup
 from specchat.engine.strategies import SERVER, delegates, in_group
 from specchat.engine.tally import Tally
 from specchat.tui import figures

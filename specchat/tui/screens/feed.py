@@ -62,6 +62,8 @@ class Feed:
             shown = session.conversation
             self._collector.idle(shown.key if shown.turns else "", self._window.prompt.text)
         self._look_at_gpu()
+        if session.calling is not None:  # its seconds go on
+            self._window.draw_rows()
         if self._unsaved != (problem := session.chat.saving.problem):
             self._unsaved = problem
             self._window.draw_rows()
