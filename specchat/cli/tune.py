@@ -12,6 +12,7 @@ from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_draft import DraftOrder, distilled, registered
+from specchat.cli.tune_exit import exit_
 from specchat.cli.tune_heads import NEEDS, HeadsOrder, trained
 from specchat.cli.tune_heads import registered as heads_registered
 from specchat.cli.tune_list import list_, remove_, use_
@@ -39,6 +40,7 @@ tune.add_command(use_)
 tune.add_command(remove_)
 tune.add_command(vocabulary)
 tune.add_command(swift)
+tune.add_command(exit_)
 
 
 @tune.command()

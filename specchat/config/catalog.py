@@ -192,6 +192,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table, folder)),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
+        exit=_placed(table["exit"]["path"], folder) if "exit" in table else None,
         skip=SkippedLayers(**{key: tuple(of) for key, of in table["skip"].items()}) if "skip" in table else None,
         heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
         **{

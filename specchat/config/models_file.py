@@ -136,6 +136,12 @@ class HeadTable(Table):
         return self
 
 
+class ExitTable(Table):
+    """An adapter for `early-exit`, in the folder `path`; see `engine.model.exit_adapter`."""
+
+    path: Annotated[str, Field(min_length=1)]
+
+
 Layer = Annotated[int, Field(ge=0)]
 
 
@@ -171,7 +177,17 @@ class SamplingTable(Table):
 
 SERVER_KEYS = ("url", "kind", "model", "key_env", "keyring", "tokenizer", "plain")
 """Keys of a pair that a server runs; see `engine.pair.Server`."""
-LOCAL_KEYS = ("target", "draft", "draft_vocabulary", "heads", "exit_layer", "skip", "trust_remote_code", "strategies")
+LOCAL_KEYS = (
+    "target",
+    "draft",
+    "draft_vocabulary",
+    "heads",
+    "exit_layer",
+    "exit",
+    "skip",
+    "trust_remote_code",
+    "strategies",
+)
 """Keys of a pair that has models here."""
 
 
@@ -196,6 +212,7 @@ class PairTable(Table):
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[HeadName, HeadTable] = Field(default_factory=dict)
     exit_layer: Annotated[int, Field(ge=1)] | None = None
+    exit: ExitTable | None = None
     skip: SkipTable | None = None
     template: dict[ArgumentName, bool | int | Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
@@ -230,7 +247,7 @@ class PairTable(Table):
     def _backend_fits(self) -> Self:
         if self.trust_remote_code and self.backend != HF_BACKEND:
             raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
-        for key in ("exit_layer", "skip"):
+        for key in ("exit_layer", "exit", "skip"):
             if getattr(self, key) is not None and self.backend != DEFAULT_BACKEND:
                 raise ValueError(f'{key} goes with backend = "{DEFAULT_BACKEND}" only.')
         if self.target is None:

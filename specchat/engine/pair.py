@@ -110,6 +110,7 @@ class PairSpec:
         draft_vocabulary: path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
         template: arguments of the target's chat template, such as enable_thinking.
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
+        exit: folder of an adapter for `early-exit`, which replaces `exit_layer`.
         skip: what `swift` leaves out of the target; None to search for it.
         trust_remote_code: let the backend `hf` run code from the checkpoints.
     """
@@ -124,6 +125,7 @@ class PairSpec:
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
     exit_layer: int | None = None
+    exit: str | None = None
     skip: SkippedLayers | None = None
     template: Mapping[str, str | int | bool] = field(default_factory=dict)
 

@@ -25,6 +25,7 @@ FULL = """
     draft = { repo = "a/b", revision = "abc", device = "cuda" }
     draft_vocabulary = "first.json"
     exit_layer = 4
+    exit = { path = "adapter" }
     skip = { attention = [2, 4], mlp = [3] }
     template = { enable_thinking = false, reasoning_effort = "low" }
     context = 512
@@ -61,6 +62,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         context=512,
         draft_vocabulary=str(tmp_path / "first.json"),
         exit_layer=4,
+        exit=str(tmp_path / "adapter"),
         skip=SkippedLayers((2, 4), (3,)),
         template={"enable_thinking": False, "reasoning_effort": "low"},
     )

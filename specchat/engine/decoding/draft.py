@@ -112,7 +112,8 @@ class Chain(NamedTuple):
     """A chain drafted by a model, up to `limit` tokens or until one more is unlikely to pay (`length_policy.py`).
 
     With `skip` the target leaves out sub-layers. With `layers` only its first `layers` layers run, and the verify pass
-    starts from their hidden states; a step uses one such number.
+    starts from their hidden states; a step uses one such number. `adapt` makes of these states float32 [1, hidden] what
+    the head reads.
     """
 
     strategy: str
@@ -121,6 +122,7 @@ class Chain(NamedTuple):
     skip: "Skip | None" = None
     layers: int = 0
     follow: Follow | None = None
+    adapt: "Callable[[Tensor], Tensor] | None" = None
 
 
 class Block(Chain):

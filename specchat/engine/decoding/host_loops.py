@@ -165,6 +165,7 @@ class HostLoops:
         draft, node, model = made.draft, len(made.draft.tokens), self._models[chain.model].model
         if chain.layers:
             hidden = self._first_layers(model, chain.layers, made)
+            hidden = hidden if chain.adapt is None else chain.adapt(hidden)
         else:
             fed = draft.tokens[-1:]
             if node == made.copied:

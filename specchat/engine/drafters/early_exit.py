@@ -4,16 +4,21 @@ Drafting writes the same KV entries of the first layers as verification would, s
 from the draft tokens' hidden states after these layers. A step of n draft tokens costs n passes of the first layers,
 and one of the others over n + 1 rows.
 
-A target trained for it gives useful predictions after any layer. The first layers of other targets predict little.
+A target trained for it gives useful predictions after any layer. The first layers of other targets predict little
+unless an adapter was trained (`model/exit_adapter.py`).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
 from specchat.engine.strategy import Facts, Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MOST_EXITS = 8
 """Layer counts that are compared."""
@@ -68,12 +73,19 @@ class EarlyExitDrafter(Drafter):
 
     name = "early-exit"
 
-    def __init__(self, target: CachedModel[Model], layers: int, head: float, chosen: int | None) -> None:
+    def __init__(
+        self,
+        target: CachedModel[Model],
+        layers: int,
+        head: float,
+        chosen: int | None,
+        adapt: "Callable[[Tensor], Tensor] | None" = None,
+    ) -> None:
         """Initialise for a target with `layers` layers, whose output head costs as much as `head` of them.
 
-        `chosen` is the number of layers that draft; None to search for it.
+        `chosen` is the number of layers that draft; None to search for it. `adapt`: see `Chain`.
         """
-        self._target = target
+        self._target, self._adapt = target, adapt
         self._exits = layers, head, chosen
         self._prompt = 0
         self.forget()
@@ -91,7 +103,7 @@ class EarlyExitDrafter(Drafter):
         self._steps += 1
         if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
             self._try(text, self.search.next)
-        return Chain(self.name, "target", limit, layers=self.search.best)
+        return Chain(self.name, "target", limit, layers=self.search.best, adapt=self._adapt)
 
     def _try(self, text: Sequence[int], layers: int) -> None:
         """Try the first `layers` layers on the last generated tokens."""
@@ -115,8 +127,12 @@ STRATEGY = Strategy(
     summary="The target's first layers draft, and its other layers verify (LayerSkip).",
     draft_length=6,
     notes="""Verifying goes on from the hidden states that drafting made (LayerSkip, Elhoushi et al. 2024):
-[early-exit.md](early-exit.md). *Parameters*: `exit_layer`. *Pays* with targets that were trained for early exit.""",
-    make=lambda parts: EarlyExitDrafter(parts.target, parts.layers, parts.head_layers, parts.exit_layer),
+[early-exit.md](early-exit.md). *Parameters*: `exit_layer`, or `exit`, an adapter that
+`specchat tune exit` trains ([tune.md](tune.md#early-exit)). *Pays* with targets that were trained for early exit, or
+with an adapter.""",
+    make=lambda parts: EarlyExitDrafter(
+        parts.target, parts.layers, parts.head_layers, parts.exit_layer, parts.exit_adapter
+    ),
     needs=("drafting", "exits"),
     begins_verify=True,
     condition=_unsupported,

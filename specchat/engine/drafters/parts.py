@@ -1,6 +1,6 @@
 """Inputs of the drafters."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.strategy import SkippedLayers, Strategy
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from specchat.engine.decoding.costs import StepCosts
 
 
@@ -30,6 +32,7 @@ class Parts:
         heads: trained heads by family.
         head_layers: cost of the target's output head, in layers.
         exit_layer: number of layers that draft by early exit; None to search for it.
+        exit_adapter: what the head reads of hidden states at the early exit.
         skip: sub-layers that drafting leaves out; None to search for them.
         here: index of this chat, shared by all drafters.
         strategies: descriptors, including those of the drafters in `made`.
@@ -47,6 +50,7 @@ class Parts:
     heads: Mapping[str, CachedModel[Any]] = field(default_factory=dict)
     head_layers: float = 0.0
     exit_layer: int | None = None
+    exit_adapter: "Callable[[Tensor], Tensor] | None" = None
     skip: SkippedLayers | None = None
     here: Occurrences = field(default_factory=Occurrences)
     strategies: Mapping[str, Strategy] = field(default_factory=dict)

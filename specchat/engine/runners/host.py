@@ -17,6 +17,7 @@ from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.exit_adapter import ExitAdapter, read_adapter
 from specchat.engine.model.need import Place
 from specchat.engine.model.vectors import fits
 from specchat.engine.pair import Quant
@@ -54,7 +55,8 @@ class TargetInfo:
 
     `layers` may be skipped; `threads`: of the CPU; `trees`: True where it verifies trees; `unsupported`: reasons by
     unsupported feature; `guard` repeats choices that rounding may change; `head_layers`: weights of its head, in
-    layers; `exit_layer`: number of layers that draft; `skip`: what drafting leaves out.
+    layers; `exit_layer`: number of layers that draft; `skip`: what drafting leaves out;
+    `exit_adapter`: what the head reads of them.
     """
 
     layers: int
@@ -68,6 +70,7 @@ class TargetInfo:
     guard: Guard | None = None
     head_layers: float = 0.0
     exit_layer: int | None = None
+    exit_adapter: ExitAdapter | None = None
     skip: SkippedLayers | None = None
 
 
@@ -90,11 +93,14 @@ def host_runner(
     exit_layer: int | None = None,
     found: FoundHeads = NO_HEADS,
     skip: SkippedLayers | None = None,
+    exit_folder: str | None = None,
 ) -> Runner:
-    """Make the runner of a native target on the CPU, with its drafters."""
+    """Make the runner of a native target on the CPU, with its drafters; an adapter in `exit_folder` knows its layer."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     c = target.config
+    adapter, unfit = read_adapter(exit_folder, c)
+    unsupported: dict[Feature, str] = {"exits": unfit} if unfit else {}
     info = TargetInfo(
         c.layers,
         c.eos,
@@ -102,7 +108,9 @@ def host_runner(
         target.exactness,
         target.threads,
         head_layers=c.head_layers,
-        exit_layer=exit_layer,
+        unsupported=unsupported,
+        exit_layer=exit_layer if adapter is None else adapter.layer,
+        exit_adapter=adapter,
         skip=skip,
     )
     return assembled(target, draft, info, found)
@@ -130,6 +138,7 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         heads=heads,
         head_layers=info.head_layers,
         exit_layer=info.exit_layer,
+        exit_adapter=info.exit_adapter,
         skip=info.skip,
     )
     facts = Facts(

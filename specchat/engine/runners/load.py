@@ -60,7 +60,7 @@ def _on_host(
         about_draft()
         drafting = host_model(draft, plan.context, plan.draft.quant)
         small = wrap_draft(drafting, vocabulary_map, big.vocab)
-    return host_runner(big, small, pair.exit_layer, heads, pair.skip)
+    return host_runner(big, small, pair.exit_layer, heads, pair.skip, pair.exit)
 
 
 def _on_gpu(

@@ -1,0 +1,134 @@
+"""Adapters for early exit under training: after several numbers of layers at once, of which the fastest one is kept.
+
+Each learns the target's distribution from the target's states after its layers (LayerSkip's early-exit loss, Elhoushi
+et al. 2024, 4.1, with the model as its own teacher). The target stays as it is, so that its text does.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import kl_div
+
+from specchat.engine.errors import ModelError
+from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.exit_adapter import KIND, adapted
+from specchat.engine.model.weights import Weights
+from specchat.engine.reference.layer import logits
+from specchat.engine.reference.tensors import Dense
+from specchat.tune.draft import stepped, total
+from specchat.tune.files import put_json, put_tensors
+from specchat.tune.learner import Learner, Rates
+from specchat.tune.rows import Batch, TrainingText
+from specchat.tune.target import FrozenTarget
+
+RATES = Rates(muon=0.002, adam=1e-3)
+LONGEST_DRAFT = 8
+VERIFY = 0.06
+"""Assumed cost of a further verified token, in plain steps."""
+
+
+def exits(layers: int, chosen: int | None) -> tuple[int, ...]:
+    """The numbers of layers that are tried for a target of `layers`; `chosen` is the pair's own."""
+    tried = {max(1, layers // 8), max(1, layers // 4), max(1, layers // 2), chosen or 1}
+    return tuple(sorted(one for one in tried if one < layers))
+
+
+@dataclass(frozen=True)
+class ExitChoice:
+    """The exit after `layers` layers on held-out replies.
+
+    `right` is the share of tokens that are its likeliest, `times` its estimated speed over plain decoding.
+    """
+
+    layers: int
+    right: float
+    times: float
+
+
+class ExitLearner(Learner):
+    """Adapters [hidden, hidden] after several numbers of layers, which add nothing at first."""
+
+    def __init__(self, target: FrozenTarget, places: Sequence[int]) -> None:
+        """Begin adapters after each of `places` layers.
+
+        Raises:
+            ModelError: weights of the target missing, damaged or quantised.
+        """
+        super().__init__()
+        self._target, self.places = target, tuple(places)
+        self._recipe = target.config.recipe
+        self._tensors = Dense(dict(_read(target.checkpoint)))
+        hidden = target.config.hidden
+        self.down = nn.ParameterList(torch.randn(hidden, hidden) / hidden**0.5 for _ in places)
+        self.up = nn.ParameterList(torch.zeros(hidden, hidden) for _ in places)
+
+    @property
+    def rates(self) -> Rates:
+        return RATES
+
+    def loss(self, batch: Batch, seed: int) -> Tensor:
+        """The mean KL divergence from the target, over tokens of the replies and exits."""
+        del seed
+        row, at = batch.replied()
+        wanted = self._target.logits(batch.states[self._target.config.layers][row, at - 1]).log_softmax(-1)
+        apart = [
+            kl_div(self._logits(place, batch.states[layers][row, at - 1]).log_softmax(-1), wanted, log_target=True,
+                   reduction="batchmean")
+            for place, layers in enumerate(self.places)
+        ]  # fmt: skip
+        return torch.stack(apart).mean()
+
+    @torch.no_grad()
+    def right(self, place: int, row: TrainingText) -> list[bool]:
+        """True for each reply token that is the likeliest at an exit."""
+        at = torch.arange(row.start, len(row.tokens))
+        guesses = self._logits(place, row.states[self.places[place]][at - 1]).argmax(-1)
+        return (guesses == row.tokens[at]).tolist()
+
+    def choices(self, rows: Sequence[TrainingText]) -> list[ExitChoice]:
+        """Every exit on held-out replies; the speed is that of greedy drafts at the best length."""
+        found = []
+        c = self._target.config
+        of_adapter = 2 * c.hidden**2 * c.layers / sum(layer.active for layer in self._recipe.layers)
+        for place, layers in enumerate(self.places):
+            right = [self.right(place, row) for row in rows]
+            cost = (layers + of_adapter + c.head_layers) / (c.layers + c.head_layers)
+            seen = [total(stepped(each, length) for each in right) for length in range(1, LONGEST_DRAFT + 1)]
+            times = max(one.tokens / max(1e-9, one.steps + one.drafted * (cost + VERIFY)) for one in seen)
+            found.append(ExitChoice(layers, sum(map(sum, right)) / max(1, sum(map(len, right))), times))
+        return found
+
+    def _logits(self, place: int, states: Tensor) -> Tensor:
+        """Logits float32 [..., vocab] of states float32 [..., hidden] after the layers of an exit."""
+        return logits(self._recipe, adapted(states, self.down[place], self.up[place]), self._tensors)
+
+
+def put_adapter(folder: Path, learner: ExitLearner, layers: int) -> None:
+    """Write the adapter after `layers` layers as the engine reads it, in float16.
+
+    Raises:
+        ModelError: weights that float16 has no numbers for.
+        OSError: a file cannot be written.
+    """
+    place = learner.places.index(layers)
+    tensors = {"down": learner.down[place].detach().half(), "up": learner.up[place].detach().half()}
+    if not all(bool(one.isfinite().all()) for one in tensors.values()):
+        raise ModelError("The training went astray: the adapter holds values that are no numbers. Begin anew.")
+    put_tensors(folder / "model.safetensors", tensors, {"format": "pt"})
+    hidden = tensors["up"].shape[0]
+    put_json(folder / "config.json", {"model_type": KIND, "exit_layer": layers, "hidden_size": hidden})
+
+
+def _read(target: Checkpoint) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of the final norm and the head, float32, as they are stored."""
+    recipe = target.config.recipe
+    with Weights(target) as weights:
+        if recipe.norm.name:
+            yield f"{recipe.norm.name}.weight", weights.get(f"{recipe.norm.name}.weight", recipe.norm.size).clone()
+        for name, outputs in recipe.head.parts:
+            yield f"{name}.weight", weights.get(f"{name}.weight", outputs, recipe.head.inputs).clone()
+            if recipe.head.bias:
+                yield f"{name}.bias", weights.get(f"{name}.bias", outputs).clone()

@@ -1,0 +1,154 @@
+"""`specchat tune exit` with a tiny pair: what it trains, lists, takes back and refuses, and a stop at any moment."""
+
+import errno
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import ProgressLine
+from specchat.config.catalog import load_catalog
+from specchat.engine.loading import load
+from specchat.engine.options import Limits, Sampling, Speculation
+from specchat.tune import registry, replies, trial
+from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from tests.engine.test_lossless import finished, reply
+from tests.engine.tiny import checkpoint
+
+WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("pair") / "target", num_key_value_heads=2, num_hidden_layers=6)
+
+
+@pytest.fixture(autouse=True)
+def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's models.toml."""
+    table = f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{folder}", device = "cpu" }}\n'
+    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
+    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
+    monkeypatch.setattr(trial, "TOKENS", 12)
+    return own(home)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[str, ...]:
+    path = prompts_file(tmp_path, WORDS)
+    return ("tune", "exit", "tiny", "--prompts", str(path), "--replies", "6", "--steps", "10")
+
+
+def test_a_faster_adapter_is_written_listed_and_taken_back(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.3, 1.1)
+    before = load_catalog(pair)
+    result = run(*command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert re.match(r"After [13] of 6 layers \d+% of the tokens of held-out replies are right with the", result.stdout)
+    place = home / "data" / "tuned" / "tiny-exit"
+    assert f'The adapter lies in {place}, and pair "tiny" in {pair} names it.' in result.stdout
+    spec = load_catalog(pair).find("tiny").spec
+    assert spec.exit == str(place)
+    texts = [
+        finished(reply(load(one, lambda _: None), "abab", Sampling(), Limits(12), Speculation.of(name))).token_ids
+        for one, name in ((before.find("tiny").spec, "plain"), (spec, "plain"), (spec, "early-exit"))
+    ]
+    assert texts[0] == texts[1] == texts[2]
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert (row["kind"], row["key"], row["used_by"]) == ("exit", "exit", ["tiny"])
+    assert row["before"].keys() == row["after"].keys() == {"right", "tokens_per_second"}
+    assert run("tune", "remove", "tiny-exit").exit_code == 0
+    assert load_catalog(pair) == before
+    assert list((home / "data" / "tuned").iterdir()) == []
+
+
+def test_no_sure_gain_changes_nothing(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.2, 0.99)
+    before = pair.read_bytes()
+    result = run(*command)
+    assert result.exit_code == 0
+    assert f"That is no sure gain, so {pair} stays as it is. More --replies" in result.stdout
+    assert pair.read_bytes() == before
+    assert not (home / "data" / "tuned").exists()
+
+
+@pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "step 1 of 10", "step 10 of 10", "held-out"])
+def test_a_stop_registers_nothing_and_the_command_goes_on(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:  # fmt: skip
+    rising(1.3, 1.1)
+    before, shown = pair.read_bytes(), ProgressLine.show
+
+    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
+        shown(self, what, fraction)
+        if what.startswith(moment):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLine, "show", show)
+        result = run(*command)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "The same command goes on from there." in result.stderr
+    assert pair.read_bytes() == before
+    assert not (home / "data" / "tuned").exists()
+    assert run(*command).exit_code == 0
+    assert load_catalog(pair).find("tiny").spec.exit is not None
+
+
+def test_what_cannot_be_trained_is_refused(run: Run, pair: Path, command: tuple[str, ...], tmp_path: Path) -> None:
+    small = checkpoint(tmp_path / "small", num_hidden_layers=1)
+    for table, words in (
+        (f'target = {{ path = "{small}", device = "cpu" }}', "the target has only 1 layer"),
+        (f'target = {{ path = "{small}" }}\nbackend = "hf"', "it is run by hf"),
+    ):
+        pair.write_text(f'schema = 1\n[[pair]]\nid = "tiny"\n{table}\n')
+        result = run(*command)
+        assert result.exit_code == ExitCode.UNUSABLE
+        assert result.stderr.startswith('Error: No exit for pair "tiny": ')
+        assert words in result.stderr
+
+
+def test_a_full_disk_registers_nothing(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rising(1.3, 1.1)
+    before = pair.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(registry, "install", full)
+    result = run(*command)
+    assert result.exit_code == ExitCode.USAGE
+    assert "No space left on device" in result.stderr
+    assert pair.read_bytes() == before
+    assert not list((home / "data" / "tuned").iterdir())
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(pair: Path, home: Path, command: tuple[str, ...]) -> None:
+    """Killed at random moments, the command goes on each time, and the pair is as it was until the end."""
+    before, draw = pair.read_bytes(), random.Random(5)
+    program = [sys.executable, "-m", "specchat", *command[:-1], "2000"]
+    for _ in range(20):
+        process = subprocess.Popen(program, cwd=ROOT, stderr=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0.5, 5.0))
+        process.kill()
+        process.wait()
+        assert pair.read_bytes() == before
+        assert not (home / "data" / "tuned").exists()
+    assert subprocess.run([*program[:-1], "40"], cwd=ROOT, check=False).returncode == 0
