@@ -16,7 +16,7 @@ from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.cli.prepare import read_catalog
 from specchat.cli.prompts import read_prompts, shipped_prompts, spread
-from specchat.cli.recommend import contenders
+from specchat.cli.recommend_search import contenders
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation

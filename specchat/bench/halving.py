@@ -77,6 +77,15 @@ class Halving:
                 left = sorted(left, key=lambda one: order.index(one.name))[: max(2, ceil(len(left) / 2))]
         return self._sorted()
 
+    def beside(self, name: str) -> list[ContenderSpeed]:
+        """The speeds of all other contenders over that of one, on the prompts that both answered, the best first."""
+        base, found = self._logs[name], []
+        for other, logs in self._logs.items():
+            ratios = [mine - its for mine, its in zip(logs, base, strict=False)]
+            if other != name and ratios:
+                found.append(ContenderSpeed(other, *ratio_interval(ratios), len(ratios)))
+        return sorted(found, key=lambda one: -one.times)
+
     def _answer(
         self, prompt: BenchPrompt, left: Sequence[Ours], number: int, notify: Callable[[HalvingProgress], None]
     ) -> None:

@@ -24,12 +24,18 @@ class Ours:
     note = ""
 
     def __init__(
-        self, session: Session, speculation: Speculation, sampling: Sampling, clock: Clock = CLOCK, name: str = ""
+        self,
+        session: Session,
+        speculation: Speculation,
+        sampling: Sampling,
+        clock: Clock = CLOCK,
+        name: str = "",
+        free: bool = False,
     ) -> None:
-        """Measure `speculation`; `name` replaces the strategy's."""
+        """Measure `speculation`; `name` replaces the strategy's. A `free` one may write another text than plain."""
         self.speculation = speculation
         self.name = name or labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
-        self.free = speculation.acceptance != "coupled" and not sampling.greedy
+        self.free = free or (speculation.acceptance != "coupled" and not sampling.greedy)
         """True if its text equals plain decoding's only in distribution."""
         self._session = session
         self._sampling = sampling

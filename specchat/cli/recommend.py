@@ -1,28 +1,26 @@
 """`specchat recommend`: measures what drafts fastest here on prompts like the user's, and sets it in models.toml."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from specchat.cli.completion import complete_pairs
-from specchat.cli.download import ready
+from specchat.cli.download import can_ask, ready
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.interrupt import Interrupt
+from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
+from specchat.cli.recommend_search import Recommendations, RecommendSearch, VariantSpeed
+from specchat.cli.recommend_variants import variants
 from specchat.cli.tuning import data_of
-from specchat.engine.options import Message
 
 if TYPE_CHECKING:
-    from specchat.bench.halving import ContenderSpeed, HalvingProgress
-    from specchat.bench.ours import Ours
+    from specchat.bench.halving import ContenderSpeed
     from specchat.config.catalog import Pair
-    from specchat.engine.session import Session
 
 MINUTES = 3.0
-MOST_PROMPTS = 64
 CLEAR = 1.03
 """A choice is written if it is faster than the present one by this factor."""
 
@@ -34,98 +32,149 @@ CLEAR = 1.03
 @click.option(
     "--minutes", type=click.FloatRange(0, min_open=True), default=MINUTES, show_default=True, help="Time to measure."
 )
+@click.option("--decide", is_flag=True, help="Go through the checks that decide on drafting, with the figures here.")
 @click.option("--dry-run", is_flag=True, help="Leave models.toml as it is.")
+@click.option("--json", "as_json", is_flag=True, help="Print progress and result as JSON lines.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def recommend(
-    pair: str | None, from_chats: bool, prompts: Path | None, minutes: float, dry_run: bool, models: Path | None
+    pair: str | None,
+    from_chats: bool,
+    prompts: Path | None,
+    minutes: float,
+    decide: bool,
+    dry_run: bool,
+    as_json: bool,
+    models: Path | None,
 ) -> None:
-    """Measure which strategy and draft length are fastest for PAIR here, and write them into models.toml.
+    """Measure what is fastest for PAIR here, and write it into models.toml; without PAIR, say which pair suits here.
 
     All strategies that the pair can use answer a few prompts beside plain decoding. The faster half answers twice as
-    many, and so on, until one is left or the time is over. PAIR is the default pair unless given.
+    many, and so on. Other settings are then measured beside the best: quantised drafts, a draft on the CPU, what was
+    tuned. What would change the text is only suggested.
     """
     from specchat.cli.prepare import read_catalog
     from specchat.config.paths import user_paths
     from specchat.engine.backends import REMOTE_BACKEND
 
+    if pair is None:
+        from specchat.cli.recommend_machine import machine_lines
+
+        Output().write("\n".join(machine_lines(models)) + "\n")
+        return
     paths = user_paths()
-    catalog = read_catalog(paths, models)
-    found = ready(catalog.find(pair or catalog.default), models)
+    found = ready(read_catalog(paths, models).find(pair), models)
     if found.spec.backend == REMOTE_BACKEND:
         raise Problem(
             f'Pair "{found.id}" runs on a server, which drafts as it was started. See specchat serve-command.',
             ExitCode.UNUSABLE,
         )
-    data, progress = data_of(found.id, prompts, from_chats), ProgressLine()
+    data, toml = data_of(found.id, prompts, from_chats), models or paths.models_file
+    progress = JsonLines() if as_json else ProgressLine()
     try:
-        measured = _search(found, data.chats, 60 * minutes, progress)
+        progress.show("starting ...")
+        from specchat.engine.loading import load
+
+        session = load(found.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        others = [*variants(found, bool(session.info.gpu), paths.tuned, toml)]
+        search = RecommendSearch(found, session, data.chats, progress)
+        measured = search.run(60 * minutes, others)
+        checks = _checks(search, measured, progress) if decide else []
     finally:
         progress.clear()
-    toml = models or paths.models_file
-    lines = [_table(measured), *_decision(found, measured, toml, dry_run), f"Measured on {data.words}."]
-    Output().write("\n".join(lines) + "\n")
+    decision = decided(found, measured)
+    lines = [*decision.lines, *_written(found, decision, toml, dry_run), *checks, f"Measured on {data.words}."]
+    if decision.suggested is not None:
+        lines += _suggested(decision.suggested, measured.best.name, toml, ask=not dry_run and not as_json)
+    if as_json:
+        progress.result(**_as_json(found, measured, decision, lines, dry_run))
+        return
+    Output().write("\n".join([_table(measured.strategies), *_others(measured), *lines]) + "\n")
 
 
-def _search(
-    pair: "Pair", chats: Sequence[tuple[Message, ...]], seconds: float, progress: ProgressLine
-) -> "list[ContenderSpeed]":
-    """All strategies and lengths, the best first.
+@dataclass(frozen=True)
+class Recommended:
+    """A decision in sentences.
+
+    Attributes:
+        choice: strategy and draft length to write; None to leave them.
+        variant: the setting to write as well.
+        suggested: a setting that is faster and changes the text.
+    """
+
+    lines: list[str]
+    choice: tuple[str, int | None] | None = None
+    variant: VariantSpeed | None = None
+    suggested: VariantSpeed | None = None
+
+
+def decided(pair: "Pair", found: Recommendations) -> Recommended:
+    """The fastest strategy and setting under which the text stays, where they are clearly faster than the present."""
+    from specchat.engine.options import Speculation
+    from specchat.engine.strategies import delegates, labelled
+
+    best = found.best
+    by_name = {one.name: one for one in found.strategies}
+    present = Speculation.of(pair.strategy, pair.draft_length)
+    now = by_name.get(labelled(present.strategy, present.draft_length))
+    sure = [one for one in found.variants if one.speed.times >= CLEAR and one.speed.low > 1.0]
+    variant = next((one for one in sure if one.variant.same_text), None)
+    suggested = next((one for one in sure if not one.variant.same_text), None)
+    if variant is not None:
+        times, name = best.times * variant.speed.times, f"{variant.case} with {variant.variant.name}"
+    else:
+        times, name = best.times, best.name
+    if times <= 1.0:
+        words = f"No strategy is faster than plain decoding here: the nearest, {name}, has {times:.2f}."
+        return Recommended([words], suggested=suggested)
+    speeds = f"{name} writes {times:.2f} times as fast as plain decoding"
+    others = f"The pair has {now.name}, with {now.times:.2f}." if now is not None else ""
+    if now is not None and delegates(present.strategy):
+        others += " It learns within a chat, and each of these replies was a new one."
+    lines = [f"{speeds}. {others}".rstrip()]
+    if now is not None and times < CLEAR * now.times:
+        return Recommended([*lines, "That is no clear gain, so models.toml stays as it is."], suggested=suggested)
+    rival = next((one for one in found.strategies if one.name != best.name and one.high > best.low), None)
+    if rival is not None:
+        lines.append(f"More measuring could still choose {rival.name} ({rival.low:.2f}-{rival.high:.2f}).")
+    strategy, _, length = (variant.case if variant is not None else best.name).partition(" x")
+    return Recommended(lines, (strategy, int(length) if length else None), variant, suggested)
+
+
+def _written(pair: "Pair", decision: Recommended, toml: Path, dry_run: bool) -> list[str]:
+    """Write a choice, and say so.
 
     Raises:
-        Problem: interrupted, no prompt fits, or a text that is not plain decoding's.
-        EngineError: the pair cannot be loaded.
+        ConfigError: models.toml cannot be written.
     """
-    progress.show("starting ...")
-    from random import Random
+    if decision.choice is None or dry_run:
+        return []
+    from specchat.models.declare import set_strategy
 
-    from specchat.bench.contender import BenchPrompt, Different
-    from specchat.bench.halving import TOKENS, Halving
-    from specchat.bench.ours import Ours
-    from specchat.engine.loading import load
-    from specchat.engine.options import Sampling, Speculation
-
-    session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
-    made = [(str(i), chat, tuple(session.tokenizer.prompt(chat))) for i, chat in enumerate(chats)]
-    fitting = [BenchPrompt(n, "", chat, ids) for n, chat, ids in made if len(ids) + TOKENS <= session.info.context]
-    if not fitting:
-        raise Problem(f"No prompt leaves room for {TOKENS} tokens. Give other --prompts.", ExitCode.USAGE)
-    Random(7).shuffle(fitting)  # files are often sorted by category
-    course = Halving(Ours(session, Speculation(), Sampling()), contenders(session, pair), fitting[:MOST_PROMPTS])
-    with Interrupt() as interrupt:
-
-        def notify(at: "HalvingProgress") -> None:
-            if interrupt.pressed:
-                raise Problem("Stopped. models.toml is as it was.", ExitCode.INTERRUPTED)
-            what = f"round {at.round}, {at.left} left" if at.round else "warming up"
-            progress.show(f"{what}: {at.contender}")
-
-        try:
-            return course.run(seconds, notify)
-        except Different as error:
-            raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
+    if decision.variant is not None:
+        decision.variant.variant.write(toml)
+    set_strategy(toml, pair.id, *decision.choice)
+    return [f'Pair "{pair.id}" in {toml} now has it.']
 
 
-def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
-    """Each available strategy at its own and the pair's draft length, those that draft by a model at others too."""
-    from specchat.bench.ours import Ours
-    from specchat.engine.options import Sampling, Speculation
-    from specchat.engine.strategies import STRATEGIES, delegates
-    from specchat.engine.strategy import MAX_DRAFT_LENGTH
+def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]:
+    """Suggest a setting that changes the text, and write it only after a yes."""
+    words = (
+        f"With its {one.variant.name}, {one.case} would write {one.speed.times:.2f} times as fast as {best} does "
+        f"({one.speed.low:.2f}-{one.speed.high:.2f}). The text would be another: that of a target of other weights."
+    )
+    keys = " and ".join(f'{key} = "{value}"' for key, value in (one.variant.keys or {}).items())
+    place = f'of the {one.variant.key} of "{one.variant.spec.id}" in {toml}'
+    if ask and can_ask() and click.confirm(f"{words}\nSet {keys} {place}?", default=False, err=True):
+        one.variant.write(toml)
+        return [f'Pair "{one.variant.spec.id}" in {toml} now has its {one.variant.name}.']
+    return [words, f"To have it, set {keys} {place}."]
 
-    made: dict[str, Ours] = {}
-    for status in session.info.strategies:
-        if not status.available or status.name == Speculation().strategy:
-            continue
-        strategy = STRATEGIES[status.name]
-        own = pair.lengths.get(status.name, strategy.draft_length)
-        lengths = {own, strategy.draft_length}
-        if not delegates(status.name):
-            lengths |= {max(1, own // 2), min(MAX_DRAFT_LENGTH, 2 * own)}
-        for length in sorted(lengths):
-            one = Ours(session, Speculation.of(status.name, length), Sampling())
-            made[one.name] = one
-    return [*made.values()]
+
+def _checks(search: RecommendSearch, measured: Recommendations, progress: ProgressLine) -> list[str]:
+    from specchat.cli.recommend_checks import check_lines
+
+    return check_lines(search, measured, progress)
 
 
 def _table(measured: "list[ContenderSpeed]") -> str:
@@ -137,31 +186,41 @@ def _table(measured: "list[ContenderSpeed]") -> str:
     return aligned(rows)
 
 
-def _decision(pair: "Pair", measured: "list[ContenderSpeed]", toml: Path, dry_run: bool) -> list[str]:
-    """The choice in sentences; it is written unless `dry_run`."""
-    from specchat.engine.options import Speculation
-    from specchat.engine.strategies import delegates, labelled
+def _others(found: Recommendations) -> list[str]:
+    """The table of other settings, and those that were left out."""
+    from specchat.bench.table import aligned
 
-    by_name = {one.name: one for one in measured}
-    present = Speculation.of(pair.strategy, pair.draft_length)
-    now = by_name.get(labelled(present.strategy, present.draft_length))
-    best = max((one for one in measured if one.prompts == measured[0].prompts), key=lambda one: one.times)
-    speeds = f"{best.name} writes {best.times:.2f} times as fast as plain decoding"
-    if best.times <= 1.0:
-        return [f"No strategy is faster than plain decoding here: the nearest, {best.name}, has {best.times:.2f}."]
-    others = f"The pair has {now.name}, with {now.times:.2f}." if now is not None else ""
-    if now is not None and delegates(present.strategy):
-        others += " It learns within a chat, and each of these replies was a new one."
-    if now is not None and best.times < CLEAR * now.times:
-        return [f"{speeds}. {others}", f"That is no clear gain, so {toml} stays as it is."]
-    lines = [f"{speeds}. {others}".rstrip()]
-    rival = next((one for one in measured if one.name != best.name and one.high > best.low), None)
-    if rival is not None:
-        lines.append(f"More measuring could still choose {rival.name} ({rival.low:.2f}-{rival.high:.2f}).")
-    if dry_run:
-        return lines
-    from specchat.models.declare import set_strategy
+    lines = []
+    if found.variants:
+        rows = [(f"beside {found.best.name}", "x that", "95 %", "prompts")]
+        for one in found.variants:
+            note = "" if one.variant.same_text else " (other text)"
+            speed = one.speed
+            rows.append(
+                (speed.name + note, f"{speed.times:.2f}", f"{speed.low:.2f}-{speed.high:.2f}", str(speed.prompts))
+            )
+        lines.append(aligned(rows))
+    lines += [f"Not measured: {name} ({reason})." for name, reason in found.left_out.items()]
+    return lines
 
-    strategy, _, length = best.name.partition(" x")
-    set_strategy(toml, pair.id, strategy, int(length) if length else None)
-    return [*lines, f'Pair "{pair.id}" in {toml} now has it.']
+
+def _as_json(
+    pair: "Pair", found: Recommendations, decision: Recommended, lines: list[str], dry_run: bool
+) -> dict[str, Any]:
+    choice = None if decision.choice is None else dict(zip(("strategy", "length"), decision.choice, strict=True))
+    settings = decision.variant.variant.name if decision.variant is not None else ""
+    suggested = decision.suggested.variant.name if decision.suggested is not None else ""
+    return {
+        "pair": pair.id,
+        "rows": [[one.name, one.times, one.low, one.high, one.prompts] for one in found.strategies],
+        "others": [
+            [one.speed.name, one.speed.times, one.speed.low, one.speed.high, one.speed.prompts, one.variant.same_text]
+            for one in found.variants
+        ],
+        "left_out": found.left_out,
+        "lines": lines,
+        "choice": choice,
+        "settings": settings,
+        "suggested": suggested,
+        "written": choice is not None and not dry_run,
+    }

@@ -13,7 +13,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER
 from specchat.cli.output import Problem, ProgressLine
-from specchat.cli.tuning import TrainingData, TrainingOrder, alone, data_of, failing
+from specchat.cli.tuning import TrainingData, TrainingOrder, alone, begun_with, data_of, failing, forget_begun
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import ForeignModel
 
@@ -62,8 +62,10 @@ def begun(
     data = data_of(found.id, prompts, from_chats)
     folder = private_folder(paths.data / "tune" / f"{found.id}-{kind}")
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
+        data = begun_with(folder, data) if from_chats else data
         order = TrainingOrder(found, data.chats, replies, steps, folder, progress, interrupt)
         yield TuneWork(order, data, models or paths.models_file)
+        forget_begun(folder)
 
 
 def refused(pair: str, kind: str, reason: str) -> Problem:

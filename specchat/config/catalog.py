@@ -23,13 +23,15 @@ _LOCAL = "local"
 class Requires:
     """The needs of a pair in GiB: GPU memory at its quantisation, main memory on the CPU, room on the disk.
 
-    `experts_gib` are the part of the GPU memory that may lie in main memory.
+    `experts_gib` are the part of the GPU memory that may lie in main memory, `step_gib` the weights that a step of one
+    token reads.
     """
 
     vram_gib: float | None = None
     experts_gib: float | None = None
     ram_gib: float | None = None
     disk_gib: float | None = None
+    step_gib: float | None = None
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,7 @@ class RequiresTable(Table):
     experts_gib: Gib | None = None
     ram_gib: Gib | None = None
     disk_gib: Gib | None = None
+    step_gib: Gib | None = None
 
 
 class SamplingTable(Table):

@@ -156,7 +156,7 @@ def test_models_as_json(run: Run, home: Path) -> None:
     assert pairs["mine"]["runs"] is True
     assert pairs["qwen3-8b"]["runs"] is True
     assert (pairs["qwen3-8b"]["target_quant"], pairs["qwen3-8b"]["draft_quant"]) == ("nf4", None)
-    needs = {"vram_gib": 9.4, "ram_gib": 11.9, "disk_gib": 16.4, "experts_gib": None}
+    needs = {"vram_gib": 9.4, "ram_gib": 11.9, "disk_gib": 16.4, "experts_gib": None, "step_gib": None}
     assert pairs["qwen3-8b"]["requires"] == needs
 
 

@@ -1,0 +1,207 @@
+"""The measuring of `specchat recommend`: strategies and lengths first, then other settings beside the best of these."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
+from specchat.cli.output import Problem, ProgressLine
+from specchat.cli.recommend_variants import Variant
+from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.engine.errors import EngineError
+from specchat.engine.options import Message
+
+if TYPE_CHECKING:
+    from specchat.bench.contender import Run
+    from specchat.bench.halving import ContenderSpeed, HalvingProgress
+    from specchat.bench.ours import Ours
+    from specchat.config.catalog import Pair
+    from specchat.engine.session import Session
+
+MOST_PROMPTS = 64
+STRATEGIES_SHARE = 0.6
+"""Share of the time for strategies and lengths, where there are other settings to try."""
+LEAST_S = 2.0
+"""Seconds for one of these at least."""
+CASES = 2
+"""Strategies by which a setting is measured."""
+
+
+@dataclass(frozen=True)
+class VariantSpeed:
+    """A setting with a strategy, and its speed over the best of the present settings on the same prompts."""
+
+    variant: Variant
+    case: str
+    speed: "ContenderSpeed"
+
+
+@dataclass
+class Recommendations:
+    """The outcome of a search.
+
+    Attributes:
+        strategies: speeds over plain decoding, the best first.
+        variants: speeds of other settings over that best one, the best first.
+        left_out: settings that were not measured, with the reason.
+    """
+
+    strategies: "list[ContenderSpeed]"
+    variants: list[VariantSpeed] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def best(self) -> "ContenderSpeed":
+        """The fastest of those that answered most prompts."""
+        most = self.strategies[0].prompts
+        return max((one for one in self.strategies if one.prompts == most), key=lambda one: one.times)
+
+
+class RecommendSearch:
+    """A search over a loaded pair."""
+
+    def __init__(
+        self, pair: "Pair", session: "Session", chats: Sequence[tuple[Message, ...]], progress: ProgressLine
+    ) -> None:
+        """Search on `chats`.
+
+        Raises:
+            Problem: no prompt fits.
+        """
+        from random import Random
+
+        from specchat.bench.contender import BenchPrompt
+        from specchat.bench.halving import TOKENS
+
+        self._pair, self.session, self._progress = pair, session, progress
+        made = [(str(i), chat, tuple(session.tokenizer.prompt(chat))) for i, chat in enumerate(chats)]
+        self._prompts: list[BenchPrompt] = [
+            BenchPrompt(n, "", chat, ids) for n, chat, ids in made if len(ids) + TOKENS <= session.info.context
+        ]
+        if not self._prompts:
+            raise Problem(f"No prompt leaves room for {TOKENS} tokens. Give other --prompts.", ExitCode.USAGE)
+        Random(7).shuffle(self._prompts)  # files are often sorted by category
+        del self._prompts[MOST_PROMPTS:]
+
+    def run(self, seconds: float, others: Sequence[Variant]) -> Recommendations:
+        """Search for about `seconds` with loading.
+
+        Raises:
+            Problem: interrupted, or a text that is not plain decoding's.
+        """
+        from specchat.bench.contender import Different
+        from specchat.bench.halving import Halving
+        from specchat.bench.ours import Ours
+        from specchat.engine.options import Sampling, Speculation
+
+        end = perf_counter() + seconds
+        plain = Ours(self.session, Speculation(), Sampling())
+        every = contenders(self.session, self._pair)
+        with Interrupt() as interrupt:
+
+            def notify(at: "HalvingProgress") -> None:
+                if interrupt.pressed:
+                    raise Problem("Stopped. models.toml is as it was.", ExitCode.INTERRUPTED)
+                what = f"round {at.round}, {at.left} left" if at.round else "warming up"
+                self._progress.show(f"{what}: {at.contender}", 1 - max(0.0, end - perf_counter()) / seconds)
+
+            try:
+                first = seconds * STRATEGIES_SHARE if others else seconds
+                found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
+                best = next(one for one in every if one.name == found.best.name)
+                for number, variant in enumerate(others):
+                    share = (end - perf_counter()) / (len(others) - number)
+                    if share < LEAST_S:
+                        found.left_out[variant.name] = "the time was over"
+                        continue
+                    begun = perf_counter()
+                    cases = self._cases(variant, found, best)
+                    if isinstance(cases, str):
+                        found.left_out[variant.name] = cases
+                        continue
+                    course = Halving(plain, [best, *cases.values()], self._prompts)
+                    course.run(max(0.0, share - (perf_counter() - begun)), notify)
+                    for one in course.beside(best.name):
+                        case = next(case for case, ours in cases.items() if ours.name == one.name)
+                        found.variants.append(VariantSpeed(variant, case, one))
+                    del cases, course
+            except Different as error:
+                raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
+        found.variants.sort(key=lambda one: -one.speed.times)
+        return found
+
+    def sampled(self, name: str, count: int) -> "list[Run]":
+        """Replies to `count` prompts by a contender, or by plain decoding."""
+        from specchat.bench.halving import TOKENS
+        from specchat.bench.ours import Ours
+        from specchat.engine.options import Sampling, Speculation
+
+        plain = Ours(self.session, Speculation(), Sampling())
+        one = next((one for one in contenders(self.session, self._pair) if one.name == name), plain)
+        return [one.run(prompt, TOKENS) for prompt in self._prompts[:count]]
+
+    @property
+    def step_bytes(self) -> float:
+        """Bytes of weights that a plain step reads; 0 where they are unknown."""
+        from specchat.engine.hub import locate
+        from specchat.models.about import about_folder
+        from specchat.models.speed import step_bytes
+
+        source = self._pair.spec.target
+        if self._pair.spec.backend != DEFAULT_BACKEND:
+            return 0.0
+        return step_bytes(source, about_folder(locate(source, lambda _: None), source.label)) or 0.0
+
+    def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
+        """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""
+        from specchat.bench.ours import Ours
+        from specchat.engine.loading import load
+        from specchat.engine.model.memory import free_memory
+        from specchat.engine.options import Sampling, Speculation
+
+        free = free_memory()
+        if free is not None and free < 2 * self.session.info.memory:
+            return "memory does not hold the pair twice"
+        try:
+            session = load(variant.spec, lambda loading: self._progress.show(loading.what, loading.fraction))
+        except EngineError as error:
+            return str(error).rstrip(".")
+        own = {one.name: one for one in contenders(session, self._pair)}
+        order = [one.name for one in found.strategies]
+        fit = [name for name, one in own.items() if variant.affects(one.speculation.strategy)]
+        fit.sort(key=lambda name: order.index(name) if name in order else -1)  # what is new comes first
+        if not variant.same_text:
+            fit = [best.name] if best.name in own else fit
+        if not fit:
+            return "no strategy uses it"
+        cases = {}
+        for name in fit[:CASES]:
+            of = own[name].speculation
+            cases[name] = Ours(session, of, Sampling(), name=f"{name}, {variant.name}", free=not variant.same_text)
+        if not variant.same_text:
+            cases["plain"] = Ours(session, Speculation(), Sampling(), name=f"plain, {variant.name}", free=True)
+        return cases
+
+
+def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
+    """Each available strategy at its own and the pair's draft length, those that draft by a model at others too."""
+    from specchat.bench.ours import Ours
+    from specchat.engine.options import Sampling, Speculation
+    from specchat.engine.strategies import STRATEGIES, delegates
+    from specchat.engine.strategy import MAX_DRAFT_LENGTH
+
+    made: dict[str, Ours] = {}
+    for status in session.info.strategies:
+        if not status.available or status.name == Speculation().strategy:
+            continue
+        strategy = STRATEGIES[status.name]
+        own = pair.lengths.get(status.name, strategy.draft_length)
+        lengths = {own, strategy.draft_length}
+        if not delegates(status.name):
+            lengths |= {max(1, own // 2), min(MAX_DRAFT_LENGTH, 2 * own)}
+        for length in sorted(lengths):
+            one = Ours(session, Speculation.of(status.name, length), Sampling())
+            made[one.name] = one
+    return [*made.values()]
