@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specchat.cli.chat_store import opened_store
 from specchat.cli.exit_codes import ExitCode
@@ -59,6 +59,11 @@ class TrainingOrder:
         from specchat.tune.workshop import Workshop
 
         return Workshop(self.folder)
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """The fields that all orders have, for one of a kind."""
+        return {field.name: getattr(self, field.name) for field in fields(TrainingOrder)}
 
     def show(self, loading: Loading) -> None:
         self.progress.know(phase="loading")

@@ -11,6 +11,7 @@ from specchat.engine.events import (
     AwaitingServer,
     Changed,
     Counted,
+    Elsewhere,
     Event,
     Failed,
     Finished,
@@ -23,12 +24,15 @@ from specchat.engine.pair import PairInfo
 from specchat.service.replies import Running
 from specchat.service.state import ServiceState
 
-UpdateKind = Literal["loading", "loaded", "load-failed", "reply", "ended", "answered", "called", "counted", "notice"]
+UpdateKind = Literal[
+    "loading", "loaded", "load-failed", "reply", "ended", "answered", "called", "counted", "notice", "elsewhere"
+]
 
 
 @dataclass(frozen=True)
 class Update:
-    """A change that clients show; "answered" is of a chat that is not open, "called" of a reply that calls tools.
+    """A change that clients show; "answered" is of a chat that is not open, "called" of a reply that calls tools,
+    "elsewhere" of a reply for another program.
 
     `message` is a sentence for people; `prompt` can be asked again.
     """
@@ -66,6 +70,9 @@ class Dispatch:
                 yield Update("loading", event=event)
             case Loaded():
                 yield self._loaded(event)
+            case Elsewhere():
+                if self._state.others.take(event):
+                    yield Update("elsewhere", event=event)
             case Failed(kind="died"):
                 yield from self._died(event)
             case Failed(id=None):
@@ -129,6 +136,7 @@ class Dispatch:
     def _loaded(self, event: Loaded) -> Update:
         state = self._state
         state.loaded.loaded(event.info)
+        state.others.loaded()
         unread = state.saved.loaded()
         reason = state.settle() if not state.wanted else ""
         for running in state.replies.all:
@@ -142,6 +150,7 @@ class Dispatch:
         if death == "known":
             return
         self._state.listeners.fail(event)
+        self._state.others.lost()
         if death == "back":
             yield self._load_failed(event)
         elif death == "last":

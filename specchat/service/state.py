@@ -18,6 +18,7 @@ from specchat.service.chat_tools import ChatTools
 from specchat.service.listeners import Listeners
 from specchat.service.loaded_pair import LoadedPair
 from specchat.service.open_chat import OpenChat
+from specchat.service.others import OtherReplies
 from specchat.service.prompt_count import PromptCount
 from specchat.service.replies import Replies, Running
 from specchat.service.saved_replies import SavedReplies
@@ -41,6 +42,7 @@ class ServiceState:
         ended: Callable[[Reply], object] = lambda _: None,
         servers: ToolServers | None = None,
         uses_tools: bool = False,
+        watches: bool = False,
     ) -> None:
         """Serve `engine`, and the chats in `store`.
 
@@ -53,6 +55,7 @@ class ServiceState:
             ended: called with each reply that has ended.
             servers: the servers whose tools chats may use.
             uses_tools: use them in new chats.
+            watches: hear of the replies of other programs that share the engine.
         """
         self.engine = engine
         self.preferences = preferences
@@ -61,6 +64,7 @@ class ServiceState:
         self.loaded = LoadedPair(engine, fallback, restarts)
         self.wanted = ""
         """The pair of the open chat, where another is loaded; empty when it is the loaded one."""
+        self.others = OtherReplies(engine, watches)
         self.listeners = Listeners()
         self.replies = Replies(engine, self.chat.saving, ended)
         self.saved = SavedReplies(engine, store, copies_saved)

@@ -46,6 +46,7 @@ class AppSession(ChatService):
             ended=self.ledger.add,
             servers=launch.servers,
             uses_tools=launch.uses_tools,
+            watches=True,
         )
         self.launch = launch
         self.gpu = GpuWatch()

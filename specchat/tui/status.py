@@ -82,6 +82,8 @@ def status_sides(
         left = styled(_running(session, session.reply, stop) + _next(session) + _beside(session), ".quiet")
     elif (calling := session.calling) is not None:
         left = styled(_calling(calling, stop) + _next(session), ".quiet")
+    elif (other := session.others.now) is not None:
+        left = styled(f"the engine answers {other.client}; /watch shows it", ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
@@ -105,6 +107,8 @@ def _running(session: AppSession, reply: Reply, stop: str) -> str:
     before = session.elsewhere
     if before is not None and reply.state == "waiting":
         return f"waits for {_title(before)} to be answered; {stop} stops"
+    if reply.state == "reading" and (other := session.others.now) is not None:
+        return f"waits for {other.client} to be answered, which /watch shows; {stop} stops"
     return _RUNNING.get(reply.state, "") + f"; {stop} stops" * (reply.state == "writing")
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.gpu_checks import ROWS, environment, place, run
+from specchat.engine.errors import ModelError
+from specchat.engine.gpu_checks import ROWS, UNAVAILABLE, environment, place, run
 from specchat.engine.model import gpu
 
 FULL = "the GPU has no memory left even to start CUDA (end other programs that use it)"
@@ -44,3 +45,14 @@ def test_why_a_card_does_not_start_is_told(tmp_path: Path) -> None:
     first, card = [json.loads(line) for line in (tmp_path / ROWS).read_text().splitlines()]
     assert first["none"] == FULL
     assert card == {"index": 0, "error": "CUDA error: out of memory"}
+
+
+def test_a_missing_package_is_not_the_cards_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def needs(_: object) -> None:
+        raise ModelError("quant needs a package that is not installed")
+
+    monkeypatch.setattr(environment, "look", needs)
+    assert run.main("specchat.engine.gpu_checks.environment:look", str(tmp_path), "") == UNAVAILABLE
+    assert capsys.readouterr().out == "quant needs a package that is not installed\n"

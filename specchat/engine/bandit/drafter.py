@@ -161,6 +161,13 @@ class AutoDrafter(Drafter):
             reply.resting = rest_steps(self._barren, self.thinking_ms * self._estimates.plain)
         return PLAIN
 
+    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+        arm = self._arms.get(self._choice.arm)
+        return arm.drafter.go_on(text, copied, min(limit, self._choice.limit)) if arm is not None else None
+
+    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
+        self._arms[self._choice.arm].drafter.went_on(text, stepped)
+
     def _catch_up(self, text: Sequence[int]) -> None:
         """Take in tokens added to the text since the last call."""
         reply = self._reply

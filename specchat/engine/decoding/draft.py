@@ -180,6 +180,17 @@ class Drafter(Protocol):
         """Learn from the outcome of the last proposal; the last token of `text` is pending."""
         return
 
+    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+        """Propose up to `limit` tokens after `copied` ones that a grammar forces after `text`; None leaves it at those.
+
+        The chain's own limit counts the copied ones too.
+        """
+        return None
+
+    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
+        """Take in the outcome of a step that went on so, in the place of `observe`."""
+        return
+
     def warm(self, prompt: Sequence[int]) -> None:
         """Run once all occasional work of steps, for a device to capture; `prompt` is cached."""
         return

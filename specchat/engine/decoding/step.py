@@ -1,14 +1,14 @@
 """The speculative step: propose, verify, accept (Leviathan et al. 2023), on any device."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.constraint import Constraint
-from specchat.engine.decoding.draft import PLAIN, Copy, Drafter, Proposal
+from specchat.engine.decoding.draft import PLAIN, Copy, Drafter, Proposal, Then
 from specchat.engine.decoding.executor import Executor
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 from specchat.engine.strategies import GRAMMAR
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
@@ -34,29 +34,27 @@ class Decoding:
         self,
         executor: Executor,
         target: CachedModel[Model],
-        sampling: Sampling,
+        rules: ReplyRules,
         prompt: list[int],
-        eos: Collection[int],
         slip: Callable[[], bool] = lambda: False,
-        constraint: Constraint | None = None,
-        top: int | None = None,
     ) -> None:
-        """Begin a reply; the cache of `target` holds `prompt` but its last token. A token of `eos` ends the reply.
+        """Begin a reply; the cache of `target` holds `prompt` but its last token.
 
-        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`). A `constraint` stands at the
-        end of the prompt. With `top` steps tell log-probabilities.
+        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`).
         """
         self.committed = list(prompt)
         self._executor = executor
         self._target = target
-        self._eos = frozenset(eos)
+        self._eos = frozenset(rules.eos)
         self._under_way: Plan | None = None
-        self._slip, self._greedy, self._constraint = slip, sampling.greedy, constraint
+        self._slip, self._greedy, self._constraint = slip, rules.sampling.greedy, rules.constraint
         self._passed_over = False
         """True if the last started step is none that the drafter proposed: plain, or what the constraint forces."""
+        self._went_on = False
+        """True if in that step the drafter goes on after what is forced."""
         self._drafts = False
         """True if the last started step may draft."""
-        executor.begin(sampling, prompt, self._eos, constraint, top)
+        executor.begin(rules, prompt)
         executor.costs.begin()
 
     @property
@@ -83,7 +81,9 @@ class Decoding:
         self.committed += stepped.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
         self._executor.costs.add(stepped.strategy, stepped)
-        if not self._passed_over:
+        if self._went_on:
+            drafter.went_on(self.committed, stepped)
+        elif not self._passed_over:
             drafter.observe(self.committed, stepped)
         if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
@@ -103,8 +103,9 @@ class Decoding:
         forced = self._forced(plan)
         slipped = not forced and exact and plan.limit > 0 and self._slip()
         self._passed_over = slipped or bool(forced)
+        self._went_on = False
         if forced:
-            proposal: Proposal = Copy(forced, strategy=GRAMMAR)
+            proposal = self._after(plan, Copy(forced, strategy=GRAMMAR))
         else:
             proposal = PLAIN if slipped else plan.drafter.propose(self.committed, plan.limit)
         if not self._executor.takes(proposal):
@@ -112,6 +113,16 @@ class Decoding:
         self._drafts = proposal.strategy != PLAIN.strategy
         self._executor.verify(proposal)
         self._under_way = plan
+
+    def _after(self, plan: Plan, forced: Copy) -> Proposal:
+        """What is forced, and after it a chain of the drafter, which has to read those tokens in any case."""
+        copied = len(forced.tokens)
+        limit = min(plan.limit, plan.most - copied)
+        if limit <= 0 or not self._executor.joins or forced.tokens[-1] in self._eos:
+            return forced
+        chain = plan.drafter.go_on(self.committed, copied, limit)
+        self._went_on = chain is not None
+        return Then(GRAMMAR, forced, chain) if chain is not None else forced
 
     def _forced(self, plan: Plan) -> list[int]:
         """Tokens that the constraint leaves no choice about, which cost nothing to draft; none in a plain reply."""

@@ -7,6 +7,7 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
+from specchat.engine.errors import ModelError
 from specchat.engine.gpu_checks import NO_MEMORY, UNAVAILABLE, WRONG
 from specchat.engine.gpu_checks.notes import Check, Notes, Unavailable
 from specchat.engine.out_of_memory import ran_out
@@ -39,7 +40,8 @@ def main(named: str, out: str, demo: str, gpu: str = "") -> int:
             return UNAVAILABLE
     try:
         check(notes)
-    except Unavailable as reason:
+    except (Unavailable, ModelError) as reason:
+        # A package that a model needs is missing, say: the GPU has no part in that.
         print(reason)
         return UNAVAILABLE
     except Exception as error:

@@ -111,6 +111,12 @@ def _ledger(chat: ChatScreen, _: str) -> None:
     chat.app.push_screen(LedgerScreen(chat.session.ledger))
 
 
+def _watch(chat: ChatScreen, _: str) -> None:
+    from specchat.tui.screens.watch import WatchScreen
+
+    chat.app.push_screen(WatchScreen(chat.session))
+
+
 SPECULATION: tuple[Action[ChatScreen], ...] = (
     Action("advice", "Apply advice", "Draft as the engine panel advises.", _advice, ("f4",), slash="advice"),
     Action("what-if", "What if", "How fast a reply would have been at other draft lengths.", _what_if, ("f10",),
@@ -119,5 +125,7 @@ SPECULATION: tuple[Action[ChatScreen], ...] = (
            slash="race"),
     Action("replay", "Replay", "Play a reply again step by step.", _replay, ("f12",), slash="replay",
            argument="reply number"),
+    Action("watch", "Watch", "The reply that the engine writes for another program, such as an editor.", _watch,
+           slash="watch"),
     Action("ledger", "Ledger", "What drafting saved since specchat was started.", _ledger, slash="saved"),
 )  # fmt: skip

@@ -1,0 +1,73 @@
+"""The reply that a shared engine writes for another program, as far as it is told."""
+
+from dataclasses import dataclass
+
+from specchat.chat.turn import Reply
+from specchat.clean import one_line
+from specchat.engine.events import Changed, Elsewhere, Failed, Finished, OtherClient, Started, Step
+from specchat.engine.options import Sampling, Speculation
+from specchat.engine.port import EnginePort
+from specchat.engine.requests import Watch
+
+
+@dataclass(frozen=True)
+class OtherReply:
+    """A reply to `prompt`, whose end may be cut off, for the process `pid` of a program called `client`."""
+
+    client: str
+    pid: int
+    prompt: str
+    reply: Reply
+
+
+class OtherReplies:
+    """Follows them while `wanted`: their starts and ends, and all that is written while they are watched."""
+
+    def __init__(self, engine: EnginePort, wanted: bool) -> None:
+        self._engine = engine
+        self._wanted = wanted
+        self._watched = False
+        self.last: OtherReply | None = None
+        """The one that is written, or the last one."""
+
+    @property
+    def now(self) -> OtherReply | None:
+        """The one that is written."""
+        return self.last if self.last is not None and not self.last.reply.ended else None
+
+    def loaded(self) -> None:
+        """A pair was loaded: hear of the replies of those who share it."""
+        if self._wanted:
+            self._engine.send(Watch(self._watched))
+
+    def watch(self, on: bool) -> None:
+        """Hear of each step, or no more."""
+        self._watched = on
+        self.loaded()
+
+    def lost(self) -> None:
+        """The engine is gone, or its pair."""
+        if (now := self.now) is not None:
+            now.reply.failed(Failed(now.reply.id, "died", "The engine has ended."))
+
+    def take(self, told: Elsewhere) -> bool:
+        """Apply an event; True if a reply begins or ends with it."""
+        event, known = told.event, self.last
+        if isinstance(event, OtherClient):
+            made = Reply(event.id, "", Sampling(), Speculation())
+            self.last = OtherReply(one_line(event.client, 20), event.pid, one_line(event.prompt), made)
+            return True
+        if known is None or known.reply.id != event.id or known.reply.ended:
+            return False
+        match event:
+            case Started():
+                known.reply.started(event)
+            case Step():
+                known.reply.step(event)
+            case Changed():
+                known.reply.changed(event)
+            case Finished():
+                known.reply.finished(event)
+            case Failed():
+                known.reply.failed(event)
+        return not isinstance(event, Step | Changed)

@@ -1,0 +1,72 @@
+"""The reply that the engine writes for another program, as it comes."""
+
+from textual.content import Content
+
+from specchat.service.others import OtherReply
+from specchat.tui import figures
+from specchat.tui.gauges import Gauges, gauges
+from specchat.tui.screens.board import Board
+from specchat.tui.session import AppSession
+from specchat.tui.text.lines import EMPTY, styled
+from specchat.tui.text.tail import tail_of
+from specchat.tui.text.tokens import TokenView
+
+_STATES = {"waiting": "reading the prompt", "reading": "reading the prompt", "writing": "writing"}
+
+
+class WatchScreen(Board):
+    CSS_PATH = ["board.tcss"]  # noqa: RUF012
+    DIALOG_TITLE = "another program's reply"
+    DIALOG_HINT = "esc closes"
+
+    def __init__(self, session: AppSession) -> None:
+        super().__init__()
+        self._session = session
+        self._of: OtherReply | None = None
+        self._tokens: TokenView | None = None
+
+    def on_mount(self) -> None:
+        self._session.others.watch(True)
+        super().on_mount()
+
+    def on_unmount(self) -> None:
+        self._session.others.watch(False)
+
+    # Board
+
+    @property
+    def moving(self) -> bool:
+        return True
+
+    def advance(self, seconds: float) -> None:
+        """Nothing: the session is told of all that happens."""
+
+    def rows(self, width: int, height: int) -> list[Content]:
+        other = self._session.others.last
+        if other is None:
+            return [
+                styled("The engine has written for no other program yet. What one asks for will be here.", ".label")
+            ]
+        if other is not self._of or self._tokens is None:
+            self._of, self._tokens = other, TokenView(other.reply)
+        self._tokens.update()
+        head = [*_head(other, gauges(other.reply, self._session.loaded.info)), EMPTY]
+        return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
+
+
+def _head(other: OtherReply, shown: Gauges) -> list[Content]:
+    """The program, its prompt, and the reply's figures."""
+    reply = other.reply
+    state = _STATES.get(reply.state, "") or (f"ended: {reply.outcome}" if reply.outcome else "ended")
+    known = [f"{reply.tally.tokens} tokens"]
+    if shown.tokens_per_second is not None:
+        known.append(f"{figures.per_second(shown.tokens_per_second)} tok/s")
+    if shown.acceptance_length is not None:
+        known.append(f"{figures.per_step(shown.acceptance_length)} a step")
+    if shown.speedup is not None:
+        known.append("{}x {}".format(*figures.faster(shown.speedup)))
+    return [
+        styled(f"{other.client} (process {other.pid})", ".value") + styled(f" · {state}", ".label"),
+        styled("❯ ", ".key") + styled(other.prompt or "a prompt without words", ".label"),
+        styled(" · ".join(known), ".label"),
+    ]
