@@ -2,7 +2,8 @@
 
     python -m measure.recommend PAIR [--models FILE] [--prompts FILE] [--limit 32] [--repeats 2]
 
-The sweep answers all prompts by all contenders. The choice of the search is then looked up in the sweep.
+The sweep answers all prompts by all strategies, at all their lengths and under all settings that keep the text. The
+choice of the search is then looked up in the sweep.
 """
 
 from pathlib import Path
@@ -14,9 +15,12 @@ from specchat.bench.contender import BenchPrompt
 from specchat.bench.halving import TOKENS, Halving
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
+from specchat.cli.output import ProgressLine
 from specchat.cli.prepare import read_catalog
 from specchat.cli.prompts import read_prompts, shipped_prompts, spread
-from specchat.cli.recommend_search import contenders
+from specchat.cli.recommend import CLEAR
+from specchat.cli.recommend_search import Recommendations, RecommendSearch, contenders
+from specchat.cli.recommend_variants import variants
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation
@@ -30,7 +34,8 @@ from specchat.engine.options import Sampling, Speculation
 @click.option("--repeats", default=2)
 def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repeats: int) -> None:
     """Sweep, search in a tenth of the time, and compare."""
-    found = read_catalog(user_paths(), models).find(pair)
+    paths = user_paths()
+    found = read_catalog(paths, models).find(pair)
     session = load(found.spec, lambda _: None)
     made = [
         (one, tuple(session.tokenizer.prompt(one.messages))) for one in read_prompts(prompts or shipped_prompts(pair))
@@ -39,20 +44,38 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
     kept = {one.id for one in spread([one for one, _ in fitting], limit)}
     chosen = [BenchPrompt(one.id, one.category, one.messages, ids) for one, ids in fitting if one.id in kept]
     plain, every = Ours(session, Speculation(), Sampling()), contenders(session, found)
+    others = [*variants(found, bool(session.info.gpu), paths.tuned, models or paths.models_file)]
+    for variant in others:
+        if variant.same_text:
+            other = load(variant.spec, lambda _: None)
+            every += [
+                Ours(other, one.speculation, Sampling(), name=f"{one.name}, {variant.name}")
+                for one in contenders(other, found)
+                if variant.affects(one.speculation.strategy)
+            ]
     started = perf_counter()
     sweep = Halving(plain, every, chosen * repeats, halves=False).run(float("inf"), lambda _: None)
     spent = perf_counter() - started
     started = perf_counter()
-    search = Halving(plain, every, chosen).run(spent / 10, lambda _: None)
+    search = RecommendSearch(found, session, [one.messages for one in chosen], ProgressLine())
+    choice = _choice(search.run(spent / 10, others))
     searched = perf_counter() - started
     best, times = max(sweep, key=lambda one: one.times), {one.name: one.times for one in sweep}
     click.echo(describe(("specchat", "torch")))
     click.echo(f"{pair}, {len(every)} contenders, {len(chosen)} prompts, {repeats} times: {spent:.0f} s")
     click.echo(f"best of the sweep: {best.name}, {best.times:.3f} of plain ({best.low:.3f}-{best.high:.3f})")
     click.echo(
-        f"search of {searched:.0f} s: {search[0].name}, in the sweep {times[search[0].name]:.3f}, "
-        f"{times[search[0].name] / best.times:.3f} of the best"
+        f"search of {searched:.0f} s: {choice}, in the sweep {times[choice]:.3f}, "
+        f"{times[choice] / best.times:.3f} of the best"
     )
+
+
+def _choice(found: Recommendations) -> str:
+    """The contender of the sweep that is recommended."""
+    for one in found.variants:
+        if one.variant.same_text and one.speed.times >= CLEAR and one.speed.low > 1.0:
+            return one.speed.name
+    return found.best.name
 
 
 if __name__ == "__main__":

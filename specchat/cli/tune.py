@@ -1,28 +1,26 @@
-"""`specchat tune`: trains a pair's draft, or heads for its target, and registers what pays."""
+"""`specchat tune`: its commands, each of which makes something that drafts, and registers it if that pays."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from specchat.cli.completion import complete_pairs
-from specchat.cli.download import ready
-from specchat.cli.exit_codes import ExitCode
-from specchat.cli.interrupt import Interrupt
 from specchat.cli.json_lines import JsonLines
-from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
+from specchat.cli.options import PAIR_OPTIONS, F, Named, Passing, with_options
+from specchat.cli.output import Output, ProgressLine, reports_errors
 from specchat.cli.tune_draft import DraftOrder, distilled, registered
 from specchat.cli.tune_exit import exit_
-from specchat.cli.tune_heads import NEEDS, HeadsOrder, trained
+from specchat.cli.tune_heads import WHAT, HeadsOrder, trained
 from specchat.cli.tune_heads import registered as heads_registered
 from specchat.cli.tune_list import list_, remove_, use_
 from specchat.cli.tune_swift import swift
 from specchat.cli.tune_vocabulary import vocabulary
-from specchat.cli.tuning import alone, begun_with, data_of, failing, forget_begun
-from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.cli.tune_work import DATA_OPTIONS, begun
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
-from specchat.tune.plan import DRAFT_STEPS, REPLIES
+from specchat.tune.plan import DRAFT_STEPS
 
 STEPS = 1000
 STRATEGY = "draft"
@@ -31,7 +29,7 @@ STRATEGY = "draft"
 @click.group(cls=Passing)
 @with_options(PAIR_OPTIONS[:1])
 def tune(models: Path | None) -> None:
-    """Train what drafts for a pair."""
+    """Train or search what drafts for a pair."""
     del models
 
 
@@ -43,14 +41,16 @@ tune.add_command(swift)
 tune.add_command(exit_)
 
 
+def _steps(default: int) -> Callable[[F], F]:
+    return click.option(
+        "--steps", type=click.IntRange(1), default=default, show_default=True, help="How long to train."
+    )
+
+
 @tune.command()
 @click.argument("pair", shell_complete=complete_pairs)
-@click.option("--chats", "from_chats", is_flag=True, help="Learn from the prompts of your saved chats.")
-@click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
-@click.option(
-    "--replies", type=click.IntRange(1), default=REPLIES, show_default=True, help="How many replies to learn from."
-)
-@click.option("--steps", type=click.IntRange(1), default=DRAFT_STEPS, show_default=True, help="How long to train.")
+@with_options(DATA_OPTIONS)
+@_steps(DRAFT_STEPS)
 @click.option(
     "--whole/--adapters",
     "whole",
@@ -60,52 +60,17 @@ tune.add_command(exit_)
 @click.option("--json", "as_json", is_flag=True, help="Print progress and result as JSON lines.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def draft(
-    pair: str,
-    from_chats: bool,
-    prompts: Path | None,
-    replies: int,
-    steps: int,
-    whole: bool | None,
-    as_json: bool,
-    models: Path | None,
-) -> None:
+def draft(pair: str, steps: int, whole: bool | None, as_json: bool, **data: Any) -> None:
     """Train the draft model of PAIR on its target's replies to prompts like yours.
 
     Prompts are those of your chats (--chats), of a file, or the ones that come along; an eighth is held out. The text
     stays what the target alone writes. At the end both drafts answer held-out prompts; the trained one is written into
     models.toml if it is faster beyond the interval. ctrl+c stops; the same command goes on from there.
     """
-    from specchat.cli.prepare import read_catalog
-    from specchat.config.paths import private_folder, user_paths
-
-    paths = user_paths()
-    found = ready(read_catalog(paths, models).find(pair), models)
-    if found.spec.backend != DEFAULT_BACKEND:
-        raise Problem(
-            f'The draft of pair "{found.id}" cannot be trained: {found.spec.backend} runs it, and training learns from '
-            "targets that specchat's own decoder runs on the CPU.",
-            ExitCode.UNUSABLE,
-        )
-    data = data_of(found.id, prompts, from_chats)
-    name, toml = f"{found.id}-{STRATEGY}", models or paths.models_file
     progress = JsonLines() if as_json else ProgressLine()
-    folder = private_folder(paths.data / "tune" / name)
-    with Interrupt() as interrupt, failing(folder, progress), alone(folder):
-        data = begun_with(folder, data) if from_chats else data
-        order = DraftOrder(
-            found,
-            data.chats,
-            replies,
-            steps,
-            folder,
-            progress,
-            interrupt,
-            STRATEGY,
-            None if whole is None else not whole,
-        )
-        lines = registered(order, distilled(order), data, toml)
-        forget_begun(folder)
+    with begun(pair, STRATEGY, "trained draft", steps, **data, progress=progress) as work:
+        order = DraftOrder(**work.order.common, strategy=STRATEGY, adapted=None if whole is None else not whole)
+        lines = registered(order, distilled(order), work.data, work.toml)
     if not as_json:
         Output().write("\n".join([*lines, ""]))
 
@@ -113,37 +78,18 @@ def draft(
 @tune.command()
 @click.argument("pair", shell_complete=complete_pairs)
 @click.option("--family", type=Named(TUNED), required=True, help="What kind of heads.")
-@click.option("--chats", "from_chats", is_flag=True, help="Learn from the prompts of your saved chats.")
-@click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
-@click.option(
-    "--replies", type=click.IntRange(1), default=REPLIES, show_default=True, help="How many replies to learn from."
-)
-@click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="How long to train.")
+@with_options(DATA_OPTIONS)
+@_steps(STEPS)
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def heads(
-    pair: str, family: Head, from_chats: bool, prompts: Path | None, replies: int, steps: int, models: Path | None
-) -> None:
+def heads(pair: str, family: Head, steps: int, **data: Any) -> None:
     """Train heads for the target of PAIR, on its own replies to prompts.
 
     An eighth of the prompts is held out. At the end the heads are measured on these, and written into models.toml if
     the pair is faster with them beyond the interval. ctrl+c stops; the same command goes on from there, also to more
     --steps.
     """
-    from specchat.cli.prepare import read_catalog
-    from specchat.config.paths import private_folder, user_paths
-
-    paths = user_paths()
-    found = ready(read_catalog(paths, models).find(pair), models)
-    if found.spec.backend != DEFAULT_BACKEND:
-        raise Problem(
-            f'No heads for pair "{found.id}": it is run by {found.spec.backend}, and {NEEDS}.', ExitCode.UNUSABLE
-        )
-    data = data_of(found.id, prompts, from_chats)
-    name = f"{found.id}-{family}"
-    folder, toml = private_folder(paths.data / "tune" / name), models or paths.models_file
-    progress = ProgressLine()
-    with Interrupt() as interrupt, failing(folder, progress), alone(folder):
-        order = HeadsOrder(found, data.chats, replies, steps, folder, progress, interrupt, family)
-        lines = heads_registered(order, trained(order), data, toml)
+    with begun(pair, family, WHAT, steps, **data) as work:
+        order = HeadsOrder(**work.order.common, family=family)
+        lines = heads_registered(order, trained(order), work.data, work.toml)
     Output().write("\n".join([*lines, ""]))

@@ -15,7 +15,7 @@ from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 
 NAME = next(name for name, strategy in STRATEGIES.items() if "exits" in strategy.needs)
-KIND = "exit"
+KIND, WHAT = "exit", "adapter"
 STEPS, SEED = 600, 7
 
 
@@ -32,7 +32,7 @@ def exit_(pair: str, from_chats: bool, prompts: Path | None, replies: int, steps
     into models.toml if drafting by early exit is faster there beyond the interval. ctrl+c stops; the same command goes
     on from there, also to more --steps.
     """
-    with begun(pair, KIND, prompts, from_chats, replies, steps, models) as work:
+    with begun(pair, KIND, WHAT, steps, prompts, from_chats, replies, models) as work:
         lines = _trained(work)
     Output().write("\n".join([*lines, ""]))
 
@@ -58,10 +58,10 @@ def _trained(work: TuneWork) -> list[str]:
     from specchat.tune.training import Training
     from specchat.tune.workshop import fingerprint
 
-    checkpoint, session, model = loaded(order, KIND)
+    checkpoint, session, model = loaded(order, WHAT)
     places = exits(model.config.layers, order.pair.spec.exit_layer)
     if not places:
-        raise refused(order.pair.id, KIND, "the target has only 1 layer")
+        raise refused(order.pair.id, WHAT, "the target has only 1 layer")
     if order.shop.prepare(KIND, fingerprint(checkpoint), (order.chats, order.pair.sampling, places)):
         order.progress.note(f"{order.folder} was of another target or of other prompts; it is begun anew.")
     judged = order.collected(session, model, places, held_out=True)

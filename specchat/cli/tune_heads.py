@@ -4,15 +4,13 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Problem
+from specchat.cli.tune_work import loaded
 from specchat.cli.tuning import JUDGED, JUDGED_EVERY, TrainingData, TrainingOrder
-from specchat.engine.errors import ForeignModel
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 
-NEEDS = "heads learn from the states that specchat's own decoder has on the CPU"
+WHAT = "heads"
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,6 @@ def trained(order: HeadsOrder) -> list[str]:
         OSError: a file cannot be written or read.
     """
     order.progress.show("starting ...")
-    from specchat.engine.hub import locate
-    from specchat.engine.loading import load
-    from specchat.engine.model.checkpoint import Checkpoint
-    from specchat.engine.model.decoder import CachedDecoder
     from specchat.tune.families import FAMILIES, untrained
     from specchat.tune.rows import TrainingText, reply
     from specchat.tune.target import FrozenTarget
@@ -43,19 +37,9 @@ def trained(order: HeadsOrder) -> list[str]:
     from specchat.tune.workshop import fingerprint, put_heads
 
     pair, shop, family = order.pair, order.shop, FAMILIES[order.family]
-    try:
-        checkpoint = Checkpoint.open(locate(pair.spec.target, order.show))
-    except ForeignModel as error:
-        raise Problem(f'No heads for pair "{pair.id}": {error.reason}, and {NEEDS}.', ExitCode.UNUSABLE) from None
+    checkpoint, session, model = loaded(order, WHAT)
     if shop.prepare(order.family, fingerprint(checkpoint), (order.chats, pair.sampling)):
         order.progress.note(f"{shop.folder} was of another target or of other prompts; it is begun anew.")
-    session = load(replace(pair.spec, heads={}), order.show)
-    model = session.target.model
-    if not isinstance(model, CachedDecoder):
-        raise Problem(
-            f'No heads for pair "{pair.id}": its target runs on the GPU, and {NEEDS}. Give it device = "cpu".',
-            ExitCode.UNUSABLE,
-        )
     layers = family.layers(model.config.layers)
     judged = order.collected(session, model, layers, held_out=True)
     learnt = order.collected(session, model, layers, held_out=False)

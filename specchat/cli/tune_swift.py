@@ -14,6 +14,7 @@ from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 
 NAME = next(name for name, strategy in STRATEGIES.items() if "skips" in strategy.needs)
+WHAT = "skip set"
 SETS = 300
 ONLINE_TRIALS = 200
 """Trials of the search while writing, whose result is where this one begins."""
@@ -33,7 +34,7 @@ def swift(pair: str, from_chats: bool, prompts: Path | None, replies: int, sets:
     beyond the interval, than as the pair is: without a choice it searches from the beginning each time it is loaded.
     ctrl+c stops; the same command goes on from there, also to more --sets.
     """
-    with begun(pair, NAME, prompts, from_chats, replies, sets, models) as work:
+    with begun(pair, NAME, WHAT, sets, prompts, from_chats, replies, models) as work:
         lines = _searched(work)
     Output().write("\n".join([*lines, ""]))
 
@@ -53,9 +54,9 @@ def _searched(work: TuneWork) -> list[str]:
     from specchat.tune.skips import SkipTuning, layers_of, setting, skip_of
     from specchat.tune.workshop import fingerprint
 
-    checkpoint, session, model = loaded(order, NAME)
+    checkpoint, session, model = loaded(order, WHAT)
     if not (status := session.info.strategy(NAME)).available:
-        raise refused(order.pair.id, NAME, status.reason)
+        raise refused(order.pair.id, WHAT, status.reason)
     if order.shop.prepare(NAME, fingerprint(checkpoint), (order.chats, order.pair.sampling)):
         order.progress.note(f"{order.folder} was of another target or of other prompts; it is begun anew.")
     order.collected(session, model, (), held_out=True)

@@ -16,13 +16,13 @@ from specchat.cli.output import Problem, ProgressLine
 from specchat.cli.tuning import TrainingData, TrainingOrder, alone, begun_with, data_of, failing, forget_begun
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import ForeignModel
+from specchat.tune.plan import REPLIES
 
 if TYPE_CHECKING:
     from specchat.engine.model.checkpoint import Checkpoint
     from specchat.engine.model.decoder import CachedDecoder
     from specchat.engine.session import Session
 
-REPLIES = 512
 NEEDS = "specchat's own decoder on the CPU"
 DATA_OPTIONS = (
     click.option("--chats", "from_chats", is_flag=True, help="Learn from the prompts of your saved chats."),
@@ -44,9 +44,19 @@ class TuneWork:
 
 @contextmanager
 def begun(
-    pair: str, kind: str, prompts: Path | None, from_chats: bool, replies: int, steps: int, models: Path | None
+    pair: str,
+    kind: str,
+    what: str,
+    steps: int,
+    prompts: Path | None,
+    from_chats: bool,
+    replies: int,
+    models: Path | None,
+    progress: ProgressLine | None = None,
 ) -> Iterator[TuneWork]:
     """The work of a tune, alone in a folder named after the pair and its `kind`; failures become sentences.
+
+    `what` is made, in words.
 
     Raises:
         Problem: another backend runs the pair, or there are too few prompts.
@@ -55,10 +65,10 @@ def begun(
     from specchat.cli.prepare import read_catalog
     from specchat.config.paths import private_folder, user_paths
 
-    paths, progress = user_paths(), ProgressLine()
+    paths, progress = user_paths(), progress or ProgressLine()
     found = ready(read_catalog(paths, models).find(pair), models)
     if found.spec.backend != DEFAULT_BACKEND:
-        raise refused(found.id, kind, f"it is run by {found.spec.backend}")
+        raise refused(found.id, what, f"it is run by {found.spec.backend}")
     data = data_of(found.id, prompts, from_chats)
     folder = private_folder(paths.data / "tune" / f"{found.id}-{kind}")
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
@@ -68,13 +78,13 @@ def begun(
         forget_begun(folder)
 
 
-def refused(pair: str, kind: str, reason: str) -> Problem:
-    """A refusal to tune a pair for a reason."""
-    return Problem(f'No {kind} for pair "{pair}": {reason}, and this needs {NEEDS}.', ExitCode.UNUSABLE)
+def refused(pair: str, what: str, reason: str) -> Problem:
+    """A refusal to make something for a pair."""
+    return Problem(f'No {what} for pair "{pair}": {reason}, and this needs {NEEDS}.', ExitCode.UNUSABLE)
 
 
-def loaded(order: TrainingOrder, kind: str) -> "tuple[Checkpoint, Session, CachedDecoder]":
-    """The target's checkpoint, and the pair with the target alone.
+def loaded(order: TrainingOrder, what: str) -> "tuple[Checkpoint, Session, CachedDecoder]":
+    """The target's checkpoint, the pair without its heads, and the target as it is loaded.
 
     Raises:
         Problem: another backend or the GPU runs the target.
@@ -90,9 +100,9 @@ def loaded(order: TrainingOrder, kind: str) -> "tuple[Checkpoint, Session, Cache
     try:
         checkpoint = Checkpoint.open(locate(order.pair.spec.target, order.show))
     except ForeignModel as error:
-        raise refused(order.pair.id, kind, error.reason) from None
-    session = load(replace(order.pair.spec, draft=None, draft_vocabulary=None, heads={}), order.show)
+        raise refused(order.pair.id, what, error.reason) from None
+    session = load(replace(order.pair.spec, heads={}), order.show)
     model = session.target.model
     if not isinstance(model, CachedDecoder):
-        raise refused(order.pair.id, kind, 'its target runs on the GPU (give it device = "cpu")')
+        raise refused(order.pair.id, what, 'its target runs on the GPU (give it device = "cpu")')
     return checkpoint, session, model

@@ -10,13 +10,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix, Recipe
 from specchat.engine.reference.layer import hidden_states, logits
 from specchat.engine.reference.tensors import Dense
-from specchat.tune.learner import Learner, Rates
+from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
 from specchat.tune.parts import put
 from specchat.tune.rows import Batch, TrainingText
 from specchat.tune.target import FrozenTarget
@@ -59,6 +60,15 @@ def untrainable(draft: Checkpoint) -> str:
     return ""
 
 
+class Adapted(Dense):
+    """Tensors whose products have adapters beside them: merged ones would take as much room as all weights."""
+
+    def linear(self, x: Tensor, name: str, bias: Tensor | None) -> Tensor:
+        made = super().linear(x, name, bias)
+        down = self._tensors.get(f"{name}.down")
+        return made if down is None else made + linear(linear(x, down), self._tensors[f"{name}.up"])
+
+
 class DraftLearner(Learner):
     """A draft's weights as parameters, under their names in the checkpoint; or adapters of its layers' matrices."""
 
@@ -89,18 +99,26 @@ class DraftLearner(Learner):
         del seed
         row, at = batch.replied()
         states = batch.states[self._target.config.layers]
-        wanted = self._target.logits(states[row, at - 1])
-        made = self._logits(batch.tokens[:, :-1], (row, at - 1))
-        # Models of one family differ in padding behind the tokenizer's tokens.
-        both = min(wanted.shape[-1], made.shape[-1])
-        return self._loss(wanted[:, :both], made[:, :both]).mean()
+        tensors = self._tensors()
+
+        def apart(theirs: Tensor, ours: Tensor) -> Tensor:
+            wanted, made = self._target.logits(theirs), logits(self._recipe, ours, tensors)
+            # Models of one family differ in padding behind the tokenizer's tokens.
+            both = min(wanted.shape[-1], made.shape[-1])
+            return self._loss(wanted[:, :both], made[:, :both]).sum()
+
+        last = self._last(batch.tokens[:, :-1], tensors)
+        return in_blocks(apart, self._recipe.vocab, states[row, at - 1], last[row, at - 1]) / len(row)
 
     @torch.no_grad()
     def right(self, row: TrainingText) -> Tensor:
         """True where the likeliest token is the text's own: bool [reply tokens]."""
         at = torch.arange(row.start, len(row.tokens))
-        made = self._logits(row.tokens[None, :-1], (torch.zeros_like(at), at - 1))
-        return made.argmax(-1) == row.tokens[at]
+        tensors = self._tensors()
+        last = self._last(row.tokens[None, :-1], tensors)[0, at - 1]
+        blocks = last.split(max(1, SCORES // self._recipe.vocab))
+        made = torch.cat([logits(self._recipe, block, tensors).argmax(-1) for block in blocks])
+        return made == row.tokens[at]
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights float32 by name, adapters merged."""
@@ -112,12 +130,14 @@ class DraftLearner(Learner):
                 merged[f"{stem}.weight"] = every[f"{stem}.weight"] + up @ every[f"{stem}.down"]
         return merged
 
-    def _logits(self, tokens: Tensor, places: tuple[Tensor, Tensor]) -> Tensor:
-        """Logits float32 [places, vocab] at some places of texts, int64 [texts, N]."""
-        tensors = Dense(self.weights())
+    def _tensors(self) -> Dense:
+        every = dict(self.named_parameters())
+        return Adapted(every) if self._adapted else Dense(every)
+
+    def _last(self, tokens: Tensor, tensors: Dense) -> Tensor:
+        """Hidden states float32 [texts, N, hidden] after the last layer, of texts int64 [texts, N]."""
         # A target may choose a padding token without an embedding in the draft.
-        last = hidden_states(self._recipe, tokens.clamp_max(self._recipe.vocab - 1), tensors)[-1]
-        return logits(self._recipe, last[places], tensors)
+        return hidden_states(self._recipe, tokens.clamp_max(self._recipe.vocab - 1), tensors)[-1]
 
 
 @dataclass(frozen=True)

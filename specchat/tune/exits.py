@@ -6,6 +6,7 @@ et al. 2024, 4.1, with the model as its own teacher). The target stays as it is,
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,7 +21,7 @@ from specchat.engine.reference.layer import logits
 from specchat.engine.reference.tensors import Dense
 from specchat.tune.draft import stepped, total
 from specchat.tune.files import put_json, put_tensors
-from specchat.tune.learner import Learner, Rates
+from specchat.tune.learner import Learner, Rates, in_blocks
 from specchat.tune.rows import Batch, TrainingText
 from specchat.tune.target import FrozenTarget
 
@@ -73,13 +74,12 @@ class ExitLearner(Learner):
         """The mean KL divergence from the target, over tokens of the replies and exits."""
         del seed
         row, at = batch.replied()
-        wanted = self._target.logits(batch.states[self._target.config.layers][row, at - 1]).log_softmax(-1)
+        last = batch.states[self._target.config.layers][row, at - 1]
         apart = [
-            kl_div(self._logits(place, batch.states[layers][row, at - 1]).log_softmax(-1), wanted, log_target=True,
-                   reduction="batchmean")
+            in_blocks(partial(self._apart, place), self._recipe.vocab, last, batch.states[layers][row, at - 1])
             for place, layers in enumerate(self.places)
-        ]  # fmt: skip
-        return torch.stack(apart).mean()
+        ]
+        return torch.stack(apart).mean() / len(row)
 
     @torch.no_grad()
     def right(self, place: int, row: TrainingText) -> list[bool]:
@@ -100,6 +100,11 @@ class ExitLearner(Learner):
             times = max(one.tokens / max(1e-9, one.steps + one.drafted * (cost + VERIFY)) for one in seen)
             found.append(ExitChoice(layers, sum(map(sum, right)) / max(1, sum(map(len, right))), times))
         return found
+
+    def _apart(self, place: int, last: Tensor, states: Tensor) -> Tensor:
+        """The summed KL divergence of an exit from the target, float32 []; both [tokens, hidden]."""
+        wanted = self._target.logits(last).log_softmax(-1)
+        return kl_div(self._logits(place, states).log_softmax(-1), wanted, log_target=True, reduction="sum")
 
     def _logits(self, place: int, states: Tensor) -> Tensor:
         """Logits float32 [..., vocab] of states float32 [..., hidden] after the layers of an exit."""

@@ -1,9 +1,12 @@
 """The interface of what `training.py` trains: heads, or a whole draft model."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from specchat.tune.rows import Batch
 
@@ -13,6 +16,22 @@ class Rates(NamedTuple):
 
     muon: float
     adam: float
+
+
+SCORES = 1 << 24
+"""Scores that are held at a time, several times over: a vocabulary of 150,000 would take gigabytes for all tokens."""
+
+
+def in_blocks(loss: Callable[..., Tensor], width: int, *rows: Tensor) -> Tensor:
+    """The sum of `loss` over blocks of `rows`, each of which makes scores [rows, width], float32 [].
+
+    Blocks are computed again when gradients pass, so that the scores of one are held at a time.
+    """
+    most = max(1, SCORES // width)
+    if len(rows[0]) <= most:
+        return loss(*rows)
+    blocks = zip(*(one.split(most) for one in rows), strict=True)
+    return torch.stack([checkpoint(loss, *block, use_reentrant=False) for block in blocks]).sum()
 
 
 class Learner(nn.Module, ABC):

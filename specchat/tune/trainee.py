@@ -7,12 +7,13 @@ it. A head guesses from there for places 0, 1, ... the tokens x[t + 2], x[t + 3]
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from specchat.engine.reference.tensors import Dense
-from specchat.tune.learner import Learner, Rates
+from specchat.tune.learner import Learner, Rates, in_blocks
 from specchat.tune.rows import Batch, TrainingText
 
 PLACE_WEIGHT = 0.8
@@ -94,12 +95,17 @@ class Trainee(Learner):
             shares = wanted[guessed]
             if not bool(shares.any()):
                 break
-            guesses = self.scores(place, hidden[row[guessed], slot[guessed]])
             weight = PLACE_WEIGHT**place
-            apart = torch.xlogy(shares, shares) - shares * guesses.log_softmax(-1)
-            total = total + weight * apart.sum() / shares.sum()
+            states = hidden[row[guessed], slot[guessed]]
+            apart = in_blocks(partial(self._apart, place), shares.shape[-1], states, shares)
+            total = total + weight * apart / shares.sum()
             mass += weight
         return total / max(mass, 1.0)
+
+    def _apart(self, place: int, states: Tensor, shares: Tensor) -> Tensor:
+        """The summed divergence of the scores of states [guesses, hidden] from their shares: float32 []."""
+        scored = self.scores(place, states).log_softmax(-1)
+        return (torch.xlogy(shares, shares) - shares * scored).sum()
 
     @torch.no_grad()
     def right(self, batch: Batch) -> Tensor:

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from specchat.bench.contender import BenchPrompt, Different
-from specchat.cli import tune_heads
+from specchat.cli import tune_work
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
@@ -279,7 +279,7 @@ def test_targets_that_are_not_of_our_own_decoder_are_refused(
         assert result.exit_code == ExitCode.UNUSABLE
         assert result.stderr.startswith('Error: No heads for pair "tiny": ')
         assert words in result.stderr
-        assert tune_heads.NEEDS in result.stderr
+        assert tune_work.NEEDS in result.stderr
 
 
 def test_held_out_prompts_are_measured_whole(

@@ -219,7 +219,7 @@ def test_a_stop_registers_nothing_and_the_command_goes_on(
     ("change", "code", "words"),
     [
         ("draft = {", ExitCode.UNUSABLE, 'Pair "tiny" has no draft model to train.'),
-        ("device", ExitCode.UNUSABLE, "cannot be trained: hf runs it"),
+        ("device", ExitCode.UNUSABLE, 'No trained draft for pair "tiny": it is run by hf'),
     ],
 )
 def test_what_cannot_be_trained_is_refused(

@@ -117,7 +117,7 @@ def test_what_cannot_be_trained_is_refused(run: Run, pair: Path, command: tuple[
         pair.write_text(f'schema = 1\n[[pair]]\nid = "tiny"\n{table}\n')
         result = run(*command)
         assert result.exit_code == ExitCode.UNUSABLE
-        assert result.stderr.startswith('Error: No exit for pair "tiny": ')
+        assert result.stderr.startswith('Error: No adapter for pair "tiny": ')
         assert words in result.stderr
 
 

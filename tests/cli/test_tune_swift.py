@@ -109,7 +109,7 @@ def test_what_cannot_skip_is_refused(run: Run, pair: Path, command: tuple[str, .
         pair.write_text(f'schema = 1\n[[pair]]\nid = "tiny"\n{table}\n')
         result = run(*command)
         assert result.exit_code == ExitCode.UNUSABLE
-        assert result.stderr.startswith('Error: No swift for pair "tiny": ')
+        assert result.stderr.startswith('Error: No skip set for pair "tiny": ')
         assert words in result.stderr
     pair.write_text(text)
 

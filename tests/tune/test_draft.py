@@ -5,13 +5,17 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
 from specchat.engine.options import Sampling
+from specchat.engine.reference.tensors import Dense
 from specchat.engine.session import Session
+from specchat.tune import draft as draft_module
+from specchat.tune import learner as learner_module
 from specchat.tune.distilling import Distilling
 from specchat.tune.draft import DIVERGENCES, LOSSES, Divergence, DraftLearner, HeldOut, held_out, stepped
 from specchat.tune.draft_files import put_draft
@@ -195,3 +199,45 @@ def test_a_loss_that_is_no_number_ends_the_training(
     assert path.read_bytes() == kept
     with pytest.raises(ModelError, match="holds values that are no numbers"):
         put_draft(tmp_path, learner, draft)
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_blocks_of_scores_change_neither_loss_nor_gradients(
+    adapted: bool, target: FrozenTarget, draft: Checkpoint, learnt: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    learner = DraftLearner(target, draft, "variation", adapted)
+    with torch.no_grad():
+        for name, part in learner.named_parameters():
+            if name.endswith(".up"):
+                part.normal_(std=0.1)
+    batch = Batch.of([TrainingText.read(path) for path in learnt[:4]])
+    seen: list[list[Tensor]] = []
+    right: list[list[bool]] = []
+    for scores in (1 << 24, 3000):
+        monkeypatch.setattr(learner_module, "SCORES", scores)
+        monkeypatch.setattr(draft_module, "SCORES", scores)
+        learner.zero_grad()
+        loss = learner.loss(batch, 0)
+        loss.backward()
+        seen.append([loss.detach(), *(p.grad.clone() for p in learner.parameters() if p.grad is not None)])
+        right.append(learner.right(TrainingText.read(learnt[0])).tolist())
+    assert len(batch.replied()[0]) * draft.config.vocab > 5 * 3000
+    for whole, parts in zip(*seen, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-6)
+    assert right[0] == right[1]
+
+
+def test_adapters_beside_a_matrix_are_those_merged_into_it(
+    target: FrozenTarget, draft: Checkpoint, learnt: list[Path]
+) -> None:
+    learner = DraftLearner(target, draft, "forward", adapted=True)
+    with torch.no_grad():
+        for name, part in learner.named_parameters():
+            if name.endswith(".up"):
+                part.normal_(std=0.1)
+    tokens = TrainingText.read(learnt[0]).tokens[None]
+    beside = learner._last(tokens, learner._tensors())
+    merged = learner._last(tokens, Dense(learner.weights()))
+    torch.testing.assert_close(beside, merged, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(beside, learner._last(tokens, Dense(dict(learner.named_parameters()))), atol=1e-2)

@@ -36,11 +36,15 @@ class Dense:
     def rows(self, of: Matrix, tokens: Tensor) -> Tensor:
         return embedding(tokens, self._tensors[f"{of.names[0]}.weight"])
 
+    def linear(self, x: Tensor, name: str, bias: Tensor | None) -> Tensor:
+        """The product with the matrix called `name`."""
+        return linear(x, self._tensors[f"{name}.weight"], bias)
+
     def product(self, x: Tensor, of: Matrix) -> Tensor:
         found = []
         for place, name in enumerate(of.names):
             bias = self._tensors[f"{name}.bias"] if of.bias else None
-            made, order = linear(x, self._tensors[f"{name}.weight"], bias), of.order(place)
+            made, order = self.linear(x, name, bias), of.order(place)
             found.append(made[..., order] if order else made)
         whole, turns = torch.cat(found, -1), of.turns
         return whole[..., turns] if turns else whole
