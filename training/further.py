@@ -6,7 +6,7 @@ python -m training.further draft --steps 1500
 On a GPU by time, on rows that may have been made elsewhere (`rows` makes them and trains nothing):
 
 python -m training.further rows --dialogues 110000
-python -m training.further target --seconds 200 --tokens-a-step 32768 --dialogues 110000
+python -m training.further target --seconds 180 --tokens-a-step 32768 --dialogues 110000
 """
 
 from __future__ import annotations
