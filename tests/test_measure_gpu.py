@@ -254,7 +254,9 @@ class TestTimedKernelsUnderTheInterpreter:
         rows = experts.experts(config, torch.device("cpu"), torch.float32, four, 1)
         kinds = [(row["weights"], row["rows"], row["kernel"]) for row in rows]
         kernels_of = ("choice", "gates", "down", "sum", "all")
-        assert kinds == [(f, r, k) for f in ("16 bits", *kernels.FORMATS) for r in (1, 3) for k in kernels_of]
+        assert kinds == [
+            (f, r, k) for f in ("16 bits", *kernels.FORMATS, experts.IN_MAIN) for r in (1, 3) for k in kernels_of
+        ]
         down = next(row for row in rows if row["kernel"] == "down")
         assert down["experts"] == 2
         assert down["GB/s"] == pytest.approx(2 * 64 * 64 * 4 / 4e3)

@@ -15,6 +15,7 @@ from torch import Tensor
 from measure.gpu.checks import Check, command
 from measure.gpu.kernels import CYCLED, FORMATS, Rows, Timer, held, quantised, replayed, timed
 from specchat.bench.published import QWEN3_30B_A3B
+from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.formats import Weight
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
@@ -25,6 +26,7 @@ from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Experts
 
 ROWS = (1, 2, 4, 8, 16, PASS_ROWS)
+IN_MAIN = "nf4 nested, in main memory"
 SOFTMAX = Rule(renormalised=True, sigmoid=False, groups=(1, 1), factor=1.0)
 
 
@@ -48,13 +50,16 @@ class Buffers(NamedTuple):
 
 
 def experts(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int) -> Rows:
-    """Each kernel and all together, in 16 bits and every format, by number of rows."""
+    """Each kernel and all together, in 16 bits and every format, by number of rows; also read from main memory."""
     feed = next(layer.feed for layer in c.recipe.layers if isinstance(layer.feed, Experts))
     found: Rows = []
-    for label in ("16 bits", *FORMATS):
+    for label in ("16 bits", *FORMATS, IN_MAIN):
         layers = [_made(feed, c.hidden, label, device, dtype)]
-        size = held(layers[0].gate_up) + held(layers[0].down)
-        layers += [_again(layers[0], seed) for seed in range(1, 1 + cycled // size)]
+        if label == IN_MAIN:
+            layers += [_again(layers[0], seed, layers[0]) for seed in range(1, 8)]
+        else:
+            size = held(layers[0].gate_up) + held(layers[0].down)
+            layers += [_again(layers[0], seed, deepcopy(layers[0])) for seed in range(1, 1 + cycled // size)]
         for rows in ROWS:
             buffers = _buffers(feed, c.hidden, layers[0], dtype)
             for one in layers:
@@ -111,17 +116,18 @@ def _launched(launch: Launch, layers: list[Layer], buffers: Buffers, rows: int, 
 def _made(feed: Experts, hidden: int, label: str, device: torch.device, dtype: torch.dtype) -> Layer:
     def weight(outputs: int, inputs: int) -> Weight:
         dense = (torch.randn(feed.count * outputs, inputs, device=device) / inputs**0.5).to(dtype)
+        if label == IN_MAIN:
+            return values_in_main(quantised(dense, "nf4", True), device)
         return dense if label not in FORMATS else quantised(dense, *FORMATS[label])
 
     gate_up, down = weight(2 * feed.each.width, hidden), weight(hidden, feed.each.width)
     return Layer(gate_up, down, _scores(feed.count, 0, device), allocated(feed.count, feed.top, device))
 
 
-def _again(layer: Layer, seed: int) -> Layer:
-    """Copies of the weights, with another choice."""
+def _again(layer: Layer, seed: int, weights: Layer) -> Layer:
+    """The weights of a layer, with another choice."""
     pairs = allocated(layer.pairs.count, layer.pairs.top, layer.scores.device)
-    scores = _scores(layer.pairs.count, seed, layer.scores.device)
-    return Layer(deepcopy(layer.gate_up), deepcopy(layer.down), scores, pairs)
+    return Layer(weights.gate_up, weights.down, _scores(layer.pairs.count, seed, layer.scores.device), pairs)
 
 
 def _scores(count: int, seed: int, device: torch.device) -> Tensor:

@@ -3,8 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from specchat.bench.contender import CLOCK, BenchPrompt, Clock, Run
+from specchat.bench.stops import STOPS
 from specchat.engine.events import Finished, Step
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.requests import Generate
@@ -37,6 +39,9 @@ class Ours:
         self.run(prompt, WARM_UP_TOKENS)
 
     def run(self, prompt: BenchPrompt, most: int) -> Run:
+        return STOPS.undisturbed(partial(self._run, prompt, most))
+
+    def _run(self, prompt: BenchPrompt, most: int) -> Run:
         # Cold: no reply profits from another one's cache or statistics.
         request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
         steps: list[Step] = []

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
     from specchat.tui.launch import Launch
+    from specchat.tune.beside import BesideCommand
 
 
 @reports_errors
@@ -90,6 +91,13 @@ def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | N
     return add(usual_hub(), models or paths.models_file, taken, target, draft, this_machine())
 
 
+def _beside(arguments: "Sequence[str]") -> "BesideCommand":
+    """Run a command beside the app; imported when the app asks."""
+    from specchat.tune.beside import BesideCommand
+
+    return BesideCommand(arguments)
+
+
 def _tool_servers(file: Path, seconds: int | None) -> "tuple[ToolServers, list[str]]":
     """The servers of tools that the user has, none of which runs yet, and a sentence where the file is wrong."""
     from specchat.config.errors import ConfigError
@@ -112,7 +120,7 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes, unknown_theme
     from specchat.tui.actions.table import ACTIONS
-    from specchat.tui.launch import Launch
+    from specchat.tui.launch import Launch, TuningPlaces
 
     paths, settings = prepared.paths, prepared.settings
     themes, warnings = load_themes([shipped("themes"), paths.themes])
@@ -152,7 +160,13 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         servers=servers,
         uses_tools=settings.tools is True,
         tools_file=paths.tools_file,
-        tuned=paths.tuned,
+        tuning=TuningPlaces(
+            shelf=paths.tuned,
+            order=paths.data / "tune" / "order.json",
+            toml=models or paths.models_file,
+            run=_beside,
+            options=("--models", str(models.absolute())) if models else (),
+        ),
         models=lambda: _places(settings.model_folders or ()),
         add=lambda target, draft: _add(paths, models, target, draft),
         live=LiveFiles(paths, models),

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from io import TextIOWrapper
-from typing import ParamSpec, TextIO, TypeVar
+from typing import Any, ParamSpec, TextIO, TypeVar
 
 import click
 
@@ -104,6 +104,12 @@ class ProgressLine:
             sys.stderr.write(f"\r\x1b[K{one_line(what, max(8, room))}{percent}")
             sys.stderr.flush()
             self._shown = True
+
+    def know(self, **facts: Any) -> None:
+        """Take in facts for programs that follow the progress; people are not shown them."""
+
+    def result(self, **fields: Any) -> None:
+        """Take in the outcome for such programs."""
 
     def clear(self) -> None:
         if self._shown:

@@ -1,8 +1,6 @@
 """`specchat tune`: trains a pair's draft, or heads for its target, and registers what pays."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -10,22 +8,22 @@ from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
+from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, Named, Passing, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_draft import DraftOrder, distilled, registered
-from specchat.cli.tune_heads import NEEDS, HeadsOrder, measured, trained
-from specchat.cli.tune_list import list_, remove_
+from specchat.cli.tune_heads import NEEDS, HeadsOrder, trained
+from specchat.cli.tune_heads import registered as heads_registered
+from specchat.cli.tune_list import list_, remove_, use_
+from specchat.cli.tune_swift import swift
 from specchat.cli.tune_vocabulary import vocabulary
-from specchat.cli.tuning import alone, data_of, failing
+from specchat.cli.tuning import alone, begun_with, data_of, failing, forget_begun
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
+from specchat.tune.plan import DRAFT_STEPS, REPLIES
 
-if TYPE_CHECKING:
-    from specchat.tune.trial import Speeds
-
-REPLIES, STEPS = 512, 1000
-DRAFT_STEPS = 400
+STEPS = 1000
 STRATEGY = "draft"
 
 
@@ -37,8 +35,10 @@ def tune(models: Path | None) -> None:
 
 
 tune.add_command(list_)
+tune.add_command(use_)
 tune.add_command(remove_)
 tune.add_command(vocabulary)
+tune.add_command(swift)
 
 
 @tune.command()
@@ -55,10 +55,18 @@ tune.add_command(vocabulary)
     default=None,
     help="Train all weights, or adapters of rank 16; by default adapters from 150 million weights on.",
 )
+@click.option("--json", "as_json", is_flag=True, help="Print progress and result as JSON lines.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def draft(
-    pair: str, from_chats: bool, prompts: Path | None, replies: int, steps: int, whole: bool | None, models: Path | None
+    pair: str,
+    from_chats: bool,
+    prompts: Path | None,
+    replies: int,
+    steps: int,
+    whole: bool | None,
+    as_json: bool,
+    models: Path | None,
 ) -> None:
     """Train the draft model of PAIR on its target's replies to prompts like yours.
 
@@ -78,9 +86,11 @@ def draft(
             ExitCode.UNUSABLE,
         )
     data = data_of(found.id, prompts, from_chats)
-    name, toml, progress = f"{found.id}-{STRATEGY}", models or paths.models_file, ProgressLine()
+    name, toml = f"{found.id}-{STRATEGY}", models or paths.models_file
+    progress = JsonLines() if as_json else ProgressLine()
     folder = private_folder(paths.data / "tune" / name)
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
+        data = begun_with(folder, data) if from_chats else data
         order = DraftOrder(
             found,
             data.chats,
@@ -93,12 +103,15 @@ def draft(
             None if whole is None else not whole,
         )
         lines = registered(order, distilled(order), data, toml)
-    Output().write("\n".join([*lines, ""]))
+        forget_begun(folder)
+    if not as_json:
+        Output().write("\n".join([*lines, ""]))
 
 
 @tune.command()
 @click.argument("pair", shell_complete=complete_pairs)
 @click.option("--family", type=Named(TUNED), required=True, help="What kind of heads.")
+@click.option("--chats", "from_chats", is_flag=True, help="Learn from the prompts of your saved chats.")
 @click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".')
 @click.option(
     "--replies", type=click.IntRange(1), default=REPLIES, show_default=True, help="How many replies to learn from."
@@ -106,11 +119,14 @@ def draft(
 @click.option("--steps", type=click.IntRange(1), default=STEPS, show_default=True, help="How long to train.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: int, models: Path | None) -> None:
+def heads(
+    pair: str, family: Head, from_chats: bool, prompts: Path | None, replies: int, steps: int, models: Path | None
+) -> None:
     """Train heads for the target of PAIR, on its own replies to prompts.
 
-    An eighth of the prompts is held out. At the end the heads are measured on these, and written into models.toml where
-    they are faster than the pair is without. ctrl+c stops; the same command goes on from there, also to more --steps.
+    An eighth of the prompts is held out. At the end the heads are measured on these, and written into models.toml if
+    the pair is faster with them beyond the interval. ctrl+c stops; the same command goes on from there, also to more
+    --steps.
     """
     from specchat.cli.prepare import read_catalog
     from specchat.config.paths import private_folder, user_paths
@@ -121,34 +137,11 @@ def heads(pair: str, family: Head, prompts: Path | None, replies: int, steps: in
         raise Problem(
             f'No heads for pair "{found.id}": it is run by {found.spec.backend}, and {NEEDS}.', ExitCode.UNUSABLE
         )
-    data = data_of(found.id, prompts, from_chats=False)
+    data = data_of(found.id, prompts, from_chats)
     name = f"{found.id}-{family}"
     folder, toml = private_folder(paths.data / "tune" / name), models or paths.models_file
     progress = ProgressLine()
     with Interrupt() as interrupt, failing(folder, progress), alone(folder):
         order = HeadsOrder(found, data.chats, replies, steps, folder, progress, interrupt, family)
-        lines = trained(order)
-        speeds = measured(order)
-        lines.append(_compared(speeds))
-        if speeds.rise:
-            from specchat.models.declare import set_head
-            from specchat.tune.workshop import install
-
-            place = private_folder(paths.data / "heads" / name)
-            install(order.shop.finished, place)
-            set_head(toml, found.id, family, place)
-            lines.append(f'They lie in {place}, and pair "{found.id}" in {toml} names them.')
-        else:
-            lines.append(
-                f"That is no gain, so {toml} stays as it is. More --steps, --replies or other --prompts may help. To "
-                f'use the heads all the same, give the pair "{found.id}" there the line below; a shipped pair is '
-                "changed by one of the same id there, so copy its table first."
-            )
-            path = json.dumps(str(order.shop.finished), ensure_ascii=False)
-            lines += ["", f"heads.{family} = {{ path = {path} }}"]
+        lines = heads_registered(order, trained(order), data, toml)
     Output().write("\n".join([*lines, ""]))
-
-
-def _compared(speeds: "Speeds") -> str:
-    (by, fast), (otherwise, slow) = speeds.best, speeds.before
-    return f"On held-out prompts: {fast:,.0f} tokens/s by {by}, {slow:,.0f} without the heads, by {otherwise}."

@@ -1,8 +1,5 @@
 """The parts of `specchat tune draft`: distilling on the target's replies, and measuring before and after."""
 
-import gc
-import shutil
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,16 +9,12 @@ from specchat.cli.output import Problem
 from specchat.cli.tuning import JUDGED, TrainingData, TrainingOrder
 from specchat.engine.errors import ForeignModel
 from specchat.engine.options import Speculation
+from specchat.tune.plan import LARGEST_WHOLE
 
 if TYPE_CHECKING:
-    from specchat.bench.interleaved import BenchProgress as Turn
     from specchat.engine.model.checkpoint import Checkpoint
     from specchat.engine.pair import ModelSource
     from specchat.tune.distilling import Distilled
-    from specchat.tune.gain import DraftSpeed, Gain
-
-LARGEST_WHOLE = 150_000_000
-"""Weights of the largest draft that is trained whole; of larger ones adapters are."""
 
 
 @dataclass(frozen=True)
@@ -91,56 +84,18 @@ def distilled(order: DraftOrder) -> "Distilled":
     length = order.speculation.draft_length
     course = Distilling(FrozenTarget(target, model), draft, adapted, shop.folder, held_out, length)
     done = 0
+    order.progress.know(phase="training")
     for at in course.run(learnt, order.steps, lambda: order.interrupt.pressed):
         done = at.step
+        order.progress.know(accepted_before=at.before.rate, accepted=at.held_out.rate)
         words = f"step {at.step:,} of {at.steps:,} by {at.divergence}, loss {at.loss:.3f}"
         order.progress.show(f"{words}, held out {at.held_out.rate:.0%} of drafts accepted", at.step / at.steps)
     order.check_stop(f"after step {done:,} of {order.steps:,}")
     result = course.result
     assert result is not None
+    order.progress.know(accepted=result.after.rate)
     put_draft(shop.finished, result.learner, draft)
     return result
-
-
-def measured(order: DraftOrder) -> "tuple[DraftSpeed, DraftSpeed, Gain]":
-    """Held-out speeds with the pair's draft and with that of the workshop, and the gain.
-
-    Raises:
-        Problem: interrupted, or a text that is not plain decoding's.
-        EngineError: a draft cannot be used.
-    """
-    from specchat.bench.contender import Different
-    from specchat.engine.loading import load
-    from specchat.engine.model.memory import free_memory
-    from specchat.tune.gain import draft_speeds, gain
-
-    def notify(turn: "Turn") -> None:
-        order.check_stop("before the draft was measured")
-        order.progress.show(f"held-out prompts by {turn.contender}", turn.fraction)
-
-    trained = replace(order.draft, path=str(order.shop.finished), repo=None, revision=None)
-    pairs = [replace(order.pair.spec, draft=draft, heads={}) for draft in (order.draft, trained)]
-    gc.collect()  # the session that was trained for is not needed beside these
-    sessions = [load(pairs[0], order.show)]
-    free = free_memory()
-    # Beside each other they are measured in the same seconds.
-    together = free is None or free > 2 * sessions[0].info.memory
-    try:
-        if together:
-            speeds = draft_speeds(
-                [*sessions, load(pairs[1], order.show)], order.speculation, order.questions[1], notify
-            )
-        else:
-            speeds = draft_speeds(sessions, order.speculation, order.questions[1], notify)
-            sessions.clear()
-            gc.collect()
-            speeds += draft_speeds([load(pairs[1], order.show)], order.speculation, order.questions[1], notify)
-    except Different as error:
-        raise Problem(
-            f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
-        ) from None
-    before, after = speeds
-    return before, after, gain(before, after)
 
 
 def registered(order: DraftOrder, result: "Distilled", data: TrainingData, toml: Path) -> list[str]:
@@ -152,43 +107,26 @@ def registered(order: DraftOrder, result: "Distilled", data: TrainingData, toml:
         ConfigError: models.toml cannot be written.
         OSError: a file cannot be written.
     """
-    before, after, found = measured(order)
-    words = f"{found.times:.2f} times as fast ({found.low:.2f} to {found.high:.2f})"
-    lines = [
-        f"Held-out replies: {result.before.rate:.0%} of drafts accepted before, {result.after.rate:.0%} after; "
-        f"{result.before.length:.2f} and {result.after.length:.2f} tokens a step.",
-        f"Held-out prompts: {before.tokens_per_second:,.0f} tokens/s before, {after.tokens_per_second:,.0f} after; "
-        f"over plain in the same minutes {words}.",
-    ]
-    if not found.sure:
-        more = "More --replies, --steps or prompts closer to yours may help."
-        return [*lines, f"That is no sure gain, so {toml} stays as it is. {more}"]
-    from specchat.config.paths import private_folder, user_paths
-    from specchat.models.declare import draft_of, set_draft
-    from specchat.tune.shelf import Tuned, free_folder
-    from specchat.tune.workshop import install
+    from specchat.cli import tune_result
+    from specchat.tune.gain import Side
 
-    place = private_folder(free_folder(user_paths().tuned, order.folder.name))
-    try:
-        install(order.shop.finished, place)
-        Tuned(
-            id=place.name,
-            kind=order.strategy,
-            pair=order.pair.id,
-            created=time.time(),
-            data=data.words,
-            used=data.used,
-            before={"accepted": result.before.rate, "tokens_per_second": before.tokens_per_second},
-            after={"accepted": result.after.rate, "tokens_per_second": after.tokens_per_second},
-            replaced=draft_of(toml, order.pair.id),
-            folder=place,
-        ).note()
-        set_draft(toml, order.pair.id, place)
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise
-    took = f'The draft lies in {place}, and pair "{order.pair.id}" in {toml} names it.'
-    return [*lines, f'{took} "specchat tune remove {place.name}" takes it back.']
+    trained = replace(order.draft, path=str(order.shop.finished), repo=None, revision=None)
+    before, after = (
+        Side(replace(order.pair.spec, draft=draft, heads={}), [order.speculation]) for draft in (order.draft, trained)
+    )
+    line = (
+        f"Held-out replies: {result.before.rate:.0%} of drafts accepted before, {result.after.rate:.0%} after; "
+        f"{result.before.length:.2f} and {result.after.length:.2f} tokens a step."
+    )
+    made = tune_result.TuneResult(
+        kind=order.strategy,
+        key="draft",
+        subject="The draft lies",
+        files=order.shop.finished,
+        before={"accepted": result.before.rate},
+        after={"accepted": result.after.rate},
+    )
+    return [line, *tune_result.registered(order, made, tune_result.measured(order, before, after), data, toml)]
 
 
 def _opened(order: DraftOrder, source: "ModelSource") -> "Checkpoint":

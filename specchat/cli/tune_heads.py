@@ -1,18 +1,16 @@
 """The parts of `specchat tune heads`: training on the target's replies, and measuring."""
 
-import gc
+import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
-from specchat.cli.tuning import JUDGED, JUDGED_EVERY, TrainingOrder
+from specchat.cli.tuning import JUDGED, JUDGED_EVERY, TrainingData, TrainingOrder
 from specchat.engine.errors import ForeignModel
+from specchat.engine.options import Speculation
+from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
-
-if TYPE_CHECKING:
-    from specchat.bench.interleaved import BenchProgress as Turn
-    from specchat.tune.trial import Speeds
 
 NEEDS = "heads learn from the states that specchat's own decoder has on the CPU"
 
@@ -81,28 +79,38 @@ def trained(order: HeadsOrder) -> list[str]:
     ]
 
 
-def measured(order: HeadsOrder) -> "Speeds":
-    """The pair's held-out speed with the heads of the workshop and without.
+def registered(order: HeadsOrder, lines: list[str], data: TrainingData, toml: Path) -> list[str]:
+    """Measure the heads beside plain decoding, the draft and the heads before, and put them where drafts are put.
 
     Raises:
         Problem: interrupted, or a text that is not plain decoding's.
         EngineError: the heads cannot be used.
+        ConfigError: models.toml cannot be written.
+        OSError: a file cannot be written.
     """
-    from specchat.bench.contender import Different
-    from specchat.engine.loading import load
+    from specchat.cli import tune_result
     from specchat.engine.pair import ModelSource
-    from specchat.tune.trial import speeds
+    from specchat.tune.gain import Side
 
-    def tell(turn: "Turn") -> None:
-        order.check_stop("before the heads were measured")
-        order.progress.show(f"held-out prompts by {turn.contender}", turn.fraction)
-
-    gc.collect()  # the session that was trained for is not needed beside this one
-    source = ModelSource(path=str(order.shop.finished))
-    session = load(replace(order.pair.spec, heads={order.family: source}), order.show)
-    try:
-        return speeds(session, order.family, order.questions[1], tell)
-    except Different as error:
-        raise Problem(
-            f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
-        ) from None
+    spec, family = order.pair.spec, order.family
+    by_heads = [
+        Speculation.of(name, order.pair.lengths.get(name))
+        for name, info in STRATEGIES.items()
+        if info.needs_head == family
+    ]
+    others = [Speculation(), Speculation.of("draft", order.pair.lengths.get("draft"))]
+    old = {family: spec.heads[family]} if family in spec.heads else {}
+    new = {family: ModelSource(path=str(order.shop.finished))}
+    before = Side(replace(spec, heads=old), [*others, *(by_heads if old else [])])
+    found = tune_result.measured(order, before, Side(replace(spec, heads=new), by_heads))
+    result = tune_result.TuneResult("heads", f"heads.{family}", "The heads lie", order.shop.finished)
+    lines += tune_result.registered(order, result, found, data, toml)
+    if not found.gain.sure:
+        path = json.dumps(str(order.shop.finished), ensure_ascii=False)
+        lines += [
+            f'To use the heads all the same, give the pair "{order.pair.id}" there the line below; a shipped pair is '
+            "changed by one of the same id there, so copy its table first.",
+            "",
+            f"heads.{family} = {{ path = {path} }}",
+        ]
+    return lines

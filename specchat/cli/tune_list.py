@@ -1,6 +1,7 @@
-"""`specchat tune list` and `remove`: what was trained, on what, what it brought, and its way back."""
+"""`specchat tune list`, `use` and `remove`: what was trained, on what, what it brought, and its way back."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -19,15 +20,42 @@ if TYPE_CHECKING:
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def list_(as_json: bool) -> None:
-    """List trained drafts, the latest first."""
-    found = _shelved()
+def list_(as_json: bool, models: Path | None) -> None:
+    """List what was trained or searched, the latest first."""
+    from specchat.config.paths import user_paths
+    from specchat.tune.registry import used_by
+
+    found, toml = _shelved(), models or user_paths().models_file
+    users = {one.id: used_by(one, toml) for one in found}
     if as_json:
-        rows = [{**asdict(one), "folder": str(one.folder), "bytes": one.size} for one in found]
+        rows = [
+            {**asdict(one), "folder": str(one.folder), "bytes": one.size, "used_by": users[one.id]} for one in found
+        ]
         Output().write(json.dumps(rows, indent=2) + "\n")
         return
-    Output().write("".join(_line(one) for one in found) or "Nothing was trained yet. See specchat tune draft --help.\n")
+    lines = "".join(_line(one, bool(users[one.id])) for one in found)
+    Output().write(lines or "Nothing was trained yet. See specchat tune --help.\n")
+
+
+@click.command("use")
+@click.argument("id", metavar="ID")
+@click.option("--not", "without", is_flag=True, help="Give the pair what it had before, and keep the files.")
+@with_options(PAIR_OPTIONS[:1])
+@reports_errors
+def use_(id: str, without: bool, models: Path | None) -> None:
+    """Let the pair of a result use it, or no longer."""
+    from specchat.config.paths import user_paths
+    from specchat.tune.registry import give_back, use
+
+    found, toml = _named(id), models or user_paths().models_file
+    if without:
+        pairs = give_back(found, toml)
+        Output().write(_restored(pairs, toml) or f"No pair in {toml} uses {found.id}.\n")
+        return
+    use(found, toml)
+    Output().write(f'Pair "{found.pair}" in {toml} uses {found.id} when it is loaded anew.\n')
 
 
 @click.command("remove")
@@ -35,26 +63,32 @@ def list_(as_json: bool) -> None:
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def remove_(id: str, models: Path | None) -> None:
-    """Delete a trained draft; its pair gets the draft before back."""
-    from specchat.config.catalog import load_catalog
+    """Delete a result; its pair gets back what it had before."""
     from specchat.config.paths import user_paths
-    from specchat.models.declare import set_draft
-    from specchat.tune.shelf import remove
+    from specchat.tune.registry import take_away
 
-    found = next((one for one in _shelved() if one.id == id), None)
-    if found is None:
-        known = ", ".join(one.id for one in _shelved()) or "none"
-        raise Problem(f'Nothing trained is called "{one_line(id, 80)}"; there are: {known}.', ExitCode.USAGE)
-    toml = models or user_paths().models_file
-    words = ""
-    if found.replaced is not None and toml.exists():
-        for pair in load_catalog(toml).pairs:
-            draft = pair.spec.draft
-            if draft is not None and draft.path and Path(draft.path) == found.folder:
-                set_draft(toml, pair.id, found.replaced)
-                words = f' Pair "{pair.id}" in {toml} has its draft of before back.'
-    size = remove(found)
-    Output().write(f"Deleted {found.folder} ({size / 1e6:,.0f} MB).{words}\n")
+    paths, found = user_paths(), _named(id)
+    toml = models or paths.models_file
+    size, pairs = take_away(found, paths.tuned, toml)
+    Output().write(f"Deleted {found.folder} ({_bytes(size)}).\n{_restored(pairs, toml)}")
+
+
+def _restored(pairs: Sequence[str], toml: Path) -> str:
+    return "".join(f'Pair "{pair}" in {toml} has what it had before.\n' for pair in pairs)
+
+
+def _named(id_: str) -> "Tuned":
+    """The result of that id.
+
+    Raises:
+        Problem: there is none.
+    """
+    found = _shelved()
+    for one in found:
+        if one.id == id_:
+            return one
+    known = ", ".join(one.id for one in found) or "none"
+    raise Problem(f'Nothing trained is called "{one_line(id_, 80)}"; there are: {known}.', ExitCode.USAGE)
 
 
 def _shelved() -> "list[Tuned]":
@@ -64,16 +98,20 @@ def _shelved() -> "list[Tuned]":
     return sorted(shelved(user_paths().tuned), key=lambda one: -one.created)
 
 
-def _line(one: "Tuned") -> str:
+def _line(one: "Tuned", used: bool) -> str:
     """Id, date, size, data and held-out figures."""
     figures = ", ".join(
         f"{name.replace('_', ' ')} {_figure(one.before[name])} -> {_figure(value)}"
         for name, value in one.after.items()
         if name in one.before
     )
-    date = datetime.fromtimestamp(one.created)
-    data = one_line(one.data, 80)
-    return f"{one.id}  {one.kind} of {one.pair}  {date:%Y-%m-%d %H:%M}  {one.size / 1e6:,.0f} MB  {data}\n  {figures}\n"
+    date, data = datetime.fromtimestamp(one.created), one_line(one.data, 80)
+    what = f"{one.kind} of {one.pair}{'' if used else ', not in use'}"
+    return f"{one.id}  {what}  {date:%Y-%m-%d %H:%M}  {_bytes(one.size)}  {data}\n  {figures}\n"
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1e6:,.0f} MB" if size > 1e6 else f"{size / 1e3:,.0f} kB"
 
 
 def _figure(value: float) -> str:

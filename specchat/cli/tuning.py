@@ -1,7 +1,7 @@
 """The order of a training by `specchat tune`, the target's replies, and failures in sentences."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,8 @@ from specchat.engine.errors import EngineError
 from specchat.engine.events import Loading
 from specchat.engine.options import Message
 from specchat.engine.out_of_memory import ran_out
+from specchat.private import replace
+from specchat.tune.plan import LEAST_ASKED
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -29,6 +31,8 @@ JUDGED_EVERY = 50
 LEAST_PROMPTS = 2
 JUDGED = 32
 """Held-out replies that are looked at."""
+BEGUN_WITH = ".chats.json"
+"""The prompts of saved chats that an unfinished training began with."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class TrainingOrder:
         return Workshop(self.folder)
 
     def show(self, loading: Loading) -> None:
+        self.progress.know(phase="loading")
         self.progress.show(loading.what, loading.fraction)
 
     def check_stop(self, done: str) -> None:
@@ -75,10 +80,13 @@ class TrainingOrder:
         from specchat.tune.replies import collect
 
         questions, folder = self.questions[held_out], self.shop.judged if held_out else self.shop.learnt
+        before = 0 if held_out else len(self.questions[True])
+        total = sum(len(each) for each in self.questions)
         files: list[Path] = []
+        self.progress.know(phase="replies")
         for done, path in enumerate(collect(session, model, questions, layers, folder), 1):
             files += [path] if path else []
-            self.progress.show(f"the target answers prompt {done:,} of {len(questions):,}", done / len(questions))
+            self.progress.show(f"the target answers prompt {done:,} of {len(questions):,}", (before + done) / total)
             self.check_stop(f"after {done:,} of {len(questions):,} replies")
         if not files:
             raise Problem(
@@ -92,7 +100,7 @@ class TrainingOrder:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Prompts to learn from, in words, and the saved chats among them, as keys and titles."""
+    """Prompts to learn from, in words, and the saved chats among them, as titles by key."""
 
     chats: Sequence[tuple[Message, ...]]
     words: str
@@ -116,18 +124,41 @@ def data_of(pair: str, prompts: Path | None, from_chats: bool) -> TrainingData:
         data = TrainingData(
             [each.messages for each in asked], f"{len(asked):,} prompts of {len(used):,} saved chats", used
         )
-        what, more = "The saved chats have", "Chat a while, or give --prompts."
+        what, least, more = "The saved chats have", LEAST_ASKED, "Chat a while, or give --prompts."
+        held = "one in eight is held out, and it takes two to measure by"
     else:
         file = prompts or shipped_prompts(pair)
         chats = [prompt.messages for prompt in read_prompts(file)]
         data = TrainingData(chats, f"{len(chats):,} prompts of {file}", {})
-        what, more = f"{file} holds", "Add some."
-    if len(data.chats) < LEAST_PROMPTS:
-        raise Problem(
-            f"{what} fewer than {LEAST_PROMPTS} prompts: one to learn from and one to be held out. {more}",
-            ExitCode.USAGE,
-        )
+        what, least, more = f"{file} holds", LEAST_PROMPTS, "Add some."
+        held = "one to learn from and one to be held out"
+    if len(data.chats) < least:
+        raise Problem(f"{what} fewer than {least} prompts: {held}. {more}", ExitCode.USAGE)
     return data
+
+
+def begun_with(folder: Path, data: TrainingData) -> TrainingData:
+    """Prompts of chats that an unfinished training in `folder` began with, or `data` if a chat is gone.
+
+    Chats go on while a draft learns from them, and with other prompts a training begins anew.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    kind, file = TypeAdapter(TrainingData), folder / BEGUN_WITH
+    with suppress(OSError, ValidationError):
+        before = kind.validate_json(file.read_bytes())
+        if before.used.keys() <= data.used.keys():
+            return before
+    replace(file, kind.dump_json(data).decode())
+    return data
+
+
+def forget_begun(folder: Path) -> None:
+    """Let the next training in `folder` begin with the chats as they are then."""
+    (folder / BEGUN_WITH).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec, Server
 from specchat.engine.strategies import in_group
+from specchat.engine.strategy import SkippedLayers
 
 _LOCAL = "local"
 """The id of what `--target` names."""
@@ -191,6 +192,7 @@ def _pair(table: Mapping[str, Any], folder: Path) -> Pair:
         target=_source(table["target"], folder) if "target" in table else ModelSource(server=_server(table, folder)),
         draft=_source(table["draft"], folder) if "draft" in table else None,
         draft_vocabulary=_placed(table["draft_vocabulary"], folder) if "draft_vocabulary" in table else None,
+        skip=SkippedLayers(**{key: tuple(of) for key, of in table["skip"].items()}) if "skip" in table else None,
         heads={head: _source(source, folder) for head, source in table.get("heads", {}).items()},
         **{
             key: table[key]

@@ -136,6 +136,16 @@ class HeadTable(Table):
         return self
 
 
+Layer = Annotated[int, Field(ge=0)]
+
+
+class SkipTable(Table):
+    """Layers whose attention or MLP `swift` leaves out; see `engine.pair.SkippedLayers`."""
+
+    attention: list[Layer] = Field(default_factory=list)
+    mlp: list[Layer] = Field(default_factory=list)
+
+
 class StrategyTable(Table):
     length: Annotated[int, Field(ge=1, le=MAX_DRAFT_LENGTH)]
 
@@ -161,7 +171,7 @@ class SamplingTable(Table):
 
 SERVER_KEYS = ("url", "kind", "model", "key_env", "keyring", "tokenizer", "plain")
 """Keys of a pair that a server runs; see `engine.pair.Server`."""
-LOCAL_KEYS = ("target", "draft", "draft_vocabulary", "heads", "exit_layer", "trust_remote_code", "strategies")
+LOCAL_KEYS = ("target", "draft", "draft_vocabulary", "heads", "exit_layer", "skip", "trust_remote_code", "strategies")
 """Keys of a pair that has models here."""
 
 
@@ -186,6 +196,7 @@ class PairTable(Table):
     draft_vocabulary: Annotated[str, Field(min_length=1)] | None = None
     heads: dict[HeadName, HeadTable] = Field(default_factory=dict)
     exit_layer: Annotated[int, Field(ge=1)] | None = None
+    skip: SkipTable | None = None
     template: dict[ArgumentName, bool | int | Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     context: Annotated[int, Field(ge=16)] | None = None
     trust_remote_code: bool = False
@@ -219,8 +230,9 @@ class PairTable(Table):
     def _backend_fits(self) -> Self:
         if self.trust_remote_code and self.backend != HF_BACKEND:
             raise ValueError(f'trust_remote_code goes with backend = "{HF_BACKEND}" only.')
-        if self.exit_layer is not None and self.backend != DEFAULT_BACKEND:
-            raise ValueError(f'exit_layer goes with backend = "{DEFAULT_BACKEND}" only.')
+        for key in ("exit_layer", "skip"):
+            if getattr(self, key) is not None and self.backend != DEFAULT_BACKEND:
+                raise ValueError(f'{key} goes with backend = "{DEFAULT_BACKEND}" only.')
         if self.target is None:
             return self
         if self.backend == GGUF_BACKEND:

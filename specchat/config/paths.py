@@ -57,7 +57,7 @@ class Paths:
 
     @property
     def tuned(self) -> Path:
-        """Trained drafts."""
+        """Results of tunes."""
         return self.data / "tuned"
 
     @property

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.options import Sampling
 from specchat.engine.strategies import STRATEGIES
-from specchat.engine.strategy import Head
+from specchat.engine.strategy import Head, SkippedLayers
 
 Quant = Literal["nf4", "fp4", "int8"]
 """Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA). int8 has
@@ -110,6 +110,7 @@ class PairSpec:
         draft_vocabulary: path of a file with the tokens that the draft may propose (model/draft_vocabulary.py).
         template: arguments of the target's chat template, such as enable_thinking.
         exit_layer: number of the target's first layers that draft by `early-exit`; None to search for it.
+        skip: what `swift` leaves out of the target; None to search for it.
         trust_remote_code: let the backend `hf` run code from the checkpoints.
     """
 
@@ -123,6 +124,7 @@ class PairSpec:
     heads: Mapping[Head, ModelSource] = field(default_factory=dict)
     trust_remote_code: bool = False
     exit_layer: int | None = None
+    skip: SkippedLayers | None = None
     template: Mapping[str, str | int | bool] = field(default_factory=dict)
 
     @property

@@ -38,17 +38,31 @@ class HeadFamily(NamedTuple):
 
 
 @dataclass(frozen=True)
+class SkippedLayers:
+    """Layers, counted from 0, whose attention or whose MLP drafting leaves out."""
+
+    attention: tuple[int, ...] = ()
+    mlp: tuple[int, ...] = ()
+
+
+def highest(skip: SkippedLayers | None) -> int | None:
+    """The highest layer of these; None for none."""
+    return max((*skip.attention, *skip.mlp), default=None) if skip is not None else None
+
+
+@dataclass(frozen=True)
 class Facts:
     """Properties of a pair that decide on its strategies.
 
     `unsupported`: reasons by feature. `heads`: for each family that the pair names "", or the reason against it.
-    `layers`: number in the target, None where unknown.
+    `layers`: number in the target, None where unknown. `skipped`: the highest layer that the pair skips parts of.
     """
 
     unsupported: Mapping[Feature, str] = field(default_factory=dict)
     heads: Mapping[str, str] = field(default_factory=dict)
     layers: int | None = None
     exit_layer: int | None = None
+    skipped: int | None = None
 
 
 @dataclass(frozen=True)

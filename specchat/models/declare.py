@@ -16,7 +16,6 @@ from specchat.config.errors import ConfigError
 from specchat.config.files import read_toml
 from specchat.config.paths import made_folder, shipped
 from specchat.engine.pair import ModelSource
-from specchat.engine.strategy import Head
 from specchat.reading import read_text
 
 Table = Mapping[str, Any]
@@ -69,45 +68,53 @@ def remove_pair(path: Path, id_: str) -> Catalog:
     return _write(path, document)
 
 
-def set_head(path: Path, id_: str, head: Head, folder: Path) -> Catalog:
-    """Name heads in `folder` in the pair `id_` of the models.toml at `path`; a shipped pair is copied there first.
+def setting_of(path: Path, id_: str, key: str) -> Table | None:
+    """The table at a `key` of the pair `id_` of the models.toml at `path`, or of the shipped one; None without one.
 
-    Raises:
-        ConfigError: there is no such pair, or the file is wrong or cannot be written.
-    """
-    document, pair = _own(path, id_)
-    if "heads" not in pair:
-        _insert(pair, "heads", tomlkit.inline_table())
-    if head not in pair["heads"]:
-        pair["heads"][head] = tomlkit.inline_table()
-    _place(pair["heads"][head], folder)
-    return _write(path, document)
-
-
-def draft_of(path: Path, id_: str) -> Table:
-    """The table of the draft of the pair `id_` of the models.toml at `path`, or of the shipped one.
+    `key` is that of a model, "draft", or of heads, "heads.NAME", or of another table.
 
     Raises:
         ConfigError: there is no such pair, or the file is wrong.
     """
-    table: Table = _own(path, id_)[1]["draft"].unwrap()
+    found: Any = _own(path, id_)[1]
+    for name in key.split("."):
+        if name not in found:
+            return None
+        found = found[name]
+    table: Table = found.unwrap()
     return table
 
 
-def set_draft(path: Path, id_: str, draft: Path | Table) -> Catalog:
-    """Name a draft in the pair `id_` of the models.toml at `path`, by its folder or a whole table.
+def set_setting(path: Path, id_: str, key: str, value: Path | Table | None) -> Catalog:
+    """Set a `key`, as of `setting_of`, in the pair `id_` of the models.toml at `path`.
 
+    A folder takes the place of a model's or head's, whose other keys stay; a table replaces the whole; None removes it.
     A shipped pair is copied there first.
 
     Raises:
         ConfigError: there is no such pair, or the file is wrong or cannot be written.
     """
     document, pair = _own(path, id_)
-    if isinstance(draft, Path):
-        _place(pair["draft"], draft)
+    outer, _, last = key.rpartition(".")
+    if outer and outer not in pair:
+        _insert(pair, outer, tomlkit.inline_table())
+    owner = pair[outer] if outer else pair
+    if value is None:
+        owner.pop(last, None)
+        if outer and not owner:
+            pair.pop(outer)
+        return _write(path, document)
+    if last not in owner and outer:
+        owner[last] = tomlkit.inline_table()
+    elif last not in owner:
+        _insert(owner, last, tomlkit.inline_table())
+    table = owner[last]
+    if isinstance(value, Path):
+        _place(table, value)
     else:
-        pair["draft"] = tomlkit.inline_table()
-        pair["draft"].update(draft)
+        for name in table.keys() - value.keys():
+            table.pop(name)
+        table.update(value)
     return _write(path, document)
 
 

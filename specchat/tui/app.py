@@ -19,6 +19,7 @@ from specchat.config.catalog import Catalog
 from specchat.engine.port import EnginePort
 from specchat.tui.actions.models import want_pair
 from specchat.tui.actions.table import ACTIONS
+from specchat.tui.actions.tuning import go_on
 from specchat.tui.draft import keep, take
 from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
@@ -121,6 +122,7 @@ class SpecchatApp(App[None]):
             watch(self.chat, self.launch.live)
         if ask:
             want_pair(self.chat, pair)
+        go_on(self.chat)
 
     @on(Transcript.CopyAsked)
     def _copy_asked(self, event: Transcript.CopyAsked) -> None:

@@ -16,6 +16,7 @@ from specchat.service.settings import Preferences
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
+    from specchat.tune.beside import BesideCommand
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,22 @@ class WatchedFiles(Protocol):
 
     def changed(self) -> bool: ...
     def read(self) -> Reloaded: ...
+
+
+@dataclass(frozen=True)
+class TuningPlaces:
+    """Where what is tuned beside the chat goes, and how commands for it are run."""
+
+    shelf: Path
+    """What was tuned."""
+    order: Path
+    """File of the tune that is under way."""
+    toml: Path
+    """The models.toml that pairs are changed in."""
+    run: "Callable[[Sequence[str]], BesideCommand]"
+    """Starts a command of specchat; raises OSError where it cannot be."""
+    options: Sequence[str] = ()
+    """Options that name the models.toml, where it is not the usual one."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +88,8 @@ class Launch:
     """True if new chats use tools."""
     tools_file: Path | None = None
     """The file that names the servers."""
-    tuned: Path | None = None
-    """The shelf of trained drafts."""
+    tuning: TuningPlaces | None = None
+    """Where pairs are tuned; None tunes nothing."""
     live: WatchedFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

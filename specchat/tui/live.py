@@ -25,6 +25,7 @@ def reload(chat: ChatScreen, files: WatchedFiles) -> None:
     """Take in what the files hold. The pair that is loaded stays as it is until it is chosen again."""
     app, fresh = chat.app, files.read()
     known = {theme.name: theme for theme in chat.themes}
+    same = list(fresh.themes) == list(chat.themes) and fresh.catalog == chat.catalog
     for theme in fresh.themes:
         if known.get(theme.name) != theme:
             app.register_theme(textual_theme(theme))
@@ -35,5 +36,5 @@ def reload(chat: ChatScreen, files: WatchedFiles) -> None:
         chat.catalog = fresh.catalog
     for problem in fresh.problems:
         app.notify(clean(problem), severity="warning", markup=False)
-    if not fresh.problems:
+    if not fresh.problems and not same:
         chat.say("themes and models read again")

@@ -13,6 +13,7 @@ from specchat.tui.insight.gpu_use import GpuWatch
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.racing import Racing
 from specchat.tui.launch import Launch
+from specchat.tui.tuning import Tuning
 
 _CUT = {
     "length": "the reply reached the token limit: /continue goes on",
@@ -28,7 +29,7 @@ def words(update: Update) -> str:
 
 
 class AppSession(ChatService):
-    """A chat service with the ledger, the race, downloads and prompts that wait."""
+    """A chat service with the ledger, the race, downloads, tuning and prompts that wait."""
 
     def __init__(self, engine: EnginePort, launch: Launch) -> None:
         self.ledger = Ledger()
@@ -48,6 +49,7 @@ class AppSession(ChatService):
         self.launch = launch
         self.gpu = GpuWatch()
         self.fetching = Fetching(launch.models)
+        self.tuning = Tuning(launch.tuning)
         self.racing = Racing(self, self.ledger)
         self.waiting: list[QueuedPrompt] = []
         """Prompts to send when the reply that runs here has ended."""
@@ -61,6 +63,19 @@ class AppSession(ChatService):
     def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
         self.racing.end()
         super().load(pair, settings)
+
+    @property
+    def writes(self) -> bool:
+        """True while the engine writes something, or a pair is being loaded."""
+        return bool(self.replies) or self.racing.running or self.loaded.loading is not None
+
+    def make_way(self) -> None:
+        """Let a tune wait while the engine writes."""
+        self.tuning.pause(self.writes)
+
+    def close(self) -> None:
+        self.tuning.close()
+        super().close()
 
     def refusal(self, content: str) -> str:
         if not self.at_work and self.racing.running:

@@ -77,13 +77,17 @@ def status_sides(
         way = f" · {stop} goes back to {back}" if back and session.reply is None else ""
         left = styled(loading_words(session.loaded.loading) + way, ".quiet")
     elif session.reply is not None:
-        left = styled(_running(session, session.reply, stop) + _next(session) + _fetching(session), ".quiet")
+        left = styled(_running(session, session.reply, stop) + _next(session) + _beside(session), ".quiet")
     elif (calling := session.calling) is not None:
         left = styled(_calling(calling, stop) + _next(session), ".quiet")
     elif session.elsewhere is not None:
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
         left = styled(f"{session.fetching} · {models}, then x, stops it", ".quiet")
+    elif session.tuning.busy:
+        left = styled(str(session.tuning), ".quiet")
+    elif session.tuning.outcome and not session.loaded.error:
+        left = styled(session.tuning.outcome, ".strong")
     elif session.loaded.error:
         left = styled(f"{session.loaded.error}; {models} shows other models", ".bad")
     elif session.next_prefill:
@@ -118,9 +122,10 @@ def _next(session: AppSession) -> str:
     return f" · next: “{one_line(waiting[0].text, 30)}”" + f" and {len(waiting) - 1} more" * (len(waiting) > 1)
 
 
-def _fetching(session: AppSession) -> str:
-    """Progress of a download, in a few words."""
-    return f" · download {session.fetching.share}" if session.fetching.busy else ""
+def _beside(session: AppSession) -> str:
+    """A download's progress and a tune that waits, in a few words."""
+    download = f" · download {session.fetching.share}" if session.fetching.busy else ""
+    return download + " · tune waits" * session.tuning.busy
 
 
 def _title(chat: Conversation) -> str:

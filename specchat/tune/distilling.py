@@ -25,12 +25,13 @@ SEED = 7
 
 @dataclass(frozen=True)
 class DistilProgress:
-    """`step` of `steps` by `divergence`, with the averaged loss, and what held-out replies said last."""
+    """`step` of `steps` by `divergence`, with the averaged loss, and what held-out replies said at first and last."""
 
     step: int
     steps: int
     divergence: Divergence
     loss: float
+    before: HeldOut
     held_out: HeldOut
 
 
@@ -77,7 +78,7 @@ class Distilling:
             for divergence in DIVERGENCES:
                 training = self._begun(divergence)
                 for at in training.run(rows, max(1, steps // TRIED), stopped, steps):
-                    yield DistilProgress(at.step, steps, divergence, at.loss, found)
+                    yield DistilProgress(at.step, steps, divergence, at.loss, before, found)
                 if stopped():
                     return
                 lengths[divergence] = self._held_out(training.trainee).length
@@ -90,7 +91,7 @@ class Distilling:
             if training.step >= end:
                 continue
             for at in training.run(self._focused(training.trainee, rows, number), end, stopped, steps):
-                yield DistilProgress(at.step, steps, chosen, at.loss, found)
+                yield DistilProgress(at.step, steps, chosen, at.loss, before, found)
             if stopped():
                 return
             found = self._held_out(training.trainee)

@@ -1,29 +1,31 @@
-"""Held-out speed with a trained draft over that with the one before, in turns with plain decoding."""
+"""Held-out speed of a pair as a tune would leave it, over its speed as it is."""
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
 
-from specchat.bench.contender import Different
-from specchat.bench.interleaved import BenchProgress, measure
+from specchat.bench.interleaved import BenchProgress
 from specchat.bench.ours import Ours
 from specchat.bench.ratios import ratio_interval
 from specchat.bench.summary import PLAIN
+from specchat.engine.errors import EngineError
+from specchat.engine.events import Loading
+from specchat.engine.loading import load
+from specchat.engine.model.memory import free_memory
 from specchat.engine.options import Sampling, Speculation
+from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
-from specchat.tune import trial
 from specchat.tune.replies import Question
-from specchat.tune.trial import held_out_prompts
-
-REPEATS = 4
+from specchat.tune.trial import HeldOutSpeed, held_out_prompts, held_out_speeds
 
 
 @dataclass(frozen=True)
-class DraftSpeed:
-    """Speed over plain by prompt, and tokens per second over all."""
+class Side:
+    """A pair as it is loaded, and the strategies that it is measured by."""
 
-    times: dict[str, float]
-    tokens_per_second: float
+    spec: PairSpec
+    speculations: Sequence[Speculation]
 
 
 @dataclass(frozen=True)
@@ -36,49 +38,84 @@ class Gain:
 
     @property
     def sure(self) -> bool:
-        """True if the trained draft is faster beyond the interval."""
+        """True if the pair is faster beyond the interval."""
         return self.low > 1.0
 
 
-def draft_speeds(
-    sessions: Sequence[Session],
-    speculation: Speculation,
-    questions: Sequence[Question],
-    notify: Callable[[BenchProgress], None],
-) -> list[DraftSpeed]:
-    """Answer held-out `questions` greedily by the draft of each session, and plainly by the first, in turns.
+@dataclass(frozen=True)
+class TuneComparison:
+    """The fastest strategy of each side, and the gain between them."""
 
-    Times are those of the steps, without waits for a processor that other programs used.
+    before: HeldOutSpeed
+    after: HeldOutSpeed
+    gain: Gain
+
+
+def compared(
+    before: Side,
+    after: Side,
+    questions: Sequence[Question],
+    show: Callable[[Loading], None],
+    notify: Callable[[BenchProgress], None],
+) -> TuneComparison:
+    """Answer held-out `questions` as the pair is and as it would be, beside each other where memory holds both.
+
+    Strategies that `before` does not support are left out.
 
     Raises:
-        EngineError: no prompt leaves room for a reply.
-        Different: a text differs.
+        EngineError: a pair cannot be loaded, no prompt leaves room for a reply, or `after` lacks a strategy.
+        Different: a text is not plain decoding's.
     """
-    first = sessions[0]
-    chosen = held_out_prompts(first, questions)
-    plain = Ours(first, Speculation(), Sampling(), name=PLAIN)
-    drafted = [Ours(one, speculation, Sampling(), name=f"draft {number}") for number, one in enumerate(sessions, 1)]
-    seconds: dict[str, dict[str, float]] = {one.name: {} for one in (plain, *drafted)}
-    texts: dict[str, tuple[int, ...]] = {}
-    tokens = 0
-    for sample in measure([plain, *drafted], chosen, REPEATS, trial.TOKENS, notify, lambda *_: None):
-        key = sample.prompt.id
-        if texts.setdefault(key, sample.run.tokens) != sample.run.tokens:
-            raise Different(speculation.strategy)
-        stats = sample.run.stats
-        assert stats is not None
-        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + 1e-3 * stats.ran_ms
-        tokens += len(sample.run.tokens) if sample.contender == PLAIN else 0
-    return [
-        DraftSpeed(
-            {key: seconds[PLAIN][key] / spent for key, spent in seconds[one.name].items()},
-            tokens / sum(seconds[one.name].values()),
-        )
-        for one in drafted
-    ]
+    gc.collect()  # the session that was trained for is not needed beside these
+    first = load(before.spec, show)
+    prompts = held_out_prompts(first, questions)
+    free = free_memory()
+    # Beside each other they are measured in the same seconds.
+    if free is None or free > 2 * first.info.memory:
+        second = load(after.spec, show)
+        old, new = _contenders(first, before, 1), _contenders(second, after, 2, needed=True)
+        found = held_out_speeds(_plain(first), [*old, *new], prompts, notify)
+    else:
+        old = _contenders(first, before, 1)
+        found = held_out_speeds(_plain(first), old, prompts, notify)
+        count = len(old)
+        del first, old[:]
+        gc.collect()
+        second = load(after.spec, show)
+        found += held_out_speeds(_plain(second), _contenders(second, after, 2, needed=True), prompts, notify)
+        return _comparison(found, count)
+    return _comparison(found, len(old))
 
 
-def gain(before: DraftSpeed, after: DraftSpeed) -> Gain:
-    """Compare two drafts prompt by prompt."""
+def gain(before: HeldOutSpeed, after: HeldOutSpeed) -> Gain:
+    """Compare two speeds prompt by prompt."""
     logs = [log(after.times[name] / times) for name, times in before.times.items() if name in after.times]
     return Gain(*ratio_interval(logs))
+
+
+def _comparison(found: Sequence[HeldOutSpeed], first: int) -> TuneComparison:
+    """Compare the fastest of the `first` speeds with the fastest of the others."""
+    old, new = (max(some, key=lambda one: one.tokens_per_second) for some in (found[:first], found[first:]))
+    return TuneComparison(old, new, gain(old, new))
+
+
+def _plain(session: Session) -> Ours:
+    return Ours(session, Speculation(), Sampling(), name=PLAIN)
+
+
+def _contenders(session: Session, side: Side, number: int, needed: bool = False) -> list[Ours]:
+    """The strategies of a side, named with its number.
+
+    Raises:
+        EngineError: one is not available, if all are `needed`.
+    """
+    made = []
+    for speculation in side.speculations:
+        status = session.info.strategy(speculation.strategy)
+        if status.available:
+            made.append(Ours(session, speculation, Sampling(), name=f"{speculation.strategy} {number}"))
+        elif needed:
+            raise EngineError(
+                "model", f"{speculation.strategy} was trained and cannot be used: {status.reason.rstrip('.')}."
+            )
+    return made

@@ -1,4 +1,4 @@
-"""The shelf of trained drafts: a folder each, with a note on its data and figures."""
+"""The shelf of what was trained or searched: a folder each, with a note on its data and figures."""
 
 import json
 import shutil
@@ -14,17 +14,19 @@ NOTE = "tuned.json"
 
 @dataclass(frozen=True)
 class Tuned:
-    """A trained draft.
+    """A result of a tune.
 
     Attributes:
         id: the name of its folder.
-        kind: "draft".
-        pair: the pair that it was trained for.
+        kind: the command that made it, such as "draft" or "heads".
+        pair: the pair that it was made for.
         created: seconds since the epoch.
         data: what it learnt from, in words.
         used: titles of the saved chats among that, by key.
         before, after: held-out figures, by name.
-        replaced: the pair's table of the draft before, as in models.toml.
+        key: the pair's key in models.toml, as `models.declare.setting_of` takes it.
+        value: the table there; None for the path of the folder.
+        replaced: the table there before; None if the pair had none.
         folder: where it lies.
     """
 
@@ -36,6 +38,8 @@ class Tuned:
     used: Mapping[str, str] = field(default_factory=dict)
     before: Mapping[str, float] = field(default_factory=dict)
     after: Mapping[str, float] = field(default_factory=dict)
+    key: str = "draft"
+    value: Mapping[str, Any] | None = None
     replaced: Mapping[str, Any] | None = None
     folder: Path = Path()
 
@@ -56,10 +60,12 @@ class Tuned:
 
 
 def shelved(shelf: Path) -> Iterator[Tuned]:
-    """The trained drafts in a folder, by name; folders whose note cannot be read are left out."""
+    """The results in a folder, by name; folders whose note cannot be read are left out."""
     if not shelf.is_dir():
         return
     for folder in sorted(shelf.iterdir()):
+        if folder.name.startswith("."):
+            continue
         try:
             told = json.loads((folder / NOTE).read_bytes())
             made = Tuned(id=folder.name, folder=folder, **told)
@@ -94,3 +100,18 @@ def remove(tuned: Tuned) -> int:
     size = tuned.size
     shutil.rmtree(tuned.folder)
     return size
+
+
+def install(finished: Path, folder: Path) -> None:
+    """Copy finished files into `folder`, each whole or not at all.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    for file in finished.glob("[!.]*"):
+        new = folder / f".{file.name}.new"
+        try:
+            shutil.copyfile(file, new)
+            new.replace(folder / file.name)
+        finally:
+            new.unlink(missing_ok=True)

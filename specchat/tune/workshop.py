@@ -96,18 +96,3 @@ def put_heads(folder: Path, heads: Published) -> None:
             raise ModelError(f"The training went astray: {name} holds values that are no numbers. Begin anew.")
     put_tensors(folder / f"{heads.name}.safetensors", tensors, {"format": "pt"})
     put_json(folder / "config.json", {**heads.settings, "torch_dtype": str(torch.float16).removeprefix("torch.")})
-
-
-def install(finished: Path, folder: Path) -> None:
-    """Copy finished files into `folder`, each whole or not at all.
-
-    Raises:
-        OSError: they cannot be written.
-    """
-    for file in finished.glob("[!.]*"):
-        new = folder / f".{file.name}.new"
-        try:
-            shutil.copyfile(file, new)
-            new.replace(folder / file.name)
-        finally:
-            new.unlink(missing_ok=True)

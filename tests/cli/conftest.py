@@ -16,6 +16,7 @@ from tests.hub.server import LoopbackHub, loopback_hub, of_folder
 from tests.models.made import no_home
 
 Run = Callable[..., Result]
+Rising = Callable[[float, float], None]
 BIG, SMALL, OTHER = "someone/big", "someone/small", "someone/other"
 """Repositories of the hub on loopback."""
 
@@ -97,3 +98,19 @@ def prompts_file(folder: Path, texts: Iterable[str]) -> Path:
     path = folder / "prompts.jsonl"
     path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in texts))
     return path
+
+
+@pytest.fixture
+def rising(monkeypatch: pytest.MonkeyPatch) -> Rising:
+    """Make what was tuned seem `times` as fast as what was before, the lower end of its interval at `low`."""
+    from specchat.tune import gain
+    from specchat.tune.trial import HeldOutSpeed
+
+    def rise(times: float, low: float) -> None:
+        def measured(before: HeldOutSpeed, after: HeldOutSpeed) -> gain.Gain:
+            assert before.times.keys() == after.times.keys()
+            return gain.Gain(times, low, 2 * times - low)
+
+        monkeypatch.setattr(gain, "gain", measured)
+
+    return rise

@@ -5,22 +5,23 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-from specchat.bench.contender import Different
+from specchat.bench.contender import BenchPrompt, Different
 from specchat.cli import tune_heads
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
-from specchat.tune import TUNED, files, replies, trial
+from specchat.engine.session import Session
+from specchat.tune import TUNED, files, gain, replies, trial
+from specchat.tune.gain import TuneComparison
 from specchat.tune.replies import Question
-from specchat.tune.trial import Speeds
-from tests.cli.conftest import Run, configure, own, prompts_file
+from tests.cli.conftest import Rising, Run, configure, own, prompts_file
 from tests.engine.tiny import checkpoint
 
 WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
@@ -47,34 +48,20 @@ def command(tmp_path: Path) -> tuple[str, ...]:
     return ("tune", "heads", "tiny", "--prompts", str(path), "--replies", "4", "--steps", "3", "--family")
 
 
-@pytest.fixture
-def rising(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Makes the heads seem to write 100 tokens a second, and all else `other`."""
-    measured = trial.speeds
-
-    def rise(other: float) -> None:
-        def speeds(*arguments: object) -> Speeds:
-            found = measured(*arguments)  # type: ignore[arg-type]
-            return Speeds(dict.fromkeys(found.headed, 100.0), dict.fromkeys(found.others, other))
-
-        monkeypatch.setattr(trial, "speeds", speeds)
-
-    return rise
-
-
 @pytest.mark.parametrize("family", TUNED)
 def test_heads_that_are_faster_are_registered(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float], None], family: str
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, family: str
 ) -> None:
-    rising(50.0)
+    rising(1.3, 1.1)
     result = run(*command, family)
     assert (result.exit_code, result.stderr) == (0, "")
     learnt, held_out, speed, where = result.stdout.splitlines()
     assert re.fullmatch(rf"{family} heads of [\d,]+ weights learnt from 4 replies of \d+ tokens in 3 steps\.", learnt)
     assert held_out.startswith("On 1 held-out replies they get ")
-    assert speed == f"On held-out prompts: 100 tokens/s by {family}, 50 without the heads, by plain."
-    place = home / "data" / "heads" / f"tiny-{family}"
-    assert where == f'They lie in {place}, and pair "tiny" in {pair} names them.'
+    assert re.match(rf"Held-out prompts: [\d,]+ tokens/s before, by plain, [\d,]+ after, by {family}", speed)
+    assert speed.endswith("1.30 times as fast (1.10 to 1.50).")
+    place = home / "data" / "tuned" / f"tiny-{family}"
+    assert where.startswith(f'The heads lie in {place}, and pair "tiny" in {pair} names it.')
     text = pair.read_text()
     assert text.startswith('schema = 1\ndefault = "tiny"\n# mine\n[[pair]]\nid = "tiny" # small\n')
     spec = load_catalog(pair).find("tiny").spec
@@ -82,18 +69,49 @@ def test_heads_that_are_faster_are_registered(
     assert load(spec, lambda _: None).info.strategy(family).available
 
 
-def test_heads_that_are_not_faster_are_not(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float], None]
+def test_heads_are_listed_compared_with_those_before_and_taken_back(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
 ) -> None:
-    rising(100.0)
+    rising(1.3, 1.1)
+    before = load_catalog(pair)
+    assert run(*command, "medusa").exit_code == 0
+    again = run(*command, "medusa")
+    assert re.search(r"before, by (plain|medusa), ", again.stdout)
+    rows = json.loads(run("tune", "list", "--json").stdout)
+    assert [(row["id"], row["kind"], row["used_by"]) for row in rows] == [
+        ("tiny-medusa-2", "heads", ["tiny"]),
+        ("tiny-medusa", "heads", []),
+    ]
+    assert rows[0]["bytes"] > 10_000
+    listed = run("tune", "list").stdout
+    assert listed.startswith("tiny-medusa-2  heads of tiny  ")
+    assert "tiny-medusa  heads of tiny, not in use  " in listed
+    # The first one goes: the second then leads back to the pair without heads.
+    assert run("tune", "use", "tiny-medusa").exit_code == 0
+    assert load_catalog(pair).find("tiny").spec.heads["medusa"].path == str(home / "data" / "tuned" / "tiny-medusa")
+    assert run("tune", "use", "tiny-medusa-2").exit_code == 0
+    assert run("tune", "remove", "tiny-medusa").stdout.startswith("Deleted ")
+    assert run("tune", "use", "--not", "tiny-medusa-2").stdout == f'Pair "tiny" in {pair} has what it had before.\n'
+    assert load_catalog(pair) == before
+    assert run("tune", "use", "--not", "tiny-medusa-2").stdout.startswith("No pair in ")
+    assert run("tune", "remove", "tiny-medusa-2").exit_code == 0
+    assert list((home / "data" / "tuned").iterdir()) == []
+    missing = run("tune", "use", "tiny-medusa")
+    assert (missing.exit_code, missing.stderr) == (
+        ExitCode.USAGE, 'Error: Nothing trained is called "tiny-medusa"; there are: none.\n')  # fmt: skip
+
+
+def test_heads_that_are_not_faster_are_not(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.2, 0.99)
     before = pair.read_bytes()
     result = run(*command, "medusa")
     assert result.exit_code == 0
-    *_, speed, no_gain, empty, line = result.stdout.splitlines()
-    assert speed == "On held-out prompts: 100 tokens/s by medusa, 100 without the heads, by plain."
-    assert no_gain.startswith(f"That is no gain, so {pair} stays as it is.")
+    *_, no_gain, _, empty, line = result.stdout.splitlines()
+    assert no_gain.startswith(f"That is no sure gain, so {pair} stays as it is.")
     assert pair.read_bytes() == before
-    assert not (home / "data" / "heads").exists()
+    assert not (home / "data" / "tuned").exists()
     # What is told to be written by hand works.
     assert empty == ""
     pair.write_text(before.decode().replace('id = "tiny" # small', f'id = "tiny"\n{line}'))
@@ -105,10 +123,10 @@ def test_a_text_that_differs_is_told_and_nothing_registered(
 ) -> None:
     before = pair.read_bytes()
 
-    def different(*_: object) -> Speeds:
+    def different(*_: object) -> TuneComparison:
         raise Different("medusa")
 
-    monkeypatch.setattr(trial, "speeds", different)
+    monkeypatch.setattr(gain, "compared", different)
     result = run(*command, "medusa")
     assert result.exit_code == ExitCode.DIFFERENT
     assert "The text by medusa differs from plain decoding's. Nothing was registered." in result.stderr
@@ -120,7 +138,7 @@ STAGES = {
     "the target answers prompt 2 of 4": "Stopped after 2 of 4 replies.",
     "step 1 of 3": "Stopped after step 1 of 3.",
     "step 3 of 3": "Stopped after step 3 of 3.",
-    "held-out prompts by plain": "Stopped before the heads were measured.",
+    "held-out prompts by plain": "Stopped before the end was measured.",
 }
 
 
@@ -129,10 +147,10 @@ def test_a_stop_at_any_moment_registers_nothing_and_the_command_goes_on(
     pair: Path,
     home: Path,
     command: tuple[str, ...],
-    rising: Callable[[float], None],
+    rising: Rising,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    rising(50.0)
+    rising(1.3, 1.1)
     before, seen, at = pair.read_bytes(), list[str](), [""]
 
     def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
@@ -147,7 +165,7 @@ def test_a_stop_at_any_moment_registers_nothing_and_the_command_goes_on(
         assert (result.exit_code, result.stdout) == (ExitCode.INTERRUPTED, "")
         assert f"{words} The same command goes on from there." in result.stderr
         assert pair.read_bytes() == before
-        assert not (home / "data" / "heads").exists()
+        assert not (home / "data" / "tuned").exists()
     # What was done was not done again.
     steps = [what.split(",")[0] for what in seen if what.startswith("step ")]
     assert steps == ["step 1 of 3", "step 2 of 3", "step 3 of 3"]
@@ -181,10 +199,10 @@ def test_a_full_disk_is_told_and_leaves_nothing_half(
 
 
 def test_memory_that_ran_out_is_told(run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(*_: object) -> Speeds:
+    def none(*_: object) -> TuneComparison:
         raise MemoryError
 
-    monkeypatch.setattr(trial, "speeds", none)
+    monkeypatch.setattr(gain, "compared", none)
     result = run(*command, "medusa")
     assert result.exit_code == ExitCode.MEMORY
     assert "Memory ran out while training." in result.stderr
@@ -269,14 +287,14 @@ def test_held_out_prompts_are_measured_whole(
 ) -> None:
     """Nothing is made up: the real measuring runs, and finds the texts the same."""
     asked: list[Question] = []
-    measured = trial.speeds
+    prompts = gain.held_out_prompts
 
-    def seen(session: object, head: object, questions: list[Question], told: object) -> Speeds:
+    def seen(session: Session, questions: Sequence[Question]) -> list[BenchPrompt]:
         asked.extend(questions)
-        return measured(session, head, questions, told)  # type: ignore[arg-type]
+        return prompts(session, questions)
 
-    monkeypatch.setattr(trial, "speeds", seen)
+    monkeypatch.setattr(gain, "held_out_prompts", seen)
     result = run(*command, "eagle3")
     assert result.exit_code == 0, result.stderr
     assert [question.chat[0].content for question in asked] == [WORDS[7]]
-    assert "tokens/s by eagle3" in result.stdout
+    assert "after, by eagle3" in result.stdout

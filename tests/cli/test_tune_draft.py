@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -20,11 +20,10 @@ from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.models import declare
-from specchat.tune import gain, replies, trial
-from specchat.tune.gain import DraftSpeed, Gain
+from specchat.tune import gain, registry, replies, trial
+from specchat.tune.trial import HeldOutSpeed
 from tests.chat.conftest import answer, flush
-from tests.cli.conftest import Run, configure, own, prompts_file
+from tests.cli.conftest import Rising, Run, configure, own, prompts_file
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
 
@@ -58,22 +57,8 @@ def command(tmp_path: Path) -> tuple[str, ...]:
     return ("tune", "draft", "tiny", "--prompts", str(path), "--replies", "6", "--steps", "10")
 
 
-@pytest.fixture
-def rising(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, float], None]:
-    """Make the second draft seem `times` as fast as the first, the lower end of its interval at `low`."""
-
-    def rise(times: float, low: float) -> None:
-        def measured(before: DraftSpeed, after: DraftSpeed) -> Gain:
-            assert before.times.keys() == after.times.keys()
-            return Gain(times, low, 2 * times - low)
-
-        monkeypatch.setattr(gain, "gain", measured)
-
-    return rise
-
-
 def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None]
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
 ) -> None:
     rising(1.3, 1.1)
     before = load_catalog(pair).find("tiny").spec
@@ -103,7 +88,7 @@ def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
     second = home / "data" / "tuned" / "tiny-draft-2"
     removed = run("tune", "remove", "tiny-draft-2")
     assert removed.exit_code == 0
-    assert 'Pair "tiny"' in removed.stdout
+    assert f'Pair "tiny" in {pair} has what it had before.' in removed.stdout
     assert not second.exists()
     assert load_catalog(pair).find("tiny").spec.draft == spec.draft
     assert run("tune", "remove", "tiny-draft").exit_code == 0
@@ -112,7 +97,7 @@ def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
 
 
 def test_a_draft_that_is_not_surely_faster_changes_nothing(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None]
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
 ) -> None:
     rising(1.2, 0.99)
     before = pair.read_bytes()
@@ -124,16 +109,84 @@ def test_a_draft_that_is_not_surely_faster_changes_nothing(
 
 
 def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
-    run: Run, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None]
+    run: Run, home: Path, command: tuple[str, ...], rising: Rising
 ) -> None:
     rising(1.3, 1.1)
+    first = talked(home, WORDS)
     few = run("tune", "draft", "tiny", "--chats")
     assert few.exit_code == ExitCode.USAGE
-    assert "The saved chats have fewer than 2 prompts" in few.stderr
+    assert "The saved chats have fewer than 16 prompts: one in eight is held out" in few.stderr
+    second = talked(home, WORDS)
+    result = run("tune", "draft", "tiny", "--chats", *command[5:])
+    assert (result.exit_code, result.stderr) == (0, "")
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert row["data"] == "18 prompts of 2 saved chats"
+    assert set(row["used"]) == {first, second}
+    assert 'tiny-draft learnt from it: "specchat tune remove tiny-draft"' in run("chats", "delete", first).stdout
+
+
+def test_json_lines_report_the_phases_what_is_accepted_and_the_result(
+    run: Run, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.3, 1.1)
+    result = run(*command, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    *progress, last = [json.loads(line) for line in result.stdout.splitlines()]
+    phases = list(dict.fromkeys(line.get("phase") for line in progress if line["kind"] == "progress"))
+    assert [phase for phase in phases if phase not in (None, "loading")] == ["replies", "training", "measuring"]
+    trained = [line for line in progress if line.get("phase") == "training"]
+    assert all(0 <= line["accepted"] <= 1 and 0 <= line["accepted_before"] <= 1 for line in trained[1:])
+    assert [line["fraction"] for line in trained[1:]] == sorted(line["fraction"] for line in trained[1:])
+    assert last["kind"] == "result"
+    assert (last["taken"], last["id"], last["pair"], last["times"]) == (True, "tiny-draft", "tiny", [1.3, 1.1, 1.5])
+    assert last["before"].keys() == last["after"].keys() == {"accepted", "tokens_per_second"}
+    rising(1.3, 0.9)
+    last = json.loads(run(*command, "--json").stdout.splitlines()[-1])
+    assert (last["kind"], last["taken"]) == ("result", False)
+
+
+def test_an_unfinished_tune_goes_on_with_the_prompts_it_began_with(
+    run: Run, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rising(1.3, 1.1)
+    talked(home, WORDS), talked(home, WORDS)
+    tune = ("tune", "draft", "tiny", "--chats", *command[5:])
+
+    def stopped() -> None:
+        with monkeypatch.context() as patch:
+            interrupting(patch, "step 7 of 10")
+            assert run(*tune).exit_code == ExitCode.INTERRUPTED
+
+    stopped()
+    later = talked(home, WORDS)
+    result = run(*tune)
+    assert (result.exit_code, result.stderr) == (0, "")  # nothing on beginning anew
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert row["data"] == "18 prompts of 2 saved chats"
+    stopped()  # the next one begins with all chats
+    assert run("chats", "delete", later).exit_code == 0
+    assert "is begun anew" in run(*tune).stderr
+    assert json.loads(run("tune", "list", "--json").stdout)[0]["data"] == "18 prompts of 2 saved chats"
+
+
+def interrupting(patch: pytest.MonkeyPatch, moment: str) -> None:
+    """Press ctrl+c once the progress reaches a `moment`."""
+    shown = ProgressLine.show
+
+    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
+        shown(self, what, fraction)
+        if what.startswith(moment):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    patch.setattr(ProgressLine, "show", show)
+
+
+def talked(home: Path, words: Sequence[str]) -> str:
+    """Save a chat in which all `words` are answered, and one prompt is not; returns its key."""
     (home / "data").mkdir(exist_ok=True)
     store = Store(home / "data" / "chats.db")
     chat = Conversation()
-    for text in WORDS:
+    for text in words:
         turn = chat.ask(text)
         store.add_turn(chat, turn, {})
         store.save_reply(chat, answer(chat, turn, f"{text} indeed"))
@@ -141,29 +194,18 @@ def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
     store.save_chat(chat, {})
     flush(store)
     store.close()
-    result = run("tune", "draft", "tiny", "--chats", *command[5:])
-    assert (result.exit_code, result.stderr) == (0, "")
-    (row,) = json.loads(run("tune", "list", "--json").stdout)
-    assert row["data"] == "9 prompts of 1 saved chats"
-    assert list(row["used"]) == [chat.key]
-    assert 'tiny-draft learnt from it: "specchat tune remove tiny-draft"' in run("chats", "delete", chat.key).stdout
+    return chat.key
 
 
 @pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "step 1 of 10", "step 7 of 10", "held-out"])
 def test_a_stop_registers_nothing_and_the_command_goes_on(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None],
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising,
     monkeypatch: pytest.MonkeyPatch, moment: str,
 ) -> None:  # fmt: skip
     rising(1.3, 1.1)
-    before, shown = pair.read_bytes(), ProgressLine.show
-
-    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
-        shown(self, what, fraction)
-        if what.startswith(moment):
-            os.kill(os.getpid(), signal.SIGINT)
-
+    before = pair.read_bytes()
     with monkeypatch.context() as patch:
-        patch.setattr(ProgressLine, "show", show)
+        interrupting(patch, moment)
         result = run(*command)
     assert result.exit_code == ExitCode.INTERRUPTED
     assert "The same command goes on from there." in result.stderr
@@ -196,17 +238,17 @@ def test_a_text_that_differs_is_told_and_nothing_registered(
 ) -> None:
     before = pair.read_bytes()
 
-    def different(*_: object) -> list[DraftSpeed]:
+    def different(*_: object) -> list[HeldOutSpeed]:
         raise Different("draft")
 
-    monkeypatch.setattr(gain, "draft_speeds", different)
+    monkeypatch.setattr(gain, "held_out_speeds", different)
     result = run(*command)
     assert result.exit_code == ExitCode.DIFFERENT
     assert pair.read_bytes() == before
 
 
 def test_a_models_file_that_cannot_be_written_leaves_nothing(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Callable[[float, float], None],
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     rising(1.3, 1.1)
@@ -214,7 +256,7 @@ def test_a_models_file_that_cannot_be_written_leaves_nothing(
     def refused(*_: object) -> None:
         raise ConfigError("models.toml cannot be written (No space left on device).")
 
-    monkeypatch.setattr(declare, "set_draft", refused)
+    monkeypatch.setattr(registry, "set_setting", refused)
     before = pair.read_bytes()
     result = run(*command)
     assert result.exit_code != 0
@@ -237,14 +279,3 @@ def test_twenty_kills_lose_nothing(pair: Path, home: Path, command: tuple[str, .
         assert pair.read_bytes() == before
         assert not (home / "data" / "tuned").exists()
     assert subprocess.run(program, cwd=ROOT, check=False).returncode == 0
-
-
-def test_a_gain_is_sure_beyond_its_interval() -> None:
-    before = DraftSpeed({str(n): 2.0 for n in range(12)}, 100.0)
-    steady = gain.gain(before, DraftSpeed({str(n): 2.2 + 0.01 * n for n in range(12)}, 110.0))
-    assert steady.sure
-    assert 1.1 < steady.low < steady.times < steady.high < 1.2
-    noisy = gain.gain(before, DraftSpeed({str(n): 1.0 if n % 2 else 6.0 for n in range(12)}, 110.0))
-    assert noisy.times > 1.2
-    assert not noisy.sure
-    assert not gain.gain(DraftSpeed({"one": 1.0}, 1.0), DraftSpeed({"one": 2.0}, 2.0)).sure

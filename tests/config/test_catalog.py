@@ -11,6 +11,7 @@ from specchat.engine.backends import BACKENDS, REMOTE_BACKEND
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, GgufOptions, ModelSource, PairSpec
 from specchat.engine.strategies import STRATEGIES
+from specchat.engine.strategy import SkippedLayers
 from tests.config.conftest import Write
 
 FULL = """
@@ -24,6 +25,7 @@ FULL = """
     draft = { repo = "a/b", revision = "abc", device = "cuda" }
     draft_vocabulary = "first.json"
     exit_layer = 4
+    skip = { attention = [2, 4], mlp = [3] }
     template = { enable_thinking = false, reasoning_effort = "low" }
     context = 512
     strategy = "lookup"
@@ -59,6 +61,7 @@ def test_all_keys_arrive(write: Write, tmp_path: Path) -> None:
         context=512,
         draft_vocabulary=str(tmp_path / "first.json"),
         exit_layer=4,
+        skip=SkippedLayers((2, 4), (3,)),
         template={"enable_thinking": False, "reasoning_effort": "low"},
     )
     assert (pair.strategy, pair.draft_length, pair.acceptance) == ("lookup", 7, "ratio")
@@ -229,6 +232,9 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { path = "x" }\n    template = { "a b" = 1 }', "template"),
         (HEAD + '    target = { path = "x" }\n    exit_layer = 0', "greater than or equal to 1, not 0"),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
+        (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    skip = { mlp = [1] }', "skip goes with backend"),
+        (HEAD + '    target = { path = "x" }\n    skip = { mlp = [-1] }', "greater than or equal to 0, not -1"),
+        (HEAD + '    target = { path = "x" }\n    skip = { head = [1] }', "skip.head"),
         (HEAD + '    target = { path = "x" }\n    strategies.lokup.length = 3', 'Did you mean "lookup"?'),
         (HEAD + '    target = { path = "x" }\n    strategies.draft.len = 3', 'Did you mean "length"?'),
         (HEAD + '    target = { path = "x" }\n    strategies.draft.length = 16', "less than or equal to 15, not 16"),

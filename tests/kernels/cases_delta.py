@@ -1,5 +1,7 @@
 """The kernels of recurrent layers as a step launches them, at Qwen3.5-27B's shapes: 16 key heads, 48 of values, 128."""
 
+from dataclasses import replace
+
 import triton
 
 from specchat.engine.gpu_shapes import STATE_BACK, STATE_LAG, STATE_SLACK, STATE_SLOTS, VERIFY_ROWS, state_columns
@@ -166,3 +168,14 @@ CASES = [
         num_warps=4,
     ),
 ]
+
+SMALL_STATES = [
+    replace(
+        case,
+        constants={**case.constants, "KEY_DIM": 16, "VALUE_DIM": 8, "COLUMNS": 8},
+        options={"enable_fp_fusion": delta.fused(16, 8)},
+    )
+    for case in CASES
+    if case.kernel is delta._step
+]
+"""States of so few numbers that a thread has one of each column."""

@@ -81,6 +81,7 @@ class Report:
     """What the compiler made of a case for one architecture.
 
     `loop` is the longest loop in SASS instructions, `operations` which of them compute with floats, and how many;
+    `exchanged` counts the fused products that are added to a value of another thread: threads disagree on such a sum.
     `integers` are the cycles of the pipe of integers in one pass of it, `wavefronts` those of shared memory, `barriers`
     and `loads` are those of a pass too, `chains` the order in which its products are
     added, as `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their
@@ -100,6 +101,7 @@ class Report:
     tensor_cores: str
     operands: list[str]
     operations: dict[str, int]
+    exchanged: int
     integers: int
     wavefronts: int
     barriers: int
@@ -183,6 +185,7 @@ def report(compiled: Compiled, listing: Listing) -> Report:
         tensor_cores=" ".join(sorted(set(re.findall(r"\b(?:wg|tcgen05\.)?mma\.\S+", asm["ptx"])))),
         operands=operands(asm["ttgir"]),
         operations=dict(sorted(Counter(kind for line in sass if (kind := _kind(line)) in FLOAT).items())),
+        exchanged=exchanged(listing),
         integers=sum(INTEGERS.fullmatch(_kind(line)) is not None for line in sass) * 2 * case.num_warps // SCHEDULERS,
         wavefronts=inner.wavefronts(),
         barriers=inner.barriers(),
@@ -199,6 +202,19 @@ def longest_loop(listing: Listing) -> list[str]:
             inside = [line for address, line in listing if int(found[1], 16) <= address <= here]
             longest = max(longest, inside, key=len)
     return longest
+
+
+def exchanged(listing: Listing) -> int:
+    """The fused products whose addend is what a shuffle gave."""
+    count, shuffled = 0, set[str]()
+    for _, text in listing:
+        kind, names = _kind(text), re.findall(r"\bR\d+\b", text)
+        count += kind == "FFMA" and names[-1] in shuffled
+        if kind == "SHFL":
+            shuffled.add(names[0])
+        elif names and not kind.startswith("ST"):
+            shuffled.discard(names[0])
+    return count
 
 
 def operands(ttgir: str) -> list[str]:

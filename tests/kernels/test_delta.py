@@ -302,3 +302,11 @@ def test_a_row_changes_a_state_as_its_entry_does(architectures: tuple[int, ...])
     for report in found:
         assert report.operations["FFMA"] == 2 * 64 + 2 * 4 * 15, report
         assert report.operations["FMUL"] == 2 * 64 + 2 * 4 + 4, report
+
+
+@compiled.ARCHITECTURES
+def test_threads_agree_on_a_sum(architectures: tuple[int, ...]) -> None:
+    """Of a column of which each has one number, or several."""
+    for cases in ("CASES", "SMALL_STATES"):
+        for report in compiled.reports(f"tests.kernels.cases_delta:{cases}", architectures):
+            assert report.exchanged == 0, report

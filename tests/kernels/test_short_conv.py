@@ -84,7 +84,7 @@ def alone(dtype: torch.dtype) -> tuple[Layer, Tensor]:
 def test_it_is_torchs(dtype: torch.dtype) -> None:
     layer = Layer(dtype)
     found = layer.read(TEXT, (5, 1, 17, 17, 64))
-    torch.testing.assert_close(found.double(), layer.reference(TEXT), atol=4 * TOLERANCE[dtype], rtol=TOLERANCE[dtype])
+    torch.testing.assert_close(found.double(), layer.reference(TEXT), atol=8 * TOLERANCE[dtype], rtol=TOLERANCE[dtype])
     assert not layer.keys.isnan().any()
 
 

@@ -16,9 +16,10 @@ from specchat.engine.strategy import Head
 from specchat.tune import TUNED, files, training
 from specchat.tune.families import untrained
 from specchat.tune.rows import LONGEST, Batch, TrainingText
+from specchat.tune.shelf import install
 from specchat.tune.target import FrozenTarget
 from specchat.tune.training import Training
-from specchat.tune.workshop import Workshop, fingerprint, install, put_heads
+from specchat.tune.workshop import Workshop, fingerprint, put_heads
 
 
 def weights(trained: Training) -> dict[str, Tensor]:

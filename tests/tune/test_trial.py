@@ -1,56 +1,101 @@
-"""The trial of trained heads: every text is compared, and what cannot be measured is told."""
+"""Held-out speeds: of given samples, every text compared, and what cannot be measured is reported."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from specchat.bench.contender import BenchPrompt, Different, Run
+from specchat.bench.interleaved import Sample
 from specchat.bench.ours import Ours
 from specchat.engine.errors import EngineError
-from specchat.engine.loading import load
-from specchat.engine.options import Sampling
+from specchat.engine.events import Stats
+from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
-from specchat.tune import trial
+from specchat.tune import gain, trial
 from specchat.tune.families import untrained
+from specchat.tune.gain import Side, TuneComparison, compared
 from specchat.tune.replies import Question
 from specchat.tune.target import FrozenTarget
-from specchat.tune.trial import Speeds, speeds
+from specchat.tune.trial import HeldOutSpeed, held_out_speeds
 from specchat.tune.workshop import put_heads
 from tests.tune.conftest import CHATS, chats
 
 ASKED = [Question(str(i), chat, Sampling()) for i, chat in enumerate(CHATS)]
+BY_HEADS, PLAINLY = [Speculation.of("medusa", 2)], [Speculation(), Speculation.of("draft", 2)]
+MS = {"plain": 40.0, "one": 20.0, "two": 10.0}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TOKENS", 8), ("PROMPTS", 3), ("REPEATS", 2)):
+        monkeypatch.setattr(trial, name, value)
 
 
 @pytest.fixture
-def headed(pair: PairSpec, target: FrozenTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
-    monkeypatch.setattr(trial, "TOKENS", 8)
-    monkeypatch.setattr(trial, "PROMPTS", 3)
+def headed(pair: PairSpec, target: FrozenTarget, tmp_path: Path) -> PairSpec:
     put_heads(tmp_path, untrained("medusa", target, []).published())
-    return load(replace(pair, heads={"medusa": ModelSource(path=str(tmp_path))}), lambda _: None)
+    return replace(pair, heads={"medusa": ModelSource(path=str(tmp_path))})
 
 
-def test_speeds_are_those_of_all_replies(headed: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, str]] = []
+def found(before: Side, after: Side, asked: list[Question] = ASKED) -> TuneComparison:
+    return compared(before, after, asked, lambda _: None, lambda _: None)
+
+
+def given(session: Session, monkeypatch: pytest.MonkeyPatch, **texts: tuple[int, ...]) -> list[HeldOutSpeed]:
+    """The speeds that samples with the times of MS give."""
+
+    def samples(contenders: list[Ours], prompts: list[BenchPrompt], *_: object) -> Iterator[Sample]:
+        for prompt in prompts:
+            for one in contenders:
+                stats = Stats(draft_ms=0.0, verify_ms=MS[one.name], other_ms=0.0, waited_ms=500.0)
+                yield Sample(one.name, prompt, 0, Run(texts.get(one.name, (1, 2)), 9.0, 0.1, 1, stats))
+
+    monkeypatch.setattr(trial, "measure", samples)
+    plain, *others = (Ours(session, Speculation.of("lookup"), Sampling(), name=name) for name in MS)
+    return held_out_speeds(plain, others, [BenchPrompt(str(n), "", (), ()) for n in range(3)], lambda _: None)
+
+
+def test_times_are_those_of_steps_over_plain(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = given(session, monkeypatch)
+    assert (one.times, two.times) == (dict.fromkeys("012", 2.0), dict.fromkeys("012", 4.0))
+    assert (one.tokens_per_second, two.tokens_per_second) == (pytest.approx(100.0), pytest.approx(200.0))
+
+
+def test_a_text_that_differs_is_an_error(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(Different, match="lookup"):
+        given(session, monkeypatch, two=(1, 3))
+
+
+@pytest.mark.parametrize("room", [None, 0])
+def test_the_fastest_of_both_sides_are_compared_whether_or_not_memory_holds_both(
+    room: int | None, pair: PairSpec, headed: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gain, "free_memory", lambda: room)
+    asked: list[tuple[str, str]] = []
     run = Ours.run
 
     def timed(self: Ours, prompt: BenchPrompt, most: int) -> Run:
-        seen.append((self.speculation.strategy, prompt.id))
-        return replace(run(self, prompt, most), seconds=2.0 if self.speculation.strategy == "plain" else 0.5)
+        asked.append((self.speculation.strategy, prompt.id))
+        made = run(self, prompt, most)
+        assert made.stats is not None
+        ms = 10.0 if self.speculation.strategy == "medusa" else 40.0
+        return replace(made, stats=replace(made.stats, draft_ms=0.0, verify_ms=ms, other_ms=0.0, waited_ms=0.0))
 
     monkeypatch.setattr(Ours, "run", timed)
-    found = speeds(headed, "medusa", ASKED, lambda _: None)
-    # Of ten prompts three, spread over all.
-    assert {prompt for _, prompt in seen} == {"0", "3", "6"}
-    assert set(found.headed) == {"medusa"}
-    assert set(found.others) == {"plain"}
-    assert found.headed["medusa"] == pytest.approx(4 * found.others["plain"])
-    assert 0 < found.others["plain"] <= 8 / 2.0
-    assert found.rise
+    # The pair has no draft: that is left out.
+    result = found(Side(pair, PLAINLY), Side(headed, BY_HEADS))
+    assert {prompt for _, prompt in asked} == {"0", "3", "6"}
+    assert (result.before.strategy, result.after.strategy) == ("plain", "medusa")
+    assert result.gain.times == pytest.approx(4.0)
+    assert result.gain.sure
 
 
-def test_a_text_that_differs_is_found(headed: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_of_the_tuned_side_that_differs_is_found(
+    pair: PairSpec, headed: PairSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Ours.run
 
     def other(self: Ours, prompt: BenchPrompt, most: int) -> Run:
@@ -60,17 +105,12 @@ def test_a_text_that_differs_is_found(headed: Session, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Ours, "run", other)
     with pytest.raises(Different, match="medusa"):
-        speeds(headed, "medusa", ASKED, lambda _: None)
+        found(Side(pair, PLAINLY), Side(headed, BY_HEADS))
 
 
-def test_what_cannot_be_measured_is_told(headed: Session, session: Session) -> None:
+def test_what_cannot_be_measured_is_told(pair: PairSpec, headed: PairSpec, session: Session) -> None:
     with pytest.raises(EngineError, match="cannot be used: this pair has no such heads"):
-        speeds(session, "medusa", ASKED, lambda _: None)
-    (long,) = chats(["x" * headed.info.context])
+        found(Side(pair, PLAINLY), Side(pair, BY_HEADS))
+    (long,) = chats(["x" * session.info.context])
     with pytest.raises(EngineError, match="No held-out prompt leaves room for 8 tokens"):
-        speeds(headed, "medusa", [Question("0", long, Sampling())], lambda _: None)
-
-
-def test_the_fastest_are_compared() -> None:
-    assert not Speeds({"eagle3": 3.0, "eagle3-tree": 4.0}, {"plain": 2.0, "draft": 4.0}).rise
-    assert Speeds({"eagle3": 3.0, "eagle3-tree": 4.1}, {"plain": 2.0, "draft": 4.0}).rise
+        found(Side(pair, PLAINLY), Side(headed, BY_HEADS), [Question("0", long, Sampling())])

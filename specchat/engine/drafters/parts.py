@@ -9,7 +9,7 @@ from specchat.engine.decoding.draft import Drafter
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.drafters.occurrences import Occurrences
-from specchat.engine.strategy import Strategy
+from specchat.engine.strategy import SkippedLayers, Strategy
 
 if TYPE_CHECKING:
     from specchat.engine.decoding.costs import StepCosts
@@ -30,6 +30,7 @@ class Parts:
         heads: trained heads by family.
         head_layers: cost of the target's output head, in layers.
         exit_layer: number of layers that draft by early exit; None to search for it.
+        skip: sub-layers that drafting leaves out; None to search for them.
         here: index of this chat, shared by all drafters.
         strategies: descriptors, including those of the drafters in `made`.
         made: drafters so far, by strategy: those that delegate come last.
@@ -46,6 +47,7 @@ class Parts:
     heads: Mapping[str, CachedModel[Any]] = field(default_factory=dict)
     head_layers: float = 0.0
     exit_layer: int | None = None
+    skip: SkippedLayers | None = None
     here: Occurrences = field(default_factory=Occurrences)
     strategies: Mapping[str, Strategy] = field(default_factory=dict)
     made: dict[str, Drafter] = field(default_factory=dict)

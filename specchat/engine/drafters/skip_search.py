@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from specchat.engine.decoding.cached import Model
+from specchat.engine.strategy import SkippedLayers
 
 if TYPE_CHECKING:
     from specchat.engine.model.decoder import Skip
@@ -41,7 +42,8 @@ class SkipSearch:
 
     FADE = 0.998
 
-    def __init__(self, layers: int, seed: int = 0) -> None:
+    def __init__(self, layers: int, seed: int = 0, chosen: SkippedLayers | None = None) -> None:
+        """Search among the sub-layers between the first and the last of `layers`; a `chosen` set ends the search."""
         self._random = random.Random(seed)
         self._choices: list[Sublayer] = [(kind, i) for i in range(1, layers - 1) for kind in ("attention", "mlp")]
         self._count = round(RATIO * len(self._choices))
@@ -51,6 +53,10 @@ class SkipSearch:
         self._score = 0.0
         self._stale = 0
         self.trials = 0
+        self._chosen = chosen is not None
+        if chosen is not None:
+            parts = (("attention", chosen.attention), ("mlp", chosen.mlp))
+            self._best = frozenset((kind, layer) for kind, layers_of in parts for layer in layers_of)
 
     @property
     def best(self) -> "Skip":
@@ -59,7 +65,8 @@ class SkipSearch:
     @property
     def done(self) -> bool:
         return (
-            self._score > GOOD_ENOUGH
+            self._chosen
+            or self._score > GOOD_ENOUGH
             or self._stale >= PATIENCE
             or self.trials >= MOST_TRIALS
             or self._count in (0, len(self._choices))

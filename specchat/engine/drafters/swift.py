@@ -1,7 +1,7 @@
 """SWIFT (Xia et al. 2024): the target drafts for itself with some of its attention and MLP sub-layers skipped.
 
-The skip set is searched while text is generated. Skipped attention writes no KV entries. Those of draft tokens lie
-after the committed text, and are overwritten when the target verifies.
+The skip set is searched while text is generated, unless the pair names one. Skipped attention writes no KV entries.
+Those of draft tokens lie after the committed text, and are overwritten when the target verifies.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
-from specchat.engine.strategy import Strategy
+from specchat.engine.strategy import Facts, SkippedLayers, Strategy
 
 
 class SwiftDrafter(ModelDrafter):
@@ -17,8 +17,9 @@ class SwiftDrafter(ModelDrafter):
 
     name = "swift"
 
-    def __init__(self, target: CachedModel[Model], layers: int) -> None:
-        self._target, self._layers = target, layers
+    def __init__(self, target: CachedModel[Model], layers: int, chosen: SkippedLayers | None = None) -> None:
+        """Initialise for a target with `layers` layers; what is `chosen` to be skipped ends the search."""
+        self._target, self._layers, self._chosen = target, layers, chosen
         self._prompt = 0
         self.forget()
 
@@ -31,7 +32,7 @@ class SwiftDrafter(ModelDrafter):
         self._prompt = len(prompt)
 
     def forget(self) -> None:
-        self.search = SkipSearch(self._layers)
+        self.search = SkipSearch(self._layers, chosen=self._chosen)
         self._steps = 0
 
     def propose(self, text: Sequence[int], limit: int) -> Proposal:
@@ -44,6 +45,12 @@ class SwiftDrafter(ModelDrafter):
 
     def warm(self, prompt: Sequence[int]) -> None:
         self._target.model.guesses(prompt[:WINDOW], 0, skip_of((), ()))
+
+
+def _unsupported(facts: Facts) -> str:
+    if facts.layers is not None and facts.skipped is not None and facts.skipped >= facts.layers:
+        return f"skip names layer {facts.skipped}, and the target has layers 0 to {facts.layers - 1}"
+    return ""
 
 
 STRATEGY = Strategy(
@@ -61,9 +68,11 @@ by how many of the last tokens each choice would have drafted right.
  verify    A M  A M  A M  A M  A M  A M  A M  A M
 ```
 
-It needs no further memory. *Pays* with large targets, whose middle layers change little.""",
-    make=lambda parts: SwiftDrafter(parts.target, parts.layers),
+It needs no further memory. *Parameters*: `skip`, which replaces the search, and which `specchat tune swift` writes
+([tune.md](tune.md#layers-to-skip)). *Pays* with large targets, whose middle layers change little.""",
+    make=lambda parts: SwiftDrafter(parts.target, parts.layers, parts.skip),
     needs=("drafting", "skips"),
     layers=4,
     arm="alone",
+    condition=_unsupported,
 )

@@ -14,6 +14,8 @@ from specchat.engine.kernels.delta_state import DeltaState, LogEntries, slices
 
 UNROLLED = 4
 """Entries of the log whose loads are under way at a time."""
+THREADS, VECTOR = 32, 4
+"""Of a program, and the neighbouring columns that one thread has."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -160,6 +162,14 @@ def _step(
     tl.store(own + 1, tip)
 
 
+def fused(key_dim: int, columns: int) -> bool:
+    """False where a thread has but one number of a column: it would fuse its product with the sum of another thread's.
+
+    Threads would then disagree on the sum in its last bit, of which the log has one.
+    """
+    return key_dim * columns > THREADS * VECTOR
+
+
 def step(
     state: DeltaState,
     entries: LogEntries,
@@ -191,7 +201,7 @@ def step(
         taps: tokens that the convolution reads: so many less one before the log's beginning stay.
     """
     (key_heads, key_dim), (value_heads, value_dim) = query.shape[1:], values.shape[1:]
-    log = state.log
+    columns, log = state_columns(key_dim, value_dim), state.log
     _step[(value_heads, slices(key_dim, value_dim))](
         state.states,
         state.positions,
@@ -214,7 +224,7 @@ def step(
         SHARING=value_heads // key_heads,
         KEY_DIM=key_dim,
         VALUE_DIM=value_dim,
-        COLUMNS=state_columns(key_dim, value_dim),
+        COLUMNS=columns,
         TAPS=taps,
         SLOTS=STATE_SLOTS,
         BACK=STATE_BACK,
@@ -223,5 +233,5 @@ def step(
         WIDE=VERIFY_ROWS,
         UNROLLED=UNROLLED,
         num_warps=1,
-        enable_fp_fusion=True,
+        enable_fp_fusion=fused(key_dim, columns),
     )

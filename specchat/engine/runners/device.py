@@ -27,7 +27,7 @@ from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategy import Facts
+from specchat.engine.strategy import Facts, SkippedLayers, highest
 from specchat.engine.threads import spare
 
 
@@ -39,8 +39,11 @@ def device_runner(
     captured: bool = True,
     graphs: type[Graphs] = Graphs,
     found: FoundHeads = NO_HEADS,
+    skip: SkippedLayers | None = None,
 ) -> Runner:
     """Make a runner. `vocab`: tokens that may be chosen; `captured`: see `Graphs`. A draft may run on the host.
+
+    `skip`: sub-layers that drafting leaves out.
 
     The heads in `found` run on the target's device in plain torch, which the host launches.
     """
@@ -73,9 +76,10 @@ def device_runner(
         draft=small,
         draft_ahead="draft" in cached,
         heads=heads,
+        skip=skip,
     )
     unsupported = {**missing_features(draft), "exits": "on a GPU a pass runs from the first layer on"}
-    drafters, statuses = drafters_for(parts, Facts(unsupported, found.facts, layers))
+    drafters, statuses = drafters_for(parts, Facts(unsupported, found.facts, layers, skipped=highest(skip)))
 
     def ready(notify: Callable[[str], None]) -> None:
         if device.type == "cuda":

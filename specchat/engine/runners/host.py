@@ -23,7 +23,7 @@ from specchat.engine.pair import Quant
 from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategy import Facts, Feature
+from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
 from specchat.engine.threads import spare
 
 NO_HEADS = FoundHeads()
@@ -54,7 +54,7 @@ class TargetInfo:
 
     `layers` may be skipped; `threads`: of the CPU; `trees`: True where it verifies trees; `unsupported`: reasons by
     unsupported feature; `guard` repeats choices that rounding may change; `head_layers`: weights of its head, in
-    layers; `exit_layer`: number of layers that draft.
+    layers; `exit_layer`: number of layers that draft; `skip`: what drafting leaves out.
     """
 
     layers: int
@@ -68,6 +68,7 @@ class TargetInfo:
     guard: Guard | None = None
     head_layers: float = 0.0
     exit_layer: int | None = None
+    skip: SkippedLayers | None = None
 
 
 def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant | None = None) -> NativeModel:
@@ -84,14 +85,25 @@ def host_model(checkpoint: Checkpoint, context: int | None = None, quant: Quant 
 
 
 def host_runner(
-    target: NativeModel, draft: HostModel | None, exit_layer: int | None = None, found: FoundHeads = NO_HEADS
+    target: NativeModel,
+    draft: HostModel | None,
+    exit_layer: int | None = None,
+    found: FoundHeads = NO_HEADS,
+    skip: SkippedLayers | None = None,
 ) -> Runner:
     """Make the runner of a native target on the CPU, with its drafters."""
     threads = f"up to {target.threads} threads" if target.threads > 1 else "1 thread"
     words = f"cpu, {threads}, {torch.backends.cpu.get_cpu_capability()}"
     c = target.config
     info = TargetInfo(
-        c.layers, c.eos, words, target.exactness, target.threads, head_layers=c.head_layers, exit_layer=exit_layer
+        c.layers,
+        c.eos,
+        words,
+        target.exactness,
+        target.threads,
+        head_layers=c.head_layers,
+        exit_layer=exit_layer,
+        skip=skip,
     )
     return assembled(target, draft, info, found)
 
@@ -118,8 +130,11 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         heads=heads,
         head_layers=info.head_layers,
         exit_layer=info.exit_layer,
+        skip=info.skip,
     )
-    facts = Facts({**missing_features(draft), **info.unsupported}, found.facts, info.layers, info.exit_layer)
+    facts = Facts(
+        {**missing_features(draft), **info.unsupported}, found.facts, info.layers, info.exit_layer, highest(info.skip)
+    )
     drafters, statuses = drafters_for(parts, facts)
     return Runner(
         target=cached["target"],

@@ -42,7 +42,7 @@ def load_runner(
                 '"cuda" too, or the draft device = "cpu".',
             )
         return _on_host(pair, target, draft, plan, about_draft, vocabulary_map, heads)
-    return _on_gpu(target, draft, plan, about_draft, vocabulary_map, heads)
+    return _on_gpu(pair, target, draft, plan, about_draft, vocabulary_map, heads)
 
 
 def _on_host(
@@ -60,10 +60,11 @@ def _on_host(
         about_draft()
         drafting = host_model(draft, plan.context, plan.draft.quant)
         small = wrap_draft(drafting, vocabulary_map, big.vocab)
-    return host_runner(big, small, pair.exit_layer, heads)
+    return host_runner(big, small, pair.exit_layer, heads, pair.skip)
 
 
 def _on_gpu(
+    pair: PairSpec,
     target: Checkpoint,
     draft: Checkpoint | None,
     plan: Plan,
@@ -92,7 +93,7 @@ def _on_gpu(
         else:
             drafting = host_model(draft, plan.context, plan.draft.quant)
             small = wrap_draft(drafting, vocabulary_map, big.config.vocab)
-    return device_runner(big, small, big.config.vocab, device, found=heads)
+    return device_runner(big, small, big.config.vocab, device, found=heads, skip=pair.skip)
 
 
 def compute_dtype(checkpoint: Checkpoint) -> torch.dtype:

@@ -65,8 +65,8 @@ def _delete(chat: ChatScreen, _: str) -> None:
     if (key := _target(chat)) is not None:
         chat.chats.delete(key)
         undo = chat.keys.first("undelete-chat")
-        shelf = chat.session.launch.tuned
-        trained = saw(shelf, key) if shelf else ""
+        tuning = chat.session.launch.tuning
+        trained = saw(tuning.shelf, key) if tuning else ""
         chat.say(
             "; ".join(
                 filter(None, (f"chat deleted; undo with /undelete{f' or {undo} in the list' * bool(undo)}", trained))

@@ -16,9 +16,11 @@ def models(chat: ChatScreen, name: str) -> None:
     """Use the pair of that id, or show all pairs."""
     from specchat.tui.screens.models import ModelsScreen
 
-    def chosen(pair: Pair | None) -> None:
-        if pair is not None:
-            want_pair(chat, pair)
+    async def chosen(answer: Pair | str | None) -> None:
+        if isinstance(answer, str):
+            await chat.do(answer)
+        elif answer is not None:
+            want_pair(chat, answer)
 
     def changed(catalog: Catalog) -> None:
         chat.catalog = catalog

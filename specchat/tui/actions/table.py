@@ -9,10 +9,11 @@ from specchat.tui.actions.files import FILES
 from specchat.tui.actions.reading import READING
 from specchat.tui.actions.speculation import SPECULATION
 from specchat.tui.actions.tools import TOOLS
+from specchat.tui.actions.tuning import TUNING
 from specchat.tui.screens.chat import ChatScreen
 
 ACTIONS: tuple[Action[ChatScreen], ...] = (
-    *CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS,
+    *CHAT, *READING, *SPECULATION, *BRANCHES, *CHATS, *FILES, *COMPOSING, *TOOLS, *TUNING,
 )  # fmt: skip
 
 

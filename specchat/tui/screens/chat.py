@@ -44,6 +44,8 @@ class ChatScreen(ChatWindow):
         self.permissions = Permissions(self)
         self.fetch_timer: Timer | None = None
         """Looks at the download that runs beside the chat."""
+        self.tune_timer: Timer | None = None
+        """Looks at the tune that runs beside the chat."""
         self._completer = Completer(
             self.prompt, self.completions, keys.by_slash, self._values, lambda: self.status_row.region.y
         )
@@ -75,6 +77,7 @@ class ChatScreen(ChatWindow):
                 self.chats.load_wanted()
             if update.kind in ("ended", "answered", "called"):
                 self.draw_chats()
+        self.session.make_way()
         self.queue.look()
         self.redraw()
 

@@ -42,6 +42,8 @@ class Feed:
     def asked(self) -> None:
         """A reply was requested: draw it."""
         window = self._window
+        window.session.make_way()
+        window.session.tuning.outcome = ""
         window.say(window.session.warning, bad=True)
         window.redraw()
         window.draw_chats()

@@ -44,8 +44,11 @@ class AboutModel(Plain):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
 
-class ModelsScreen(Dialog[Pair | None]):
-    """Gives the pair chosen, None when closed. It looks for models while it is shown already."""
+class ModelsScreen(Dialog[Pair | str | None]):
+    """Gives the pair chosen, the id of an action for the loaded one, or None when closed.
+
+    It looks for models while it is shown already.
+    """
 
     CSS_PATH = "models.tcss"
     DIALOG_TITLE = "models"
@@ -53,6 +56,7 @@ class ModelsScreen(Dialog[Pair | None]):
         Binding("x", "stop_or_go", "Stop or go on", show=False),
         Binding("d", "with_draft", "With a draft", show=False),
         Binding("a", "add", "Add", show=False),
+        Binding("t", "do('tune')", "Tune on my chats", show=False),
         Binding("enter", "choose", "Choose", show=False),
     ]
 
@@ -199,6 +203,8 @@ class ModelsScreen(Dialog[Pair | None]):
         yield enter, enter
         if offer is not None and offer.drafts.proposals:
             yield "d with a draft", "d drafts"
+        if self._on_loaded:
+            yield "t tunes it", "t tunes"
         if offer is not None and self._can_be_added(offer):
             yield "a adds to models.toml", "a adds"
         if self._session.fetching.task is not None:
@@ -225,6 +231,17 @@ class ModelsScreen(Dialog[Pair | None]):
         pair, offer = self._marked_row or (None, None)
         if pair is not None and offer is not None and offer.drafts.proposals:
             self.dismiss(with_draft(pair, offer.drafts.proposals[0].source))
+
+    @property
+    def _on_loaded(self) -> bool:
+        """True if the loaded pair is marked."""
+        loaded = self._session.loaded
+        return self._marked is not None and loaded.info is not None and self._marked.spec.id == loaded.id
+
+    def action_do(self, action: str) -> None:
+        """Close, and do something with the loaded pair."""
+        if self._on_loaded:
+            self.dismiss(action)
 
     def action_add(self) -> None:
         """Write the marked one, if it was only found, into the user's models.toml, with a draft that is here."""

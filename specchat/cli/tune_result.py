@@ -1,0 +1,105 @@
+"""The end of a tune: its gain on held-out prompts, and its place on the shelf and in models.toml if that is sure."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import Problem
+from specchat.cli.tuning import TrainingData, TrainingOrder
+
+if TYPE_CHECKING:
+    from specchat.bench.interleaved import BenchProgress as Turn
+    from specchat.tune.gain import Side, TuneComparison
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What a tune made.
+
+    Attributes:
+        kind, key, value: as of `tune.shelf.Tuned`.
+        subject: the beginning of a sentence on where its files lie, such as "The draft lies".
+        files: the folder with its files; None without any.
+        before, after: further held-out figures, by name.
+        advice: what may bring a gain where there was none.
+    """
+
+    kind: str
+    key: str
+    subject: str
+    files: Path | None
+    value: Mapping[str, Any] | None = None
+    before: Mapping[str, float] = field(default_factory=dict)
+    after: Mapping[str, float] = field(default_factory=dict)
+    advice: str = "More --replies, --steps or prompts closer to yours may help."
+
+
+def measured(order: TrainingOrder, before: "Side", after: "Side") -> "TuneComparison":
+    """Held-out speeds of the pair as it is, and as it would be.
+
+    Raises:
+        Problem: interrupted, or a text that is not plain decoding's.
+        EngineError: a pair cannot be loaded.
+    """
+    from specchat.bench.contender import Different
+    from specchat.bench.stops import STOPS
+    from specchat.tune import gain
+
+    def notify(turn: "Turn") -> None:
+        order.check_stop("before the end was measured")
+        order.progress.know(phase="measuring")
+        order.progress.show(f"held-out prompts by {turn.contender}", turn.fraction)
+
+    try:
+        with STOPS.counting():
+            return gain.compared(before, after, order.questions[1], order.show, notify)
+    except Different as error:
+        raise Problem(
+            f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
+        ) from None
+
+
+def registered(
+    order: TrainingOrder, result: TuneResult, found: "TuneComparison", data: TrainingData, toml: Path
+) -> list[str]:
+    """Put a result on the shelf and into `toml` if the gain is sure; what was found, in sentences.
+
+    Raises:
+        ConfigError: models.toml cannot be written.
+        OSError: a file cannot be written.
+    """
+    before, after, gain = found.before, found.after, found.gain
+    lines = [
+        f"Held-out prompts: {before.tokens_per_second:,.0f} tokens/s before, by {before.strategy}, "
+        f"{after.tokens_per_second:,.0f} after, by {after.strategy}; over plain in the same minutes {gain.times:.2f} "
+        f"times as fast ({gain.low:.2f} to {gain.high:.2f})."
+    ]
+    figures = {"pair": order.pair.id, "times": [gain.times, gain.low, gain.high]}
+    if not gain.sure:
+        order.progress.result(taken=False, **figures)
+        return [*lines, f"That is no sure gain, so {toml} stays as it is. {result.advice}"]
+    from specchat.config.paths import user_paths
+    from specchat.tune.registry import register
+    from specchat.tune.shelf import Tuned
+
+    made = Tuned(
+        id=order.folder.name,
+        kind=result.kind,
+        pair=order.pair.id,
+        created=time.time(),
+        data=data.words,
+        used=data.used,
+        before={**result.before, "tokens_per_second": before.tokens_per_second},
+        after={**result.after, "tokens_per_second": after.tokens_per_second},
+        key=result.key,
+        value=result.value,
+    )
+    laid = register(made, result.files, user_paths().tuned, toml)
+    order.progress.result(taken=True, id=laid.id, before=laid.before, after=laid.after, **figures)
+    where = f'pair "{laid.pair}" in {toml}'
+    lies = f"{result.subject} in {laid.folder}, and {where} names it."
+    took = lies if result.files else f"It is {laid.key} of {where}."
+    return [*lines, f'{took} "specchat tune remove {laid.id}" takes it back.']

@@ -1,0 +1,136 @@
+"""Tuning the loaded pair beside the chat: asked for, followed, and what comes of it taken into the chat."""
+
+from functools import partial
+
+from specchat.clean import one_line
+from specchat.config.catalog import Pair, load_catalog
+from specchat.config.errors import ConfigError
+from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.tui.action import Action
+from specchat.tui.screens.chat import ChatScreen
+from specchat.tui.tuning import TuneEnd
+
+LOOK_EVERY = 0.4
+"""Seconds between looks at a tune."""
+
+
+def tune(chat: ChatScreen, argument: str) -> None:
+    """Ask whether to tune the loaded pair on the saved chats, or show how far that is; "stop" ends it."""
+    from specchat.tui.screens.tune import TuneScreen
+
+    tuning = chat.session.tuning
+    if argument == "stop":
+        chat.say("the tune is stopping" if tuning.busy else "nothing is tuned")
+        tuning.stop()
+        return
+    if argument:
+        chat.say(f"/tune takes stop or nothing, not {one_line(argument, 40)}", bad=True)
+        return
+    screen = TuneScreen(chat.session, tunable(chat))
+
+    def answered(agreed: bool | None) -> None:
+        if agreed:
+            _started(chat, tuning.begin(chat.session.loaded.id, screen.plan))
+
+    chat.app.push_screen(screen, answered)
+
+
+def tunable(chat: ChatScreen) -> str:
+    """A sentence where the loaded pair cannot be tuned, whatever is known of it once loaded; else empty."""
+    session = chat.session
+    if session.tuning.places is None:
+        return "There is no folder for it here."
+    pair = session.loaded.pair
+    if pair is None:
+        return ""
+    known = next((each for each in chat.catalog.pairs if each.id == pair.id), None)
+    if known is None or known.spec != pair.spec:
+        return f"Only pairs of models.toml are tuned: in {chat.keys.named('models')}, a adds this one."
+    if pair.spec.backend != DEFAULT_BACKEND:
+        return f"{pair.spec.backend} runs this pair, and only those that specchat's own decoder runs are tuned."
+    return ""
+
+
+def go_on(chat: ChatScreen) -> None:
+    """Go on with the tune that was under way when the app was left."""
+    tuning = chat.session.tuning
+    pair = tuning.ordered()
+    if not pair or tuning.busy:
+        return
+    if any(each.id == pair for each in chat.catalog.pairs):
+        _started(chat, tuning.begin(pair))
+
+
+def _started(chat: ChatScreen, refusal: str) -> None:
+    if refusal:
+        chat.say(refusal, bad=True)
+        return
+    if chat.tune_timer is None:
+        chat.tune_timer = chat.set_interval(LOOK_EVERY, partial(_look, chat))
+    chat.draw_rows()
+
+
+def _look(chat: ChatScreen) -> None:
+    """Let it wait while a reply is written, draw its progress, and take what it brought."""
+    session = chat.session
+    session.make_way()
+    if not session.writes and (end := session.tuning.ended()) is not None:
+        _ended(chat, end)
+    if session.tuning.job is None and chat.tune_timer is not None:
+        chat.tune_timer.stop()
+        chat.tune_timer = None
+    chat.draw_rows()
+
+
+def _ended(chat: ChatScreen, end: TuneEnd) -> None:
+    """Say what came of it; the pair is loaded anew where it has another draft."""
+    tuning = chat.session.tuning
+    if end.result is None:
+        kept = "What was learnt so far is kept; /tune goes on with it."
+        chat.say(f"{end.error} {kept}" if end.error else f"The tune is stopped. {kept}", bad=bool(end.error))
+        return
+    figures = _speed(end.result.get("times"))
+    if not end.result.get("taken"):
+        tuning.outcome = f"The tuned draft brings no sure gain ({figures}), so the draft stays as it was."
+        return
+    before, after = (_share(end.result.get(name)) for name in ("before", "after"))
+    tuning.outcome = f"The draft tuned on your chats is used: {before} accepted before, {after} now; {figures}."
+    take_in(chat, end.pair)
+
+
+def take_in(chat: ChatScreen, id_: str) -> None:
+    """Read models.toml again; the pair called `id_` is loaded anew if it is the loaded one, the chat as it is."""
+    session, places = chat.session, chat.session.tuning.places
+    assert places is not None
+    try:
+        chat.catalog = load_catalog(places.toml)
+    except ConfigError as error:
+        chat.say(error.message, bad=True)
+        return
+    pair = next((each for each in chat.catalog.pairs if each.id == id_), None)
+    if pair is not None and session.loaded.id == id_ and _differs(pair, session.loaded.pair):
+        session.load(pair, session.settings)
+        chat.redraw()
+
+
+def _differs(pair: Pair, loaded: Pair | None) -> bool:
+    return loaded is None or pair.spec != loaded.spec
+
+
+def _share(figures: object) -> str:
+    share = figures.get("accepted") if isinstance(figures, dict) else None
+    return f"{share:.0%}" if isinstance(share, float) else "–"
+
+
+def _speed(times: object) -> str:
+    """A factor with the ends of its interval."""
+    match times:
+        case [float(mean), float(low), float(high)]:
+            return f"{mean:.2f}x as fast, {low:.2f} to {high:.2f}"
+    return "not measured"
+
+
+TUNING: tuple[Action[ChatScreen], ...] = (
+    Action("tune", "Tune on my chats", "Train the draft on the replies to your prompts, beside the chat.", tune,
+           slash="tune", argument="stop", values=lambda _: [("stop", "end the tune that runs")]),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""Asks before a draft is trained on the saved chats, and shows how far that is."""
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from specchat.chat.asked import AskedPrompt, asked_prompts
+from specchat.clean import one_line
+from specchat.engine.model.memory import free_memory
+from specchat.models import words
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.session import AppSession
+from specchat.tui.text.lines import EMPTY, hang
+from specchat.tui.tuning import span
+from specchat.tui.widgets.plain import Plain
+from specchat.tune.plan import LEAST_ASKED, TunePlan, tune_plan, unsupported
+
+_EVERY_S = 0.4
+_LONGEST = 400
+
+
+class TuneScreen(Dialog[bool]):
+    """Gives True where the training is to begin. One that runs is shown, and can be stopped."""
+
+    DIALOG_TITLE = "tune on my chats"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y", "agree", "Begin", show=False),
+        Binding("x", "stop", "Stop", show=False),
+    ]
+
+    def __init__(self, session: AppSession, problem: str = "") -> None:
+        """`problem` is a sentence on why the loaded pair cannot be trained for."""
+        super().__init__()
+        self._session = session
+        self._problem = problem
+        self._asked: list[AskedPrompt] | None = None
+
+    @property
+    def plan(self) -> TunePlan | None:
+        """The training that is offered; None where none can be."""
+        info = self._session.loaded.info
+        if info is None or self._problem or unsupported(info) or self._session.tuning.busy:
+            return None
+        return tune_plan(info) if len(self._asked or ()) >= LEAST_ASKED else None
+
+    def compose_content(self) -> ComposeResult:
+        yield Plain(id="order")
+
+    def on_mount(self) -> None:
+        self.set_interval(_EVERY_S, self._looked)
+        self.run_worker(self._count, thread=True, exit_on_error=False)
+        self._looked()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._looked()
+
+    def _count(self) -> None:
+        """Read the chats, in a thread of its own."""
+        self._asked = list(asked_prompts(self._session.chat.saving.store))
+        self.app.call_from_thread(self._looked)
+
+    def _looked(self) -> None:
+        if not self.query("#order"):  # not there yet, or closed
+            return
+        self.show_hint(f"{self._keys}esc closes")
+        box = self.query_one("#order", Plain)
+        width = max(box.content_size.width, 20)
+        lines = [
+            line.content
+            for text in self._sentences()
+            for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
+        ]
+        box.show(Content("\n").join(lines), layout=True)
+
+    @property
+    def _keys(self) -> str:
+        if self._session.tuning.busy:
+            return "x stops · "
+        return "enter begins · " if self.plan is not None and not self._short() else ""
+
+    def _sentences(self) -> Iterator[str]:
+        session, info = self._session, self._session.loaded.info
+        if session.tuning.busy:
+            yield f"{session.tuning}."
+            yield "It waits while a reply is written, and goes on when specchat is started again."
+            return
+        if info is None:
+            yield "No model is loaded."
+            return
+        if problem := self._problem or unsupported(info):
+            yield problem
+            return
+        yield f"The draft of {one_line(info.name, 40)} learns what the model says to prompts like yours."
+        if self._asked is None:
+            yield "Reading your chats ..."
+            return
+        found = f"{len(self._asked):,} prompt{'s' * (len(self._asked) != 1)}"
+        chats = len({each.chat for each in self._asked})
+        if (plan := self.plan) is None:
+            yield f"Your saved chats have {found} with a reply. It takes {LEAST_ASKED} at least: chat a while first."
+            return
+        yield f"Your {chats:,} saved chat{'s' * (chats != 1)} have {found}. They never leave this machine."
+        memory = words.size(plan.memory)
+        yield f"It takes about {span(plan.seconds)} while you write nothing, and {memory} of memory beside the chat."
+        if short := self._short():
+            yield short
+            return
+        yield "It waits while a reply is written. The draft is used only if replies are surely faster; the text stays."
+
+    def _short(self) -> str:
+        """A sentence where the memory does not hold it."""
+        free, plan = free_memory(), self.plan
+        if plan is None or free is None or plan.memory <= free:
+            return ""
+        return f"Only {words.size(free)} are free. Close other programs, or choose a smaller pair."
+
+    def action_agree(self) -> None:
+        if self.plan is not None and not self._short():
+            self.dismiss(True)
+
+    def action_stop(self) -> None:
+        self._session.tuning.stop()
+        self._looked()

@@ -1,0 +1,67 @@
+"""Time and memory that training a draft takes, estimated before anything is loaded."""
+
+import os
+from dataclasses import dataclass
+
+from specchat.engine.pair import PairInfo
+
+LARGEST_WHOLE = 150_000_000
+"""Weights of the largest draft that is trained whole; of larger ones adapters are."""
+LEAST_ASKED = 16
+"""Prompts of saved chats to train on at least: two are then held out, and a gain over one has no interval."""
+REPLIES, DRAFT_STEPS = 512, 400
+"""Replies of the target, and steps of training, unless others are asked for."""
+_WHOLE_BYTES, _ADAPTED_BYTES = 16, 4
+"""Bytes a weight: itself, its gradient and two moments in float32; or itself alone."""
+_PROCESS = 500_000_000
+"""Bytes of a process that computes nothing yet."""
+_HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
+"""Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
+_REPLY_TOKENS, _STEP_TOKENS = 120, 8 * 180
+"""Tokens of a reply, and of a step's texts."""
+_TRIALS = 1.2
+"""Steps over those asked for: a tenth for each of three divergences, of which one goes on."""
+_OPERATIONS, _STEP_S = 6.0, 0.03
+"""Operations for a weight and token, forwards and backwards; seconds that a step of the smallest draft takes."""
+_OPERATIONS_S = 1.2e10
+"""Operations of a core in a second, as trained."""
+
+
+@dataclass(frozen=True)
+class TunePlan:
+    """Seconds of each phase, and bytes beside what the chat has loaded."""
+
+    replies_s: float
+    training_s: float
+    measuring_s: float
+    memory: int
+
+    @property
+    def seconds(self) -> float:
+        return self.replies_s + self.training_s + self.measuring_s
+
+
+def tune_plan(info: PairInfo, cores: int | None = None) -> TunePlan:
+    """Estimate the training of a loaded pair's draft on `cores`, by default all, from its size and its plain speed."""
+    cores = cores or os.cpu_count() or 1
+    speed = max(info.plain_tokens_per_second, 1.0)
+    step_s = _STEP_S + _STEP_TOKENS * _OPERATIONS * info.draft_parameters / (_OPERATIONS_S * cores)
+    whole = info.draft_parameters <= LARGEST_WHOLE
+    trainer = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
+    return TunePlan(
+        replies_s=(REPLIES + _HELD_OUT) * _REPLY_TOKENS / speed,
+        training_s=_TRIALS * DRAFT_STEPS * step_s,
+        measuring_s=_MEASURED_TOKENS / speed,
+        memory=_PROCESS + info.memory + max(trainer, info.memory),
+    )
+
+
+def unsupported(info: PairInfo) -> str:
+    """The reason why the draft of a loaded pair cannot be trained, as a sentence; empty if that is not known."""
+    if info.server:
+        return "A server runs this pair, and drafts as it was started."
+    if not info.draft_parameters:
+        return "This pair has no draft model to train."
+    if info.gpu:
+        return 'The target runs on the GPU, and only one on the CPU can be learnt from: device = "cpu" sets that.'
+    return ""

@@ -1,0 +1,130 @@
+"""`specchat tune swift` with a tiny pair: what it writes, lists, takes back and refuses, and a stop at any moment."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from specchat.cli.exit_codes import ExitCode
+from specchat.cli.output import ProgressLine
+from specchat.config.catalog import load_catalog
+from specchat.engine.strategy import SkippedLayers
+from specchat.tune import replies, trial
+from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from tests.engine.tiny import checkpoint
+
+WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return checkpoint(tmp_path_factory.mktemp("pair") / "target", num_key_value_heads=2, num_hidden_layers=6)
+
+
+@pytest.fixture(autouse=True)
+def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's models.toml."""
+    table = f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{folder}", device = "cpu" }}\n'
+    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
+    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
+    monkeypatch.setattr(trial, "TOKENS", 12)
+    return own(home)
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> tuple[str, ...]:
+    path = prompts_file(tmp_path, WORDS)
+    return ("tune", "swift", "tiny", "--prompts", str(path), "--replies", "6", "--sets", "30")
+
+
+def test_a_faster_choice_is_written_listed_and_taken_back(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.3, 1.1)
+    before = load_catalog(pair)
+    result = run(*command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("Drafting skips ")
+    assert f'It is skip of pair "tiny" in {pair}. "specchat tune remove tiny-swift" takes it back.' in result.stdout
+    skip = load_catalog(pair).find("tiny").spec.skip
+    assert isinstance(skip, SkippedLayers)
+    assert {*skip.attention, *skip.mlp} <= {1, 2, 3, 4}
+    (row,) = json.loads(run("tune", "list", "--json").stdout)
+    assert (row["kind"], row["key"], row["used_by"]) == ("swift", "skip", ["tiny"])
+    assert (tuple(row["value"]["attention"]), tuple(row["value"]["mlp"])) == (skip.attention, skip.mlp)
+    assert run("tune", "remove", "tiny-swift").exit_code == 0
+    assert load_catalog(pair) == before
+    assert list((home / "data" / "tuned").iterdir()) == []
+
+
+def test_no_sure_gain_changes_nothing(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
+) -> None:
+    rising(1.2, 0.99)
+    before = pair.read_bytes()
+    result = run(*command)
+    assert result.exit_code == 0
+    assert f"That is no sure gain, so {pair} stays as it is. More --sets" in result.stdout
+    assert pair.read_bytes() == before
+    assert not (home / "data" / "tuned").exists()
+
+
+@pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "searching", "choice ", "held-out"])
+def test_a_stop_registers_nothing_and_the_command_goes_on(
+    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising, monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+) -> None:  # fmt: skip
+    rising(1.3, 1.1)
+    before, shown = pair.read_bytes(), ProgressLine.show
+
+    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
+        shown(self, what, fraction)
+        if what.startswith(moment):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ProgressLine, "show", show)
+        result = run(*command)
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert "The same command goes on from there." in result.stderr
+    assert pair.read_bytes() == before
+    assert not (home / "data" / "tuned").exists()
+    assert run(*command).exit_code == 0
+    assert load_catalog(pair).find("tiny").spec.skip is not None
+
+
+def test_what_cannot_skip_is_refused(run: Run, pair: Path, command: tuple[str, ...], tmp_path: Path) -> None:
+    small = checkpoint(tmp_path / "small", num_hidden_layers=3)
+    text = pair.read_text()
+    for table, words in (
+        (f'target = {{ path = "{small}", device = "cpu" }}', "the target has only 3 layers: too few to skip some"),
+        (f'target = {{ path = "{small}" }}\nbackend = "hf"', "it is run by hf"),
+    ):
+        pair.write_text(f'schema = 1\n[[pair]]\nid = "tiny"\n{table}\n')
+        result = run(*command)
+        assert result.exit_code == ExitCode.UNUSABLE
+        assert result.stderr.startswith('Error: No swift for pair "tiny": ')
+        assert words in result.stderr
+    pair.write_text(text)
+
+
+@pytest.mark.slow
+def test_twenty_kills_lose_nothing(pair: Path, home: Path, command: tuple[str, ...]) -> None:
+    """Killed at random moments, the command goes on each time, and the pair is as it was until the end."""
+    before, draw = pair.read_bytes(), random.Random(5)
+    program = [sys.executable, "-m", "specchat", *command[:-1], "100000"]
+    for _ in range(20):
+        process = subprocess.Popen(program, cwd=ROOT, stderr=subprocess.DEVNULL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(draw.uniform(0.5, 5.0))
+        process.kill()
+        process.wait()
+        assert pair.read_bytes() == before
+        assert not (home / "data" / "tuned").exists()
+    assert subprocess.run([*program[:-1], "200"], cwd=ROOT, check=False).returncode == 0

@@ -1,0 +1,38 @@
+"""The estimate of what a tune takes, and who cannot be tuned."""
+
+from dataclasses import replace
+
+import pytest
+
+from specchat.engine.fake import INFO
+from specchat.engine.pair import PairInfo
+from specchat.tune.plan import LARGEST_WHOLE, tune_plan, unsupported
+
+
+def test_faster_pairs_more_cores_and_smaller_drafts_take_less_time() -> None:
+    plan = tune_plan(INFO, 2)
+    assert tune_plan(replace(INFO, plain_tokens_per_second=200.0), 2).replies_s == plan.replies_s / 2
+    assert tune_plan(INFO, 8).training_s < plan.training_s
+    assert tune_plan(replace(INFO, draft_parameters=10**8), 2).training_s > 2 * plan.training_s
+    assert plan.seconds == plan.replies_s + plan.training_s + plan.measuring_s
+
+
+def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_pair() -> None:
+    whole = tune_plan(replace(INFO, draft_parameters=LARGEST_WHOLE))
+    adapted = tune_plan(replace(INFO, draft_parameters=LARGEST_WHOLE + 1))
+    assert whole.memory - adapted.memory == pytest.approx(12 * LARGEST_WHOLE, rel=0.01)
+    assert tune_plan(replace(INFO, memory=INFO.memory + 1000)).memory > tune_plan(INFO).memory
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        (INFO, ""),
+        (replace(INFO, server="vLLM"), "A server runs this pair"),
+        (replace(INFO, draft_parameters=0), "no draft model"),
+        (replace(INFO, gpu="GPU-1"), "runs on the GPU"),
+    ],
+)
+def test_a_pair_that_cannot_be_tuned_says_why(info: PairInfo, words: str) -> None:
+    assert words in unsupported(info)
+    assert bool(words) == bool(unsupported(info))
