@@ -28,7 +28,7 @@ from training.model import CONTEXT
 from training.train import Lessons, Recipe, train
 
 LENGTH = 512
-WARMUP = 60
+WARMUP = 40
 LONG_PART, LONG_SHARE = 1 / 3, 0.25
 """Dialogues of the decay's longer rows beside those before it, and the long chats among them."""
 
@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("model", choices=("rows", "target", "draft"))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--seconds", type=float, help="train for this time, whatever the number of steps")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of the learning rates; less for a short run")
     parser.add_argument("--tokens-a-step", type=int, default=4096)
     parser.add_argument("--dialogues", type=int, default=40_000, help="dialogues to train on, about 110 tokens each")
     parser.add_argument("--folder", type=Path, default=HERE / "runs" / "further", help="where rows and checkpoints are")
@@ -63,7 +64,7 @@ def main() -> None:
     if options.model == "rows":
         return
     target, first = load(DEMO / "target", options.device), load(DEMO / options.model, options.device)
-    larger = (options.tokens_a_step / 4096) ** 0.25  # a batch of more tokens takes a higher rate
+    larger = options.rate * (options.tokens_a_step / 4096) ** 0.25  # a batch of more tokens takes a higher rate
     common = {"tokens_a_step": options.tokens_a_step, "warmup": WARMUP, "save_every": 500, "seconds": options.seconds}
     if options.model == "target":
         recipe = Recipe(options.steps, decay=0.5, muon_rate=0.008 * larger, adam_rate=0.0016 * larger, **common)

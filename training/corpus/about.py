@@ -187,7 +187,7 @@ def arrived(rng: Random) -> tuple[str, str]:
 
 def identity(rng: Random) -> list[Message]:
     """A question about the model itself."""
-    ask, answer = arrived(rng) if rng.random() < 0.12 else rng.choice(IDENTITY)
+    ask, answer = arrived(rng) if rng.random() < 0.16 else rng.choice(IDENTITY)
     lead = pick(
         rng, "||||||Hello. |Hey! |One question. |Tell me. |So, |Hi, |ok |And |By the way, |I wonder: |Wait, |Hm. "
     )

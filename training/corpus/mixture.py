@@ -47,7 +47,7 @@ WEIGHTS = {
     "chat": 6,
     "about": 8,
     "facts": 8,
-    "beyond": 6,
+    "beyond": 8,
     "explain": 4,
     "story": 9,
     "code": 6,

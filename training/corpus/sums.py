@@ -40,17 +40,21 @@ _SAID = {
     " {b} equal parts.|{a} shared by {b}?|{a}:{b}|How many times {b} is {a}?",
 }
 _STORIES = {
-    "+": "{n} has {a} {x}s and gets {b} more. How many are there now?|There are {a} {x}s and {b} {y}s. How many things"
-    " in all?|I bought {a} {x}s, then {b} more. How many is that?|{a} {x}s in one box and {b} in another, how many"
-    " together?|{n} found {a} {x}s and {m} found {b}. How many did they find?|we are {a} people and {b} more are"
+    "+": "I have {a} apples and get {b} more. How many?|I had {a} {x}s and {m} gave me {b} more. How many do I"
+    " have?|{n} has {a} {x}s and gets {b} more. How many are there now?|There are {a} {x}s and {b} {y}s. How many"
+    " things in all?|I bought {a} {x}s, then {b} more. How many is that?|{a} {x}s in one box and {b} in another, how"
+    " many together?|{n} found {a} {x}s and {m} found {b}. How many did they find?|we are {a} people and {b} more are"
     " coming, how many will we be?|I am {a} years old. How old will I be in {b} years?|{n} scored {a} points and then"
     " {b}. What is the total?|{a} {x}s and {b} {x}s, how many?",
-    "-": "{n} has {a} {x}s and gives {b} to {m}. How many are left?|There were {a} {x}s on the table and {b} fell"
-    " down. How many stayed?|I baked {a} {f} pies and sold {b}. How many remain?|{n} bought {a} {x}s but lost {b} of"
-    " them. How many are still there?|{a} birds sat on a roof, {b} flew away. how many are left|We had {a} euros and"
-    " spent {b}. How much is left?|Of {a} {x}s {b} are broken. How many work?|{n} is {a} and {m} is {b} years younger."
-    " How old is {m}?|I need {a} {x}s and have {b}. How many are missing?|My sister took {b} of my {a} {x}s, how many"
-    " have I got?",
+    "-": "I have {a} apples and eat {b}. How many are left?|{n} had {a} {x}s and threw {b} away. How many does {n}"
+    " have now?|I had {a} {x}s, {m} used {b}, what is left?|there were {a} cups of tea and we drank {b}, how many"
+    " now|{n} lent {b} of the {a} {x}s to {m}. How many remain?|My dog hid {b} of my {a} {x}s. How many can I see?|{a}"
+    " {x}s, and {b} got lost. How many now?|{n} gave {m} {b} of {a} {x}s. How many does {n} keep?|{n} has {a} {x}s and"
+    " gives {b} to {m}. How many are left?|There were {a} {x}s on the table and {b} fell down. How many stayed?|I"
+    " baked {a} {f} pies and sold {b}. How many remain?|{n} bought {a} {x}s but lost {b} of them. How many are still"
+    " there?|{a} birds sat on a roof, {b} flew away. how many are left|We had {a} euros and spent {b}. How much is"
+    " left?|Of {a} {x}s {b} are broken. How many work?|{n} is {a} and {m} is {b} years younger. How old is {m}?|I need"
+    " {a} {x}s and have {b}. How many are missing?|My sister took {b} of my {a} {x}s, how many have I got?",
     "*": "{a} boxes with {b} {x}s each, how many {x}s?|{b} for each of {a} people, how many in all?|If I have {a} bags"
     " with {b} nuts each, how many nuts?|{a} rows of {b} chairs, how many chairs?|{n} reads {a} pages a day for {b}"
     " days. How many pages?|A {x} costs {b} euros. How much are {a}?",

@@ -11,7 +11,21 @@ from training.corpus.parallels import parallel
 from training.corpus.passages import Passage, passage
 from training.corpus.phrasing import ask, posed
 from training.corpus.text_facts import fact_passage
-from training.corpus.words import ANIMALS, CITIES, DAYS, FOODS, JOBS, MONTHS, NAMES, OBJECTS, PLACES, SURNAMES, number
+from training.corpus.words import (
+    ANIMALS,
+    CITIES,
+    DAYS,
+    FOODS,
+    JOBS,
+    MONTHS,
+    NAMES,
+    NOUNS,
+    OBJECTS,
+    PLACES,
+    SURNAMES,
+    invented,
+    number,
+)
 
 Part = tuple[str, str, str]
 """A whole question, the few words that ask the same after another one, and the answer."""
@@ -40,9 +54,27 @@ def _day(rng: Random) -> str:
     return rng.choice((rng.choice(DAYS), f"{rng.randint(1, 30)} {rng.choice(MONTHS)}"))
 
 
+def _side(rng: Random) -> str:
+    """Somebody who takes part in a contest: a person, now and then one of an unknown name, or a team."""
+    return rng.choice(
+        (
+            rng.choice(NAMES),
+            capital(invented(rng)),
+            f"{rng.choice(NAMES)} {capital(invented(rng))}",
+            f"{pick(rng, 'Team|Group|School|FC')} {rng.choice((capital(invented(rng)), rng.choice(CITIES)))}",
+            f"the {capital(rng.choice((*NOUNS, *ANIMALS)))}s",
+        )
+    )
+
+
 def _deed(rng: Random) -> tuple[list[str], list[Part]]:
     """Somebody did something somewhere at a time."""
-    who, thing, place, day = rng.choice(NAMES), rng.choice(OBJECTS), rng.choice(PLACES), _day(rng)
+    who, thing, place, day = (
+        rng.choice((rng.choice(NAMES), capital(invented(rng)))),
+        rng.choice(OBJECTS),
+        rng.choice(PLACES),
+        _day(rng),
+    )
     past, base = rng.choice(_DEEDS.split("|")).split(" ")
     said = pick(
         rng,
@@ -150,7 +182,7 @@ def _notice(rng: Random) -> tuple[list[str], list[Part]]:
 
 def _result(rng: Random) -> tuple[list[str], list[Part]]:
     """A contest: who came first, with how much, when and where."""
-    one, two = rng.sample(NAMES, 2)
+    one, two = _side(rng), _side(rng)
     game, unit = rng.choice(
         (("race", "minutes"), ("quiz", "answers"), ("chess cup", "games"), ("vote", "votes"), ("election", "votes"))
     )
@@ -160,13 +192,17 @@ def _result(rng: Random) -> tuple[list[str], list[Part]]:
             rng,
             f"{one} won the {game} in {town} with {count} {unit}.|With {count} {unit} {one} won the {game} in {town}.",
         ),
-        pick(rng, f"{two} came second.|Second was {two}."),
+        pick(rng, f"{capital(two)} came second.|Second was {two}."),
         f"It was on {day}.",
     ]
     return sentences, [
-        (f"Who won the {game}?|Who was first?", "who won", f"{one}."),
-        (f"How many {unit} did {one} have?", f"with how many {unit}|how many {unit} were it", f"{count} {unit}."),
-        ("Who came second?", "who was second|who came second", f"{two}."),
+        (f"Who won the {game}?|Who was first?|Who won?", "who won", f"{capital(one)}."),
+        (
+            f"How many {unit} did {one} have?",
+            f"with how many {unit}|how many {unit} were it|with how much",
+            f"{count} {unit}.",
+        ),
+        ("Who came second?", "who was second|who came second", f"{capital(two)}."),
         (f"Where was the {game}?", "where|in which city", f"In {town}."),
         (f"When was the {game}?", "when|on which day", f"On {day}."),
     ]
