@@ -10,6 +10,7 @@ from specchat.engine.events import AwaitingClient, Finished, Loaded, Started, St
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Generate, Load, Watch
+from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, join_background
 from specchat.tune.resident_replies import ResidentReplies
 from tests.process.conftest import PAIR, SCRIPTED, ask, over, until
@@ -73,6 +74,7 @@ def test_it_loads_nothing_and_loses_a_pair_that_makes_way_for_another(runtime: P
     assert join_background(runtime, "tune", SCRIPTED) is None
     chat = connect()
     assert not ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED).open
+    assert pairs(runtime) == []
     load(chat)
     replies = ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED)
     assert replies.open
@@ -80,7 +82,13 @@ def test_it_loads_nothing_and_loses_a_pair_that_makes_way_for_another(runtime: P
     assert replies(ask("hello", 1)) is None
     assert not replies.open
     assert not ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED).open
+    assert pairs(runtime) == ["Other"]
     assert ResidentReplies(OTHER, runtime, lambda: False, SCRIPTED).open
+
+
+def pairs(runtime: Path) -> list[str]:
+    """The pairs of all workers."""
+    return [worker["pair"] for found in engines(runtime, "status") for worker in found["workers"]]
 
 
 def test_replies_are_asked_for_until_they_are_whole(runtime: Path, connect: Connect) -> None:
