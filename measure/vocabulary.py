@@ -31,6 +31,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.frequent_tokens import always, covered, frequent
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -122,7 +123,7 @@ def _after_a_prompt(opened: Checkpoint) -> HostLoops:
 
 def _drafting_ms(drafts: HostLoops, temperature: float) -> float:
     """Milliseconds per draft token of a chain of DRAFTED."""
-    drafts.begin(Sampling(0, temperature=temperature), [0] * PROMPT)
+    drafts.begin(ReplyRules(Sampling(0, temperature=temperature)), [0] * PROMPT)
     started = perf_counter()
     drafts.make(Chain("draft", "draft", DRAFTED))
     return 1e3 * (perf_counter() - started) / DRAFTED

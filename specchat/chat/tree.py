@@ -60,10 +60,6 @@ class Conversation:
         """A new prompt at the end of the path; in the place of the last one where nothing answered that."""
         return self.add(Turn(prompt, attachments, self._end))
 
-    def return_results(self, results: tuple[ToolResult, ...]) -> Turn:
-        """The results of the last reply's calls, as a turn at the end of the path."""
-        return self.add(Turn("", parent=self._end, results=results))
-
     def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
         """Another prompt in the place of `turn`, which stays as a branch."""
         return self.add(Turn(prompt, attachments, turn.parent))

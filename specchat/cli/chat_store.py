@@ -31,7 +31,8 @@ def opened_store() -> Iterator["Store"]:
     """
     from specchat.chat.files import ChatFileError
     from specchat.chat.schema import StoreError, in_words
-    from specchat.chat.store import NoChat, Store
+    from specchat.chat.store import Store
+    from specchat.chat.stored import NoChat
     from specchat.config.paths import private_folder, user_paths
 
     path = user_paths().chats

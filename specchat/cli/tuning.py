@@ -82,17 +82,23 @@ class TrainingOrder:
         Raises:
             Problem: interrupted, or there is no reply.
         """
+        from specchat.config.paths import user_paths
         from specchat.tune.replies import collect
+        from specchat.tune.resident_replies import ResidentReplies
 
         questions, folder = self.questions[held_out], self.shop.judged if held_out else self.shop.learnt
         before = 0 if held_out else len(self.questions[True])
         total = sum(len(each) for each in self.questions)
         files: list[Path] = []
         self.progress.know(phase="replies")
-        for done, path in enumerate(collect(session, model, questions, layers, folder), 1):
-            files += [path] if path else []
-            self.progress.show(f"the target answers prompt {done:,} of {len(questions):,}", (before + done) / total)
-            self.check_stop(f"after {done:,} of {len(questions):,} replies")
+        resident = ResidentReplies(self.pair.spec, user_paths().runtime, lambda: self.interrupt.pressed)
+        try:
+            for done, path in enumerate(collect(session, model, questions, layers, folder, resident), 1):
+                files += [path] if path else []
+                self.progress.show(f"the target answers prompt {done:,} of {len(questions):,}", (before + done) / total)
+                self.check_stop(f"after {done:,} of {len(questions):,} replies")
+        finally:
+            resident.close()
         if not files:
             raise Problem(
                 f"There is nothing to learn from: of {len(questions):,} prompts, {self.pair.name} answers none with "

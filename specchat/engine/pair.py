@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Literal, get_args
+from typing import Literal
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.options import Sampling
@@ -25,7 +25,6 @@ QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
 QUANT_BITS: Mapping[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
 """Bits of a weight quantised by bitsandbytes, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
-SERVER_KINDS: tuple[ServerKind, ...] = get_args(ServerKind)
 
 
 def is_gguf(name: str) -> bool:
@@ -49,7 +48,7 @@ class Server:
 
     Attributes:
         url: its address, with or without the `/v1` of OpenAI's API.
-        kind: the program that serves, one of `SERVER_KINDS`; "auto" finds it out.
+        kind: the program that serves, a `ServerKind`; "auto" finds it out.
         model: the model's name there; empty for the server's first one.
         key_env: the environment variable with its key; empty where it needs none.
         keyring: the entry with its key in the system's keyring; empty where it needs none.

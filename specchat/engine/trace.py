@@ -1,4 +1,7 @@
-"""Recorded engine events: a JSON object per line, `{"event": "Step", ...its fields}`."""
+"""Recorded engine events: a JSON object per line, `{"event": "Step", ...its fields}`.
+
+An event of another client's reply is one within one: `{"event": "Elsewhere", "of": {"event": "Step", ...}}`.
+"""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -9,7 +12,7 @@ from typing import Any, TextIO, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from specchat.engine.events import Changed, Event, Failed, Finished, Started, Step
+from specchat.engine.events import Changed, Elsewhere, Event, Failed, Finished, Started, Step
 from specchat.engine.step_tree import StepTree
 
 _TYPES: dict[str, type[Any]] = {event.__name__: event for event in get_args(Event)}
@@ -21,7 +24,12 @@ class TraceError(ValueError):
 
 def dump(event: Event) -> str:
     """The event as one line of JSON, without the newline."""
-    return json.dumps({"event": type(event).__name__, **asdict(event)})
+    return json.dumps(_fields(event))
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    within = {"of": _fields(event.event)} if isinstance(event, Elsewhere) else asdict(event)
+    return {"event": type(event).__name__, **within}
 
 
 def parse(line: str) -> Event:
@@ -31,12 +39,18 @@ def parse(line: str) -> Event:
         TraceError: the line is no event.
     """
     try:
-        fields = json.loads(line)
-        event: Event = _adapter(fields.pop("event")).validate_python(fields)
-        if isinstance(event, Step):
-            StepTree.of(event.drafts)
+        return _event(json.loads(line))
     except (ValueError, KeyError, AttributeError, TypeError, ValidationError) as error:
         raise TraceError(f"not an engine event: {line[:80]!r}") from error
+
+
+def _event(fields: dict[str, Any]) -> Event:
+    name = fields.pop("event")
+    if name == Elsewhere.__name__:
+        fields = {"event": _event(fields.pop("of")), **fields}
+    event: Event = _adapter(name).validate_python(fields)
+    if isinstance(event, Step):
+        StepTree.of(event.drafts)
     return event
 
 

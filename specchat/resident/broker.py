@@ -18,6 +18,7 @@ from typing import Any
 from specchat import __version__
 from specchat.clean import one_line
 from specchat.engine import wire
+from specchat.engine.events import Failed
 from specchat.engine.requests import Load, Shutdown, Watch
 from specchat.engine.wire import Sealed
 from specchat.resident import handshake
@@ -91,9 +92,13 @@ class Broker:
         self, found: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         client = Client(
-            one_line(handshake.text(found, "name"), 20), int(handshake.number(found, "pid")), partial(_send, writer)
+            one_line(handshake.text(found, "name"), 20),
+            int(handshake.number(found, "pid")),
+            partial(_send, writer),
+            background=found.get("background") is True,
         )
-        self._linger_s = min(handshake.number(found, "linger_s"), MAX_LINGER_S)
+        if not client.background:
+            self._linger_s = min(handshake.number(found, "linger_s"), MAX_LINGER_S)
         self._names.add(client)
         if self._ending is not None:
             self._ending.cancel()
@@ -109,6 +114,8 @@ class Broker:
 
     def _handle(self, client: Client, request: Any) -> None:
         match request:
+            case Load() if client.background and not self._has(request):
+                client.send(Failed(None, "request", "This pair is not loaded."))
             case Load():
                 worker = self._worker_for(client, request)
                 if worker is not client.worker:
@@ -126,12 +133,16 @@ class Broker:
                 client.worker.forward(client, request)
         self._deliver()
 
+    def _has(self, request: Load) -> bool:
+        """True if a pair is loaded."""
+        return any(worker.pair == request.pair and worker.info and not worker.dead for worker in self._workers)
+
     def _worker_for(self, client: Client, request: Load) -> SharedWorker:
         """The worker that has the pair or loads it, else the client's own, an idle or a new one."""
         same = next((worker for worker in self._workers if worker.pair == request.pair and not worker.dead), None)
         if same is not None:
             return same
-        if client.worker is not None and client.worker.clients == [client]:
+        if client.worker is not None and [one for one in client.worker.clients if not one.background] == [client]:
             return client.worker
         if idle := next((worker for worker in self._workers if not worker.clients), None):
             return idle

@@ -69,6 +69,21 @@ def open_engine(folder: Path, log: Path | None, client: str, linger_s: float, lo
     return EngineClient(log, loader)
 
 
+def join_background(folder: Path, client: str, loader: str = LOADER) -> "SharedEngine | None":
+    """The resident engine, if one runs, for a program whose replies make way for those of others.
+
+    It loads nothing: only a pair that is loaded can be had, and as long as nobody loads another in its place.
+    """
+    path = address(folder, loader)
+    link = connected(path) if path is not None and is_private(folder) else None
+    if path is None or link is None:
+        return None
+    if not _welcome(link, handshake.encoded(want="client", name=client, pid=os.getpid(), background=True)):
+        link.close()
+        return None
+    return SharedEngine(Endpoint(path, None, loader, 0.0), client, link)
+
+
 class SharedEngine(Receiver):
     """An `EnginePort` over a connection to the resident engine.
 

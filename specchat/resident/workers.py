@@ -50,6 +50,8 @@ class Client:
     name: str
     pid: int
     send: Callable[[Any], None]
+    background: bool = False
+    """True if its replies are cancelled where others ask for one, and shown to nobody."""
     worker: "SharedWorker | None" = None
     generation: int = 0
     """The one of its worker that it asked for."""
@@ -132,6 +134,9 @@ class SharedWorker:
             self.current.tell(client)
             return
         if pair != self.pair or not self._loads:
+            for other in [other for other in self.clients if other.background]:
+                self._notify_death(other, Failed(None, "died", "The engine has loaded another pair."))
+                self.remove(other)
             self.pair, self.info = pair, None
             self._loads.append([])
             self.engine.send(Load(pair))
@@ -143,6 +148,8 @@ class SharedWorker:
             if len(client.waiting) >= MAX_WAITING:
                 client.send(Failed(request.id, "request", f"{MAX_WAITING} requests wait already. Let them end first."))
                 return
+            if isinstance(request, Generate) and not client.background:
+                self._cancel_background()
             if isinstance(request, Generate) and (busy := self._busy_with(client)) is not None:
                 client.send(AwaitingClient(request.id, busy.name, busy.pid))
             client.waiting[request.id] = isinstance(request, Generate)
@@ -150,9 +157,16 @@ class SharedWorker:
                 self._prompts[request.id] = _shortened(request)
         self.engine.send(request)
 
+    def _cancel_background(self) -> None:
+        """End replies that make way for others."""
+        for other in self.clients:
+            for reply in other.waiting if other.background else ():
+                self.engine.send(Cancel(reply))
+
     def _busy_with(self, client: Client) -> Client | None:
-        """Another client that waits for a reply."""
-        return next((other for other in self.clients if other is not client and any(other.waiting.values())), None)
+        """Another client that waits for a reply, and does not make way."""
+        others = (other for other in self.clients if other is not client and not other.background)
+        return next((other for other in others if any(other.waiting.values())), None)
 
     def restart(self, client: Client, number: int) -> None:
         """Start the worker again unless that was done since `client` heard of it; the others are told."""
@@ -216,10 +230,10 @@ class SharedWorker:
         assert event.id is not None
         prompt, owner = self._prompts.pop(event.id, ""), self._owner(event.id)
         if owner is not None:
-            if isinstance(event, Started):
-                yield from self._watching(self.current.begin(owner, prompt, event))
-            else:
+            if not isinstance(event, Started):
                 del owner.waiting[event.id]
+            elif not owner.background:
+                yield from self._watching(self.current.begin(owner, prompt, event))
             yield owner, event
         if event.id == self.current.id:
             yield from self._watching(event)

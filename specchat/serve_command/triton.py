@@ -9,7 +9,6 @@ from specchat.serve_command.plan import ServedBy, ServePlan, place, unpassed
 TITLE = "Triton"
 METHODS = vllm.METHODS
 FOLDER = "triton"
-METRICS_PORT = 8002
 CONFIG = """\
 backend: "vllm"
 max_batch_size: 0

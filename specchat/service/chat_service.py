@@ -10,7 +10,6 @@ from specchat.attachments import Attachment, with_attachments
 from specchat.chat.reasoning import without_marks
 from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
-from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.config.catalog import Pair
 from specchat.engine.events import Failed, Finished
@@ -167,21 +166,13 @@ class ChatService(ServiceState):
         reply = self._new_reply(settings, seed if settings.seed is None else None)
         reply.begun = begun
         reply.prefill, self.prefill = "" if begun.text else self.next_prefill, ""
-        self._add(self.conversation, turn, reply, settings, grammar=grammar)
+        self._add(Running(self.conversation, turn, reply, settings, grammar=grammar))
 
     def _new_reply(self, settings: ChatSettings, seed: int | None = None) -> Reply:
         return Reply(self.listeners.new_id(), self.loaded.name, settings.sampling_with(seed), settings.speculation)
 
-    def _add(
-        self,
-        chat: Conversation,
-        turn: Turn,
-        reply: Reply,
-        settings: ChatSettings,
-        round: int = 0,
-        grammar: Grammar | None = None,
-    ) -> None:
-        running = self.replies.add(chat, turn, reply, settings, round, grammar)
+    def _add(self, running: Running) -> None:
+        self.replies.add(running)
         if self.loaded.info is not None:
             self.begin(running)
 
@@ -227,7 +218,7 @@ class ChatService(ServiceState):
         ended = self.calls.take()
         for each in ended:
             settings = self.settings if each.chat is self.conversation else each.settings
-            self._add(each.chat, self._return(each), self._new_reply(settings), settings, each.number)
+            self._add(Running(each.chat, self._return(each), self._new_reply(settings), settings, each.number))
         prepared = [running for running in self.replies.all if running.reply.state == "preparing"]
         for running in prepared if self.loaded.info is not None else ():
             self.begin(running)

@@ -54,20 +54,11 @@ class Replies:
         """The reply of the chat with that key."""
         return next((running for running in self._running if running.chat.key == chat), None)
 
-    def add(
-        self,
-        chat: Conversation,
-        turn: Turn,
-        reply: Reply,
-        settings: ChatSettings,
-        round: int = 0,
-        grammar: Grammar | None = None,
-    ) -> Running:
-        """Answer `turn`, once `ask` sends the request."""
-        chat.answer(turn, reply)
-        self._saving.begun(chat, reply)
-        self._running.append(running := Running(chat, turn, reply, settings, round, grammar))
-        return running
+    def add(self, running: Running) -> None:
+        """Answer a turn, once `ask` sends the request."""
+        running.chat.answer(running.turn, running.reply)
+        self._saving.begun(running.chat, running.reply)
+        self._running.append(running)
 
     def ask(self, running: Running, speculation: Speculation, tools: tuple[Tool, ...] = ()) -> None:
         """Send the request to the engine, which has to have a pair loaded."""

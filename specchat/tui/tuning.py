@@ -41,6 +41,8 @@ class Tuning:
         self.job: BesideCommand | None = None
         self.pair = ""
         """The id of the pair that is trained for."""
+        self.changed: set[str] = set()
+        """Ids of pairs that models.toml gives other parts, to be taken in between replies."""
         self.outcome = ""
         """What came of the latest one, in a sentence, until something else is asked."""
         self._plan: TunePlan | None = None

@@ -1,6 +1,6 @@
 """The target's own replies to prompts, which are what heads learn from, each in a file with the states behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -26,6 +26,8 @@ HELD_OUT, MOST_HELD_OUT = 8, 64
 """One prompt of so many is not learnt from, and at most so many are not."""
 
 Chat = tuple[Message, ...]
+Answer = Callable[[Generate], tuple[int, ...] | None]
+"""Gives the tokens of a reply; None where it cannot."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,17 @@ def questions(prompts: Sequence[Chat], sampling: Sampling, count: int) -> tuple[
 
 
 def collect(
-    session: Session, model: CachedDecoder, asked: Sequence[Question], layers: Sequence[int], folder: Path
+    session: Session,
+    model: CachedDecoder,
+    asked: Sequence[Question],
+    layers: Sequence[int],
+    folder: Path,
+    elsewhere: Answer | None = None,
 ) -> Iterator[Path | None]:
     """Answer what has no file in `folder` yet; for each question its file, or None where it has no reply to learn from.
 
-    `model` is the session's target. States after so many `layers`, and after the last one, are kept.
+    `model` is the session's target. States after so many `layers`, and after the last one, are kept. `elsewhere` may
+    answer in the place of `session`, where it can.
 
     Raises:
         OSError: a file cannot be written.
@@ -67,7 +75,7 @@ def collect(
     for question in asked:
         path = folder / f"{question.name}{SUFFIX}"
         if not path.exists():
-            row = _answered(session, model, question, kept)
+            row = _answered(session, model, question, kept, elsewhere)
             if row is None:
                 yield None
                 continue
@@ -75,16 +83,20 @@ def collect(
         yield path
 
 
-def _answered(session: Session, model: CachedDecoder, question: Question, layers: Sequence[int]) -> TrainingText | None:
+def _answered(
+    session: Session, model: CachedDecoder, question: Question, layers: Sequence[int], elsewhere: Answer | None
+) -> TrainingText | None:
     prompt = session.tokenizer.prompt(question.chat)
     if len(prompt) < 2 or len(prompt) + LEAST_REPLY > session.info.context:
         return None
     limits = Limits(LONGEST_REPLY, context="refuse")  # of a shortened chat the states would be others
     request = Generate(0, question.chat, question.sampling, limits, Speculation.of("auto"))
-    reply: tuple[int, ...] = ()
-    for event in session.generate(request):
-        if isinstance(event, Finished):
-            reply = event.token_ids
+    reply = elsewhere(request) if elsewhere is not None else None
+    if reply is None:
+        reply = ()
+        for event in session.generate(request):
+            if isinstance(event, Finished):
+                reply = event.token_ids
     if len(reply) < LEAST_REPLY:
         return None
     text = [*prompt, *reply]

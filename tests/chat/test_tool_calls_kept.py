@@ -7,7 +7,7 @@ from specchat.chat.rows import conversation
 from specchat.chat.store import Store
 from specchat.chat.tool_results import ToolResult, unanswered
 from specchat.chat.tree import Conversation
-from specchat.chat.turn import Reply
+from specchat.chat.turn import Reply, Turn
 from specchat.engine.events import Finished, Piece, Started, Step
 from specchat.engine.fake_steps import stats, steps
 from specchat.engine.options import Message, Sampling, Speculation, ToolCall, Written
@@ -19,6 +19,11 @@ AGAIN = ToolCall("call_2", "look", '{"path": "b.txt"}')
 RESULTS = (ToolResult("call_1", "look", "a\n", seconds=0.5), ToolResult("call_2", "look", "no such file", failed=True))
 
 CALLED = Written("I look.", tool_calls=(LOOK, AGAIN))
+
+
+def returned(chat: Conversation, results: tuple[ToolResult, ...]) -> Turn:
+    """The results of the last reply's calls, as a turn at the end of the path."""
+    return chat.add(Turn("", parent=chat.turns[-1].reply, results=results))
 
 
 def answered(chat: Conversation, written: Written) -> Reply:
@@ -39,7 +44,7 @@ def looked() -> Conversation:
     chat = Conversation()
     chat.ask("What is in there?")
     answered(chat, CALLED)
-    chat.return_results(RESULTS)
+    returned(chat, RESULTS)
     answered(chat, Written("An a."))
     return chat
 
@@ -62,7 +67,7 @@ def test_a_reply_of_calls_alone_is_sent_back() -> None:
     chat = Conversation()
     chat.ask("What is in there?")
     reply = answered(chat, Written(tool_calls=(LOOK,)))
-    turn = chat.return_results(RESULTS[:1])
+    turn = returned(chat, RESULTS[:1])
     assert (reply.text, reply.rewritten, chat.turns[0].answered) == ("", False, True)
     assert chat.messages(turn)[1:] == (Message("assistant", "", tool_calls=(LOOK,)), RESULTS[0].message)
 

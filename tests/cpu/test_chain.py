@@ -17,6 +17,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Follow, Then
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chain_parameters import ChainParameters
@@ -71,7 +72,7 @@ def made(
     """A draft after a prompt, of which the model has yet to read `unread` tokens."""
     policies = LengthPolicies(StepCosts())
     drafts = HostLoops({"draft": CachedModel(decoder)}, decoder.vocab, policies)
-    drafts.begin(sampling, prompt, eos)
+    drafts.begin(ReplyRules(sampling, eos), prompt)
     cached = drafts._models["draft"]
     cached.model.write(prompt[:-unread], 0)
     cached.tokens = list(prompt[:-unread])

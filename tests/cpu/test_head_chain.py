@@ -12,6 +12,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
@@ -38,7 +39,7 @@ def drafted(head: Eagle3Head, text: list[int], read: int, sampling: Sampling) ->
     policies.off = True
     cached: CachedModel[Any] = CachedModel(head)
     drafts = HostLoops({"eagle3": cached}, head.vocab, policies)
-    drafts.begin(sampling, text)
+    drafts.begin(ReplyRules(sampling), text)
     head.target.begin(text)
     while len(cached.tokens) < read:
         cached.fill(text[: read + 1])

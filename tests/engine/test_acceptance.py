@@ -17,6 +17,7 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Draft
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
 from specchat.engine.reference.decoder import ReferenceDecoder
@@ -297,7 +298,7 @@ def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) ->
     policies = LengthPolicies(StepCosts())
     policies.off = True
     drafts = HostLoops({"draft": model}, len(logits), policies)
-    drafts.begin(Sampling(seed=5, temperature=1.0), [0])
+    drafts.begin(ReplyRules(Sampling(seed=5, temperature=1.0)), [0])
     steps = 0
     while len(drafts.text) < tokens:
         drafts.start("block")

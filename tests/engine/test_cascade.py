@@ -9,6 +9,7 @@ import torch
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
@@ -59,7 +60,7 @@ def drafted(
         drafter.begin(text, ends)
     drafts = session.runner.executor
     assert isinstance(drafts, HostExecutor)
-    drafts.begin(sampling, text, ends)
+    drafts.begin(ReplyRules(sampling, ends), text)
     drafts.start("ratio" if acceptance == "ratio" else "coupled")
     return made(drafts, session, text, limit)
 

@@ -12,6 +12,7 @@ from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Chain, Copy, Follow
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
@@ -159,7 +160,7 @@ def test_q_of_such_a_draft(session: Session) -> None:
     session.forget()
     for drafter in session.drafters.values():
         drafter.begin(text)
-    executor.begin(Sampling(seed=1, temperature=0.9, top_k=9), text)
+    executor.begin(ReplyRules(Sampling(seed=1, temperature=0.9, top_k=9)), text)
     executor.start("ratio")
     follow = Follow("lookup", "auto", lambda drafted, _: [7, 8] if len(drafted) == 2 else ())
     chain = session.drafters["draft"].propose(text, 9)

@@ -12,6 +12,7 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.means import Mean
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
@@ -175,7 +176,7 @@ def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> 
     for seed in range(40):
         sampling = Sampling(seed=seed, temperature=0.8, top_k=6)
         sampler = Sampler(sampling)
-        drafts.begin(sampling, prompt)
+        drafts.begin(ReplyRules(sampling), prompt)
         drafts.start("ratio")
         draft = drafts.loops.make(drafter.propose(prompt, 3)).draft
         drafter.observe(prompt, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
@@ -233,7 +234,7 @@ def test_a_draft_model_says_how_long_it_must_read(session: Session) -> None:
     assert isinstance(model, DraftModelDrafter)
     text = list(range(30, 90))
     session.forget()
-    session.runner.executor.begin(Sampling(), text)
+    session.runner.executor.begin(ReplyRules(Sampling()), text)
     model.begin(text)
     model.propose(text, 1)
     assert model.behind(text) == 0.0

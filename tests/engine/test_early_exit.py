@@ -11,6 +11,7 @@ from torch import Tensor
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicy
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.drafters.early_exit import MOST_EXITS, ROUNDS, EarlyExitDrafter, ExitSearch
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW
 from specchat.engine.loading import load
@@ -124,7 +125,7 @@ def test_a_trial_tells_how_many_tokens_the_first_layers_would_have_drafted_right
     for wrong, right in ((0, 1.0), (1, 1.0 - 1 / WINDOW)):
         text[-1] += wrong
         runner.target.begin(text)
-        runner.executor.begin(Sampling(), text, ())
+        runner.executor.begin(ReplyRules(Sampling()), text)
         runner.executor.start("coupled")
         drafter.forget()
         drafter.begin(PROMPT)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from specchat.engine.decoding.draft import Draft
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import lookahead
@@ -102,7 +103,7 @@ def test_n_grams_are_what_the_target_writes(session: Session, acceptance: Accept
     prompt = session.tokenizer.backend.encode("abcabcab").ids
     session.forget()
     session.target.begin(prompt)
-    decoding = Decoding(session.runner.executor, session.target, sampling, prompt, ())
+    decoding = Decoding(session.runner.executor, session.target, ReplyRules(sampling), prompt)
     drafter = session.drafters["lookahead"]
     drafter.begin(prompt)
     for _ in range(6):
@@ -131,7 +132,7 @@ def test_tokens_of_the_window_and_of_n_grams_stay(demo: Session) -> None:
     prompt = demo.tokenizer.backend.encode("Once upon a time there was a fox. The fox").ids
     demo.forget()
     demo.target.begin(prompt)
-    decoding = Decoding(demo.runner.executor, demo.target, Sampling(), prompt, ())
+    decoding = Decoding(demo.runner.executor, demo.target, ReplyRules(Sampling()), prompt)
     drafter = demo.drafters["lookahead"]
     drafter.begin(prompt)
     steps = [decoding.step(drafter, 15, "coupled") for _ in range(40)]

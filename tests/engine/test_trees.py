@@ -11,6 +11,7 @@ import torch
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.decoding.growth import ROOT, Growth
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters import draft_model
 from specchat.engine.model.checkpoint import Checkpoint
@@ -123,7 +124,7 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
     prompt = session.tokenizer.backend.encode("The cat sat. The cat sat. The").ids
     session.forget()
     session.target.begin(prompt)
-    decoding = Decoding(session.runner.executor, session.target, Sampling(seed=1, temperature=1.5), prompt, ())
+    decoding = Decoding(session.runner.executor, session.target, ReplyRules(Sampling(seed=1, temperature=1.5)), prompt)
     drafter, draft = session.drafters["draft-tree"], session.runner.draft
     drafter.begin(prompt)
     assert draft is not None
@@ -157,7 +158,7 @@ def test_trees_branch_and_their_branches_stay(
         options = Sampling(**{**vars(sampling), "seed": seed})
         session.forget()
         session.target.begin(prompt)
-        decoding = Decoding(session.runner.executor, session.target, options, prompt, ())
+        decoding = Decoding(session.runner.executor, session.target, ReplyRules(options), prompt)
         drafter = session.drafters["draft-tree"]
         drafter.begin(prompt)
         for _ in range(12):

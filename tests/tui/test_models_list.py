@@ -183,3 +183,15 @@ async def test_the_hints_name_what_can_be_done_in_the_room_there_is(
         await wait_until(pilot, lambda: hint(screen) == "enter loads · d drafts · a adds · tab more")
         screen.query_one(OptionList).highlighted = names(screen).index("Qwen3 8B + 0.6B")
         await wait_until(pilot, lambda: hint(screen) == "enter downloads · tab reads on · esc closes")
+
+
+async def test_the_built_in_pair_says_how_own_models_come_here() -> None:
+    shipped = load_catalog(None)
+    catalog = Catalog((shipped.find("demo"), shipped.find("qwen3-8b")), "demo")
+    app = make_app(FakeEngine(), replace(LAUNCH, fallback=shipped.find("demo")), catalog)
+    async with app.run_test(size=(120, 36)) as pilot:
+        await mark(app, pilot, shipped.find("demo").name)
+        await wait_until(pilot, lambda: "model_folders in config.toml" in screen_text(app))
+        assert isinstance(app.screen, ModelsScreen)
+        app.screen.query_one(OptionList).highlighted = names(app.screen).index(shipped.find("qwen3-8b").name)
+        await wait_until(pilot, lambda: "model_folders" not in screen_text(app))

@@ -1,18 +1,16 @@
 """Tuning beside the chat: asked for, followed, paused, stopped, gone on with, and taken into the chat."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ask, loaded, make_app, screen_text, wait_until
+from conftest import ask, loaded, screen_text, wait_until
 from test_chat import LONG, slow, status
 from textual.pilot import Pilot
-from tunes import Jobs, tunes
+from tunes import SIZE, Jobs, chatting, models_toml, tunes
 
-from specchat.config.catalog import Catalog, load_catalog
+from specchat.config.catalog import Catalog
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Load
@@ -22,8 +20,6 @@ from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.tune import TuneScreen
 from specchat.tui.tuning import Tuning, span
 
-SIZE = (120, 36)
-
 
 @pytest.fixture
 def jobs() -> Jobs:
@@ -32,26 +28,7 @@ def jobs() -> Jobs:
 
 @pytest.fixture
 def toml(tmp_path: Path) -> Path:
-    """A models.toml with a pair called demo."""
-    path = tmp_path / "models.toml"
-    table = (
-        f'[[pair]]\nid = "demo"\ntarget = {{ path = "{tmp_path}/target" }}\ndraft = {{ path = "{tmp_path}/draft" }}\n'
-    )
-    path.write_text(f'schema = 1\ndefault = "demo"\n{table}')
-    return path
-
-
-@asynccontextmanager
-async def chatting(
-    toml: Path, jobs: Jobs, engine: FakeEngine | None = None, prompts: int = 20, size: tuple[int, int] = SIZE
-) -> AsyncIterator[tuple[SpecchatApp, Pilot[None]]]:
-    """The app with the pair of `toml` loaded."""
-    catalog = load_catalog(toml)
-    launch = replace(tunes(toml.parent, jobs, prompts), pair=catalog.find("demo"))
-    app = make_app(engine or FakeEngine(), launch, catalog)
-    async with app.run_test(size=size) as pilot:
-        await loaded(app, pilot)
-        yield app, pilot
+    return models_toml(tmp_path)
 
 
 async def begin(app: SpecchatApp, pilot: Pilot[None]) -> None:

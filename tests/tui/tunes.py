@@ -1,16 +1,23 @@
 """Commands beside the app that a test scripts."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from conftest import LAUNCH
+from conftest import LAUNCH, loaded, make_app
+from textual.pilot import Pilot
 
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
+from specchat.config.catalog import load_catalog
+from specchat.engine.fake import FakeEngine
+from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch, TuningPlaces
 from tests.chat.conftest import answer
+
+SIZE = (120, 36)
 
 
 class Job:
@@ -79,3 +86,24 @@ def tunes(folder: Path, jobs: Jobs, prompts: int = 20) -> Launch:
         shelf=folder / "tuned", order=folder / "tune" / "order.json", toml=folder / "models.toml", run=jobs.run
     )
     return replace(LAUNCH, store=chats(prompts), tuning=places)
+
+
+def models_toml(folder: Path) -> Path:
+    """A models.toml with a pair called demo."""
+    path = folder / "models.toml"
+    models = f'target = {{ path = "{folder}/target" }}\ndraft = {{ path = "{folder}/draft" }}\n'
+    path.write_text(f'schema = 1\ndefault = "demo"\n[[pair]]\nid = "demo"\n{models}')
+    return path
+
+
+@asynccontextmanager
+async def chatting(
+    toml: Path, jobs: Jobs, engine: FakeEngine | None = None, prompts: int = 20, size: tuple[int, int] = SIZE
+) -> AsyncIterator[tuple[SpecchatApp, Pilot[None]]]:
+    """The app with the pair of `toml` loaded."""
+    catalog = load_catalog(toml)
+    launch = replace(tunes(toml.parent, jobs, prompts), pair=catalog.find("demo"))
+    app = make_app(engine or FakeEngine(), launch, catalog)
+    async with app.run_test(size=size) as pilot:
+        await loaded(app, pilot)
+        yield app, pilot

@@ -1,14 +1,13 @@
 """Interface of executors of a step: the host's CPU eagerly, a GPU by captured graphs."""
 
-from collections.abc import Collection
 from typing import Protocol
 
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Proposal
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 
 
 class Executor(Protocol):
@@ -24,17 +23,8 @@ class Executor(Protocol):
     costs: StepCosts
     policies: LengthPolicies
 
-    def begin(
-        self,
-        sampling: Sampling,
-        prompt: list[int],
-        eos: Collection[int],
-        constraint: Constraint | None = None,
-        top: int | None = None,
-    ) -> None:
-        """Begin a reply to `prompt`, under a `constraint`; nothing is added after a token of `eos`.
-
-        With `top` steps tell log-probabilities, and those of the `top` largest tokens.
+    def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
+        """Begin a reply to `prompt`.
 
         Raises:
             ModelError: more end-of-text tokens than the executor allows.

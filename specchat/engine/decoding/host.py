@@ -1,23 +1,23 @@
 """Executor of steps on the host's CPU: every part runs eagerly, in torch and numpy."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, cat
 
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host_loops import HostLoops, Made
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.logprobs import logprobs
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder, PassRows
 from specchat.engine.model.tree_layout import Layout, depth_first
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 
 
 class HostExecutor:
@@ -37,16 +37,9 @@ class HostExecutor:
         self._top: int | None = None
         """Tokens of a place whose log-probabilities are wanted; None for none at all."""
 
-    def begin(
-        self,
-        sampling: Sampling,
-        prompt: list[int],
-        eos: Collection[int] = (),
-        constraint: Constraint | None = None,
-        top: int | None = None,
-    ) -> None:
-        self.loops.begin(sampling, prompt, eos, constraint)
-        self._top = top
+    def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
+        self.loops.begin(rules, prompt)
+        self._top = rules.top
 
     def takes(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""

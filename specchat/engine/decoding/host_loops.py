@@ -1,6 +1,6 @@
 """Drafting loops on the host: copies, chains token by token or in one call, blocks, trees."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -10,10 +10,10 @@ from torch.nn.functional import one_hot, pad
 
 from specchat.engine.decoding import noise
 from specchat.engine.decoding.cached import CachedModel, HostModel, InBlocks, InOneGo
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import WIDTH, Block, Chain, Copy, Draft, Proposal, Role, Then, Tree
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import Sampler
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows
@@ -66,20 +66,14 @@ class HostLoops:
         self._models, self._vocab, self._policies, self._pick = models, vocab, policies, pick
         # Tested once: an isinstance test of a protocol takes longer than drafting a token.
         self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, InOneGo)}
-        self.begin(Sampling(), [])
+        self.begin(ReplyRules(Sampling()), [])
 
-    def begin(
-        self,
-        sampling: Sampling,
-        prompt: Sequence[int],
-        eos: Collection[int] = (),
-        constraint: Constraint | None = None,
-    ) -> None:
-        """Begin a reply to `prompt`, under a `constraint`; nothing is drafted after a token of `eos`."""
-        self.ends, self._end_tokens = frozenset(eos), np.array(sorted(eos), np.int64)
-        self.sampler = Sampler(sampling, constraint is not None)
+    def begin(self, rules: ReplyRules, prompt: Sequence[int]) -> None:
+        """Begin a reply to `prompt`; nothing is drafted after its end."""
+        self.ends, self._end_tokens = frozenset(rules.eos), np.array(sorted(rules.eos), np.int64)
+        self.sampler = Sampler(rules.sampling, rules.constraint is not None)
         self.text = list(prompt)
-        self.history = self.sampler.history(prompt, constraint)
+        self.history = self.sampler.history(prompt, rules.constraint)
         self.start("coupled")
 
     def start(self, acceptance: Acceptance) -> None:

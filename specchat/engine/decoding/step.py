@@ -1,14 +1,14 @@
 """The speculative step: propose, verify, accept (Leviathan et al. 2023), on any device."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import PLAIN, Copy, Drafter, Proposal, Then
 from specchat.engine.decoding.executor import Executor
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 from specchat.engine.strategies import GRAMMAR
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
@@ -34,31 +34,27 @@ class Decoding:
         self,
         executor: Executor,
         target: CachedModel[Model],
-        sampling: Sampling,
+        rules: ReplyRules,
         prompt: list[int],
-        eos: Collection[int],
         slip: Callable[[], bool] = lambda: False,
-        constraint: Constraint | None = None,
-        top: int | None = None,
     ) -> None:
-        """Begin a reply; the cache of `target` holds `prompt` but its last token. A token of `eos` ends the reply.
+        """Begin a reply; the cache of `target` holds `prompt` but its last token.
 
-        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`). A `constraint` stands at the
-        end of the prompt. With `top` steps tell log-probabilities.
+        `slip` returns True if a step should be plain, for any strategy (`yardstick.py`).
         """
         self.committed = list(prompt)
         self._executor = executor
         self._target = target
-        self._eos = frozenset(eos)
+        self._eos = frozenset(rules.eos)
         self._under_way: Plan | None = None
-        self._slip, self._greedy, self._constraint = slip, sampling.greedy, constraint
+        self._slip, self._greedy, self._constraint = slip, rules.sampling.greedy, rules.constraint
         self._passed_over = False
         """True if the last started step is none that the drafter proposed: plain, or what the constraint forces."""
         self._went_on = False
         """True if in that step the drafter goes on after what is forced."""
         self._drafts = False
         """True if the last started step may draft."""
-        executor.begin(sampling, prompt, self._eos, constraint, top)
+        executor.begin(rules, prompt)
         executor.costs.begin()
 
     @property

@@ -5,21 +5,21 @@ accepted and that it predicts the target's next token too. If so, the next draft
 dropped.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Chain, Proposal
 from specchat.engine.decoding.host_loops import HostLoops, Made
 from specchat.engine.decoding.length_policy import LengthPolicy
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 
 LIKELY = 0.5
 """Least probability of the draft for drafting on. A pass then saves a later one, or delays the verdict by half a pass
@@ -41,16 +41,10 @@ class LoopsBeside(HostLoops):
 class LoopsAhead(LoopsBeside):
     """Host loops that draft with the model "draft"."""
 
-    def begin(
-        self,
-        sampling: Sampling,
-        prompt: Sequence[int],
-        eos: Collection[int] = (),
-        constraint: Constraint | None = None,
-    ) -> None:
+    def begin(self, rules: ReplyRules, prompt: Sequence[int]) -> None:
         self._ready: list[tuple[int, float]] = []
         """Tokens after the text and their probabilities: the part of the next draft made so far."""
-        super().begin(sampling, prompt, eos, constraint)
+        super().begin(rules, prompt)
 
     def start(self, acceptance: Acceptance) -> None:
         super().start(acceptance)

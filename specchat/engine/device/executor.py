@@ -1,15 +1,15 @@
 """Step on a GPU: captured draft passes and verify pass with its verdict; one copy to the host a step."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role, Then, Tree
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.beside import LoopsBeside, Picker
 from specchat.engine.device.clock import Clock
@@ -21,7 +21,7 @@ from specchat.engine.device.verify import BUCKETS, Kind, Verifier
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.transfer import send
 from specchat.engine.kernels.verify_state import Scored, VerifyState
-from specchat.engine.options import Acceptance, Sampling
+from specchat.engine.options import Acceptance
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
@@ -61,28 +61,21 @@ class DeviceExecutor:
         """Host loops, by the models that they draft with."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
-    def begin(
-        self,
-        sampling: Sampling,
-        prompt: list[int],
-        eos: Collection[int],
-        constraint: Constraint | None = None,
-        top: int | None = None,
-    ) -> None:
+    def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
         """Start a reply to `prompt`.
 
         Raises:
             ModelError: more end-of-text tokens than the kernels allow.
         """
         # Other replies are the stepwise executor's.
-        assert constraint is None
-        assert top is None
-        self._prompt, self._greedy = len(prompt), sampling.greedy
-        self._state.set_sampling(sampling)
-        self._state.begin(prompt, eos)
+        assert rules.constraint is None
+        assert rules.top is None
+        self._prompt, self._greedy = len(prompt), rules.sampling.greedy
+        self._state.set_sampling(rules.sampling)
+        self._state.begin(prompt, rules.eos)
         self._verifier.place(prompt)
         for loops in self._loops():
-            loops.begin(sampling, prompt, eos)
+            loops.begin(rules, prompt)
 
     def takes(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""

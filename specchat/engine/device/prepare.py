@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
@@ -28,7 +29,7 @@ def prepare(
     prompt = [0] * max(1, min(PROMPT, target.model.context // 2))
     notify("the prompt's passes")
     target.begin(prompt)
-    decoding = Decoding(executor, target, Sampling(), prompt, ())
+    decoding = Decoding(executor, target, ReplyRules(Sampling()), prompt)
     notify("verifying")
     executor.capture_verify()
     executor.place(prompt)

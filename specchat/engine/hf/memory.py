@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from transformers import PretrainedConfig
 from transformers.cache_utils import DynamicCache
@@ -11,33 +11,6 @@ from specchat.engine.hf.entries import copied, recurrent_layers, replace_attenti
 
 MAX_ROLLBACK_TOKENS = 24
 """Tokens that one step rolls back at most: the longest draft and a reserve."""
-
-
-class Memory(Protocol):
-    """The cache of a network, which its passes receive."""
-
-    cache: Any
-    """Input of each pass, replaced by its output; None lets the network start a new one."""
-
-    def roll_back(self, held: int, start: int, rows: int) -> int:
-        """Roll back from `held` tokens to `start`, or to the nearest possible position before it, for a pass of `rows`.
-
-        Returns:
-            number of tokens held afterwards.
-        """
-        ...
-
-    def begin(self, held: int) -> None:
-        """Prepare for a pass that starts with `held` tokens."""
-        ...
-
-    def clear(self) -> None:
-        """Drop everything, including what a failed pass left behind."""
-        ...
-
-    def size(self, context: int) -> int:
-        """Bytes of `context` tokens; known after the first pass."""
-        ...
 
 
 @dataclass(frozen=True)

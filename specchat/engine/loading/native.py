@@ -67,7 +67,9 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     def reporting(plan: Plan) -> AbstractContextManager[None]:
         if not any(model.compiled for model in plan.models):
             return nullcontext()
-        return compiled.telling(lambda: show("compiling for this processor", shown.fraction or 0.0))
+        return compiled.telling(
+            lambda: show("compiling for this processor (later starts skip this)", shown.fraction or 0.0)
+        )
 
     show(f"reading {pair.target.short}", 0.1)
     context = context_of(target.config, pair.context)

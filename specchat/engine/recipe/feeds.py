@@ -79,12 +79,6 @@ class Experts:
     shared_gate: Matrix | None = None
     apart: Apart | None = None
 
-    @property
-    def plainly_routed(self) -> bool:
-        """True where a softmax over all experts alone makes the choice and the shares."""
-        kinds = self.sigmoid, self.correction, self.factors, self.apart
-        return not any(kinds) and self.groups == (1, 1) and self.factor == 1
-
     def expert(self, number: int) -> Gated:
         """Expert `number`, from 0 on."""
         return replace(self.each, gate_up=self.each.gate_up.of(number), down=self.each.down.of(number))

@@ -7,6 +7,7 @@ from specchat.engine.decoding.cached import CachedModel, Model
 from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
+from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
@@ -87,7 +88,7 @@ class Runner:
     ) -> Decoding:
         """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
-        `slip`, `constraint`, `top`: see `Decoding`.
+        `slip`: see `Decoding`; the others: see `ReplyRules`.
         """
         executor = self.executor_of(constraint, top)
-        return Decoding(executor, self.target, sampling, prompt, eos, slip, constraint, top)
+        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, slip)

@@ -1,5 +1,6 @@
 """Tuning the loaded pair beside the chat: asked for, followed, and what comes of it taken into the chat."""
 
+from collections.abc import Sequence
 from functools import partial
 
 from specchat.clean import one_line
@@ -7,6 +8,7 @@ from specchat.config.catalog import Pair, load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.tui.action import Action
+from specchat.tui.launch import TuningPlaces
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.tuning import TuneEnd
 
@@ -61,22 +63,46 @@ def go_on(chat: ChatScreen) -> None:
         _started(chat, tuning.begin(pair))
 
 
+def tuned(chat: ChatScreen, _: str) -> None:
+    """List what was tuned, to use, give up or delete it."""
+    from specchat.tui.screens.tuned import TunedScreen
+
+    tuning = chat.session.tuning
+    if tuning.places is None:
+        chat.say("there is no folder for what is tuned", bad=True)
+        return
+
+    def changed(pairs: Sequence[str]) -> None:
+        tuning.changed.update(pairs)
+        _watch(chat)
+        _look(chat)
+
+    chat.app.push_screen(TunedScreen(tuning.places, changed))
+
+
 def _started(chat: ChatScreen, refusal: str) -> None:
     if refusal:
         chat.say(refusal, bad=True)
         return
+    _watch(chat)
+    chat.draw_rows()
+
+
+def _watch(chat: ChatScreen) -> None:
     if chat.tune_timer is None:
         chat.tune_timer = chat.set_interval(LOOK_EVERY, partial(_look, chat))
-    chat.draw_rows()
 
 
 def _look(chat: ChatScreen) -> None:
     """Let it wait while a reply is written, draw its progress, and take what it brought."""
-    session = chat.session
+    session, tuning = chat.session, chat.session.tuning
     session.make_way()
-    if not session.writes and (end := session.tuning.ended()) is not None:
-        _ended(chat, end)
-    if session.tuning.job is None and chat.tune_timer is not None:
+    if not session.writes:
+        if (end := tuning.ended()) is not None:
+            _ended(chat, end)
+        if tuning.changed:
+            _take_in(chat, tuning.places)
+    if tuning.job is None and not tuning.changed and chat.tune_timer is not None:
         chat.tune_timer.stop()
         chat.tune_timer = None
     chat.draw_rows()
@@ -95,20 +121,23 @@ def _ended(chat: ChatScreen, end: TuneEnd) -> None:
         return
     before, after = (_share(end.result.get(name)) for name in ("before", "after"))
     tuning.outcome = f"The draft tuned on your chats is used: {before} accepted before, {after} now; {figures}."
-    take_in(chat, end.pair)
+    tuning.changed.add(end.pair)
 
 
-def take_in(chat: ChatScreen, id_: str) -> None:
-    """Read models.toml again; the pair called `id_` is loaded anew if it is the loaded one, the chat as it is."""
-    session, places = chat.session, chat.session.tuning.places
-    assert places is not None
+def _take_in(chat: ChatScreen, places: TuningPlaces | None) -> None:
+    """Read models.toml again; the loaded pair is loaded anew if it changed, with chat and settings as they are."""
+    session, changed = chat.session, chat.session.tuning.changed
+    ids = set(changed)
+    changed.clear()
+    if places is None:
+        return
     try:
         chat.catalog = load_catalog(places.toml)
     except ConfigError as error:
         chat.say(error.message, bad=True)
         return
-    pair = next((each for each in chat.catalog.pairs if each.id == id_), None)
-    if pair is not None and session.loaded.id == id_ and _differs(pair, session.loaded.pair):
+    pair = next((each for each in chat.catalog.pairs if each.id in ids and each.id == session.loaded.id), None)
+    if pair is not None and _differs(pair, session.loaded.pair):
         session.load(pair, session.settings)
         chat.redraw()
 
@@ -133,4 +162,5 @@ def _speed(times: object) -> str:
 TUNING: tuple[Action[ChatScreen], ...] = (
     Action("tune", "Tune on my chats", "Train the draft on the replies to your prompts, beside the chat.", tune,
            slash="tune", argument="stop", values=lambda _: [("stop", "end the tune that runs")]),
+    Action("tuned", "What was tuned", "List it with its figures, to use, give up or delete.", tuned, slash="tuned"),
 )  # fmt: skip

@@ -37,6 +37,8 @@ _EVERY_S = 0.5
 _LONGEST = 2000
 """Characters of a sentence that are shown: what to repair stands at its end."""
 
+_YOURS = "folders that model_folders in config.toml names are listed here; specchat --target FOLDER loads one at once"
+
 
 class AboutModel(Plain):
     """Facts about the marked one."""
@@ -176,6 +178,9 @@ class ModelsScreen(Dialog[Pair | str | None]):
             rows.insert(0, ("download", str(fetching) or f"{fetching.task.state}; x goes on"))
         if pair.id in self._outcomes:
             rows.insert(0, ("models.toml", self._outcomes[pair.id]))
+        fallback = self._session.launch.fallback
+        if fallback is not None and pair.spec == fallback.spec:
+            rows.insert(0, ("your models", _YOURS))
         width = max(pane.content_size.width, 20)
         lines = [line for name, text in rows for line in self._lines(name, text, width)]
         lines += [line for problem in self._problems for line in self._lines("not read", problem, width)]

@@ -1,0 +1,191 @@
+"""What was tuned: on which data, when, how large, and its held-out figures; used, given up or deleted from here."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import partial
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from specchat.clean import one_line
+from specchat.config.errors import ConfigError
+from specchat.models import words
+from specchat.tui.launch import TuningPlaces
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.text.lines import EMPTY, hang, styled
+from specchat.tui.widgets.options import Options
+from specchat.tui.widgets.plain import Plain
+from specchat.tune.registry import give_back, take_away, use, used_by
+from specchat.tune.shelf import Tuned, shelved
+
+_NAMES = 19
+_TAIL = 29
+"""Cells of kind, date and size in a row."""
+_ROOMY = 60
+_NOTHING = "Nothing was tuned yet. /tune trains the draft on your chats."
+
+
+class AboutTuned(Plain):
+    """Facts about the marked one."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
+
+
+class TunedScreen(Dialog[None]):
+    """Changes models.toml and the shelf; `changed` gets the ids of the pairs that have other parts then."""
+
+    CSS_PATH = "tools.tcss"
+    DIALOG_TITLE = "tuned"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("x,delete", "remove", "Delete", show=False)]
+
+    def __init__(self, places: TuningPlaces, changed: Callable[[Sequence[str]], None]) -> None:
+        super().__init__()
+        self._places = places
+        self._changed = changed
+        self._rows: list[tuple[Tuned, list[str]]] | None = None
+        """Each with the ids of the pairs that use it; None until they were read."""
+        self._doomed = ""
+        """The id of the one that the next press deletes."""
+        self._problem = ""
+
+    def compose_content(self) -> ComposeResult:
+        yield Options(markup=False)
+        with VerticalScroll(id="about"):
+            yield AboutTuned()
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+        self._read()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.call_after_refresh(self._draw)
+
+    def _read(self) -> None:
+        self.run_worker(self._look, thread=True, exit_on_error=False)
+
+    def _look(self) -> None:
+        """Read shelf and models.toml, in a thread of its own."""
+        found = sorted(shelved(self._places.shelf), key=lambda one: -one.created)
+        try:
+            self._rows = [(one, used_by(one, self._places.toml)) for one in found]
+        except ConfigError as error:
+            self._rows, self._problem = [(one, []) for one in found], error.message
+        self.app.call_from_thread(self._draw)
+
+    # Drawing
+
+    @property
+    def _marked(self) -> tuple[Tuned, list[str]] | None:
+        at, rows = self.query_one(OptionList).highlighted, self._rows or []
+        return rows[at] if at is not None and at < len(rows) else None
+
+    def _draw(self) -> None:
+        if not self.query(Options):  # closed in the meantime
+            return
+        options = self.query_one(OptionList)
+        at, rows = options.highlighted or 0, self._rows or []
+        width = max(options.scrollable_content_region.width, 20)
+        options.set_options([Option(self._row(one, bool(users), width)) for one, users in rows])
+        options.highlighted = min(at, len(rows) - 1) if rows else None
+        self._describe()
+
+    def _row(self, one: Tuned, used: bool, width: int) -> Content:
+        tail = f"{datetime.fromtimestamp(one.created):%Y-%m-%d %H:%M}  {words.size(one.size)}"
+        room = width - _TAIL if width >= _ROOMY else width
+        mark = " · in use" * used
+        name = one_line(f"{one.id}, {one.kind} of {one.pair}", max(room - len(mark) - 1, 8))
+        title = Content.styled(name, "bold") + Content.styled(mark, "$accent")
+        return title + " " * max(room - title.cell_length, 0) + Content.styled(tail * (width >= _ROOMY), "$quiet")
+
+    @on(OptionList.OptionHighlighted)
+    def _describe(self) -> None:
+        pane, marked = self.query_one(AboutTuned), self._marked
+        self._doomed = self._doomed if marked is not None and marked[0].id == self._doomed else ""
+        width = max(pane.content_size.width, 20)
+        lines = [line for name, text in self._facts(marked) for line in self._lines(name, text, width)]
+        pane.show(Content("\n").join(lines), layout=True)
+        self.show_hint(self._keys(marked))
+
+    def _keys(self, marked: tuple[Tuned, list[str]] | None) -> str:
+        if marked is None:
+            return "esc closes"
+        if self._doomed:
+            return "x again deletes it · esc closes"
+        return f"enter {'takes it out of use' if marked[1] else 'uses it'} · x deletes it · esc closes"
+
+    def _facts(self, marked: tuple[Tuned, list[str]] | None) -> Iterator[tuple[str, str]]:
+        """Rows of a name and words."""
+        if self._problem:
+            yield "problem", self._problem
+        if marked is None:
+            yield (
+                "",
+                "Reading ..." if self._rows is None else "Nothing was tuned yet. /tune trains the draft on your chats.",
+            )
+            return
+        one, users = marked
+        yield "learnt from", one.data
+        yield "made", f"{datetime.fromtimestamp(one.created):%Y-%m-%d %H:%M}, {words.size(one.size)}"
+        for name, value in one.after.items():
+            if (before := one.before.get(name)) is not None:
+                yield name.replace("_", " "), f"{_figure(before)} before, {_figure(value)} after, on held-out prompts"
+        yield "used by", ", ".join(users) or "no pair"
+        yield "lies in", str(one.folder)
+
+    def _lines(self, name: str, text: str, width: int) -> list[Content]:
+        first = styled(one_line(name, _NAMES - 1).ljust(_NAMES), ".quiet") if name else EMPTY
+        below = " " * _NAMES if name else ""
+        return [line.content for line in hang(Content(one_line(text, 400)), width, first, Content(below))]
+
+    # What is done
+
+    @on(OptionList.OptionSelected)
+    def _chosen(self) -> None:
+        if self._marked is not None:
+            one, users = self._marked
+            self._do(partial(self._give_back, one) if users else partial(self._use, one))
+
+    def action_remove(self) -> None:
+        """Delete the marked one, the second time."""
+        if self._marked is None:
+            return
+        one, _ = self._marked
+        if self._doomed == one.id:
+            self._do(partial(self._take_away, one))
+        else:
+            self._doomed = one.id
+            self._describe()
+
+    def _use(self, one: Tuned) -> list[str]:
+        use(one, self._places.toml)
+        return [one.pair]
+
+    def _give_back(self, one: Tuned) -> list[str]:
+        return give_back(one, self._places.toml)
+
+    def _take_away(self, one: Tuned) -> list[str]:
+        return take_away(one, self._places.shelf, self._places.toml)[1]
+
+    def _do(self, change: Callable[[], list[str]]) -> None:
+        """Change what is used, and show it; a failure is a sentence and changes nothing."""
+        self._problem = self._doomed = ""
+        try:
+            pairs = change()
+        except ConfigError as error:
+            self._problem = error.message
+        except OSError as error:
+            self._problem = f"{error.filename or self._places.shelf} cannot be changed ({error.strerror})."
+        else:
+            self._changed(pairs)
+        self._read()
+
+
+def _figure(value: float) -> str:
+    return f"{value:.0%}" if value <= 1 else f"{value:,.0f}"

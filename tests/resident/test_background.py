@@ -1,0 +1,115 @@
+"""A client in the background: its replies make way for those of others, and nobody is told of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from specchat.engine.events import AwaitingClient, Finished, Loaded, Started, Step
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.port import EnginePort
+from specchat.engine.requests import Generate, Load, Watch
+from specchat.resident.shared import SharedEngine, join_background
+from specchat.tune.resident_replies import ResidentReplies
+from tests.process.conftest import PAIR, SCRIPTED, ask, over, until
+from tests.resident.conftest import Connect
+
+OTHER = PairSpec("other", "Other", ModelSource(path="/elsewhere"))
+
+
+def load(engine: EnginePort, pair: PairSpec = PAIR) -> None:
+    engine.send(Load(pair))
+    until(engine, lambda event: isinstance(event, Loaded))
+
+
+@pytest.fixture
+def behind(runtime: Path) -> Callable[[], SharedEngine]:
+    def join() -> SharedEngine:
+        engine = join_background(runtime, "tune", SCRIPTED)
+        assert engine is not None
+        return engine
+
+    return join
+
+
+def test_its_reply_ends_where_another_client_asks_and_it_may_ask_again(
+    connect: Connect, behind: Callable[[], SharedEngine]
+) -> None:
+    chat, tune = connect(), behind()
+    load(chat)
+    load(tune)
+    chat.send(Watch(steps=True))
+    tune.send(ask("endless", 1))
+    until(tune, lambda event: isinstance(event, Step))
+    chat.send(ask("hello", 1))
+    seen = until(chat, over)
+    assert [type(event) for event in seen if not isinstance(event, Step)] == [Started, Finished]
+    assert not any(isinstance(event, AwaitingClient) for event in seen)
+    ended = until(tune, lambda event: isinstance(event, Finished))[-1]
+    assert isinstance(ended, Finished)
+    assert ended.reason == "cancelled"
+    tune.send(ask("hello", 2))
+    assert isinstance(until(tune, over)[-1], Finished)
+    tune.close()
+
+
+def test_it_waits_for_the_reply_that_another_client_has_written(
+    connect: Connect, behind: Callable[[], SharedEngine]
+) -> None:
+    chat, tune = connect(), behind()
+    load(chat)
+    load(tune)
+    chat.send(ask("endless", 1))
+    until(chat, lambda event: isinstance(event, Step))
+    tune.send(ask("hello", 1))
+    assert isinstance(until(tune, lambda event: not isinstance(event, Started))[0], AwaitingClient)
+    chat.close()
+    assert isinstance(until(tune, over)[-1], Finished)
+    tune.close()
+
+
+def test_it_loads_nothing_and_loses_a_pair_that_makes_way_for_another(runtime: Path, connect: Connect) -> None:
+    assert join_background(runtime, "tune", SCRIPTED) is None
+    chat = connect()
+    assert not ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED).open
+    load(chat)
+    replies = ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED)
+    assert replies.open
+    load(chat, OTHER)
+    assert replies(ask("hello", 1)) is None
+    assert not replies.open
+    assert not ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED).open
+    assert ResidentReplies(OTHER, runtime, lambda: False, SCRIPTED).open
+
+
+def test_replies_are_asked_for_until_they_are_whole(runtime: Path, connect: Connect) -> None:
+    chat = connect()
+    load(chat)
+    replies = ResidentReplies(PAIR, runtime, lambda: False, SCRIPTED)
+    chat.send(ask("hello", 1))
+    alone = until(chat, over)[-1]
+    assert isinstance(alone, Finished)
+    found: list[tuple[int, ...] | None] = []
+    chat.send(ask("endless", 2))
+    until(chat, lambda event: isinstance(event, Step))
+    thread = Thread(target=lambda: found.append(replies(ask("hello", 1))))
+    thread.start()
+    chat.close()
+    thread.join(60)
+    assert found == [alone.token_ids]
+    replies.close()
+
+
+def test_a_stop_ends_the_reply_that_is_written(runtime: Path, connect: Connect) -> None:
+    load(connect())
+    looks: list[bool] = []
+
+    def stopped() -> bool:
+        looks.append(len(looks) > 2)
+        return looks[-1]
+
+    replies = ResidentReplies(PAIR, runtime, stopped, SCRIPTED)
+    request: Generate = ask("endless", 1)
+    assert replies(request) == ()
+    replies.close()
