@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 MOST_PROMPTS = 64
 STRATEGIES_SHARE = 0.6
 """Share of the time for strategies and lengths, where there are other settings to try."""
-LEAST_S = 2.0
+LEAST_S = 0.5
 """Seconds for one of these at least."""
+SAME_TEXT = 3
+"""Times as long for a setting that can be written as for one that is only suggested."""
 CASES = 2
 """Strategies by which a setting is measured."""
 
@@ -112,7 +114,8 @@ class RecommendSearch:
                 found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
                 best = next(one for one in every if one.name == found.best.name)
                 for number, variant in enumerate(others):
-                    share = (end - perf_counter()) / (len(others) - number)
+                    left = [SAME_TEXT if one.same_text else 1 for one in others[number:]]
+                    share = (end - perf_counter()) * left[0] / sum(left)
                     if share < LEAST_S:
                         found.left_out[variant.name] = "the time was over"
                         continue
