@@ -27,6 +27,8 @@ LEAST_S = 0.5
 """Seconds for one of these at least."""
 SAME_TEXT = 3
 """Times as long for a setting that can be written as for one that is only suggested."""
+SUGGESTING_S = 60.0
+"""Seconds of a search from which there is time for suggestions."""
 CASES = 2
 """Strategies by which a setting is measured."""
 
@@ -114,8 +116,9 @@ class RecommendSearch:
                 found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
                 best = next(one for one in every if one.name == found.best.name)
                 for number, variant in enumerate(others):
-                    left = [SAME_TEXT if one.same_text else 1 for one in others[number:]]
-                    share = (end - perf_counter()) * left[0] / sum(left)
+                    rest = 1 if seconds >= SUGGESTING_S else 0
+                    left = [SAME_TEXT if one.same_text else rest for one in others[number:]]
+                    share = (end - perf_counter()) * left[0] / max(1, sum(left))
                     if share < LEAST_S:
                         found.left_out[variant.name] = "the time was over"
                         continue
