@@ -2,6 +2,11 @@
 
 python -m training.further target --steps 1300
 python -m training.further draft --steps 1500
+
+On a GPU by time, on rows that may have been made elsewhere (`rows` makes them and trains nothing):
+
+python -m training.further rows --dialogues 110000
+python -m training.further target --seconds 180 --tokens-a-step 32768 --dialogues 110000
 """
 
 from __future__ import annotations
@@ -10,40 +15,65 @@ import argparse
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from training import tokenizer
-from training.data import pack
+from training.data import Rows, pack
 from training.distil import distillation_loss
 from training.early_exit import exiting_loss
 from training.export import export, load
 from training.heads import TARGET_GUIDE
 from training.make_demo import DEMO, HERE
+from training.model import CONTEXT
 from training.train import Lessons, Recipe, train
 
 LENGTH = 512
-DIALOGUES = 40_000
+WARMUP = 40
+LONG_PART, LONG_SHARE = 1 / 3, 0.25
+"""Dialogues of the decay's longer rows beside those before it, and the long chats among them."""
+
+
+def packed(named: Tokenizer, folder: Path, dialogues: int, processes: int) -> tuple[Rows, Rows, Rows]:
+    """Rows of 512 tokens, of 1,024 for the decay, and held-out ones; made on first use."""
+    short, long, held_out = (folder / f"{name}-{dialogues}.npz" for name in ("short", "long", "held-out"))
+    if not held_out.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = int(dialogues * LONG_PART)
+        pack(named, 177, dialogues, LENGTH, processes=processes).save(short)
+        pack(named, 178, part, CONTEXT, processes=processes, long_share=LONG_SHARE).save(long)
+        pack(named, 3, 500, LENGTH, evaluation=True).save(held_out)
+    return Rows.load(short), Rows.load(long), Rows.load(held_out)
 
 
 def main() -> None:
     """Train one of the models from the shipped weights, and replace them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("target", "draft"))
-    parser.add_argument("--steps", type=int, required=True, help="steps of 4,096 tokens")
-    parser.add_argument("--folder", type=Path, default=HERE / "runs" / "further", help="where checkpoints are kept")
+    parser.add_argument("model", choices=("rows", "target", "draft"))
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, help="train for this time, whatever the number of steps")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of the learning rates; less for a short run")
+    parser.add_argument("--tokens-a-step", type=int, default=4096)
+    parser.add_argument("--dialogues", type=int, default=40_000, help="dialogues to train on, about 110 tokens each")
+    parser.add_argument("--folder", type=Path, default=HERE / "runs" / "further", help="where rows and checkpoints are")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads, and processes that write the rows")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    named = tokenizer.load(DEMO / options.model / "tokenizer.json")
+    named = tokenizer.load(DEMO / "target" / "tokenizer.json")
+    short, long, held_out = packed(named, options.folder, options.dialogues, options.threads)
+    if options.model == "rows":
+        return
     target, first = load(DEMO / "target", options.device), load(DEMO / options.model, options.device)
-    rows, held_out = pack(named, 177, DIALOGUES, LENGTH), pack(named, 3, 500, LENGTH, evaluation=True)
+    larger = options.rate * (options.tokens_a_step / 4096) ** 0.25  # a batch of more tokens takes a higher rate
+    common = {"tokens_a_step": options.tokens_a_step, "warmup": WARMUP, "save_every": 500, "seconds": options.seconds}
     if options.model == "target":
-        recipe = Recipe(options.steps, 4096, decay=0.8, muon_rate=0.006, adam_rate=0.0012)
+        recipe = Recipe(options.steps, decay=0.5, muon_rate=0.008 * larger, adam_rate=0.0016 * larger, **common)
         loss = exiting_loss(TARGET_GUIDE)
     else:
-        recipe = Recipe(options.steps, 4096, decay=0.85, warmup=60, muon_rate=0.01, adam_rate=0.002, prompt_weight=0.0)
+        rates = {"muon_rate": 0.01 * larger, "adam_rate": 0.002 * larger}
+        recipe = Recipe(options.steps, decay=0.6, prompt_weight=0.0, **rates, **common)
         loss = distillation_loss(target)
-    lessons = Lessons(rows, rows, held_out, loss, loss)
+    lessons = Lessons(short, long, held_out, loss, loss)
     pad = tokenizer.token_id(named, tokenizer.PAD)
     made = train(first.shape, recipe, lessons, options.folder / options.model, options.device, pad, first)
     export(made.eval(), named, DEMO / options.model)

@@ -1,18 +1,21 @@
-"""Answers the handwritten prompts, and checks replies where a check exists; the rest is for a reader."""
+"""Answers the handwritten prompts and sums to 20, and checks replies where a check exists; the rest is for a reader."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
 
-from training.corpus.base import Message, assistant, user
+from training.corpus.base import Message, assistant, pick, user
+from training.corpus.sums import LARGEST, value
 from training.export import load
 from training.generate import generate
 from training.make_demo import DEMO
@@ -22,6 +25,12 @@ from training.tokenizer import load as load_tokenizer
 
 SETS = {"first": "by_hand.toml", "second": "by_hand_second.toml"}
 """Files of prompts by the name of their set; each set is judged apart."""
+
+SUMS = (
+    "What is {a} {s} {b}?|{a}{s}{b}|{a} {s} {b} = ?|how much is {a} {w} {b}?|what's {a} {w} {b}|can you calculate {a}"
+    " {s} {b}|hi! what does {a} {w} {b} make?|{a} {w} {b} please|my homework: {a} {s} {b}|and what is {a} {s} {b}"
+)
+WORDS = {"+": "plus", "-": "minus", "*": "times"}
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,26 @@ def counts(found: list[Judged]) -> dict[str, tuple[int, int]]:
     return sums
 
 
+def sums(
+    model: Llama, tokenizer: Tokenizer, temperature: float = 0.0, count: int = 50, seed: int = 4
+) -> dict[str, int]:
+    """Right, declined and wrong replies to sums whose numbers and results are 0 to 20."""
+    rng, asked = Random(2026), list[tuple[str, int]]()
+    while len(asked) < count:
+        sign, left, right = rng.choice("+-*+-"), rng.randint(0, LARGEST), rng.randint(0, LARGEST)
+        if 0 <= (result := value(left, sign, right)) <= LARGEST:
+            asked.append((pick(rng, SUMS).format(a=left, b=right, s=sign, w=WORDS[sign]), result))
+    encoded = [encode(tokenizer, [user(ask)], reply=True)[0] for ask, _ in asked]
+    replies = generate(model, encoded, 60, token_id(tokenizer, END), [temperature] * count, seed=seed)
+    found = {"right": 0, "declined": 0, "wrong": 0}
+    for (_, result), reply in zip(asked, replies, strict=True):
+        said = tokenizer.decode(reply, skip_special_tokens=True)
+        declined = "Python can tell" in said or "demo model" in said
+        right = re.findall(r"-?\d+", said)[-1:] == [str(result)]
+        found["declined" if declined else "right" if right else "wrong"] += 1
+    return found
+
+
 def main() -> None:
     """Print every conversation with its result, and the counts."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -102,6 +131,8 @@ def main() -> None:
                 print(f"    {message['role']}: {message['content']!r}")
         for name, (met, count) in counts(found).items():
             print(f"{which} {name}: {met} of {count}")
+    told = sums(model, tokenizer, options.temperature, seed=options.seed)
+    print("sums to 20:", ", ".join(f"{count} {name}" for name, count in told.items()))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from training.model import Llama, Shape
 
 @dataclass(frozen=True)
 class Recipe:
-    """Schedule of a training run."""
+    """Schedule of a training run: a number of steps or, where `seconds` is given, a time."""
 
     steps: int
     tokens_a_step: int = 2048
@@ -29,16 +29,21 @@ class Recipe:
     prompt_weight: float = 0.1
     save_every: int = 50
     seed: int = 7
+    seconds: float | None = None
 
-    def rate(self, step: int) -> float:
+    def done(self, step: int, passed: float) -> float:
+        """Fraction of the run that is over after a number of steps and of seconds."""
+        return step / self.steps if self.seconds is None else passed / self.seconds
+
+    def rate(self, step: int, done: float) -> float:
         """Fraction of the full learning rate at a step."""
         rise = min(1.0, (step + 1) / self.warmup)
-        fall = min(1.0, (self.steps - step) / max(1.0, self.steps * self.decay))
+        fall = min(1.0, (1 - done) / max(1 / self.steps, self.decay))
         return rise * max(fall, 0.0)
 
-    def decaying(self, step: int) -> bool:
+    def decaying(self, done: float) -> bool:
         """True in the decay phase."""
-        return step >= self.steps * (1 - self.decay)
+        return done >= 1 - self.decay
 
 
 Loss = Callable[[Llama, Tensor, Tensor], Tensor]
@@ -109,22 +114,22 @@ def train(
         model.load_state_dict(first.state_dict())
     tools = optimizers(model, recipe)
     folder.mkdir(parents=True, exist_ok=True)
-    path, start = folder / "checkpoint.pt", 0
+    path, step, before = folder / "checkpoint.pt", 0, 0.0
     if path.exists():
         stored = torch.load(path, map_location=device, weights_only=True)
         model.load_state_dict(stored["model"])
         for tool, state in zip(tools, stored["tools"], strict=True):
             tool.load_state_dict(state)
-        start = stored["step"]
+        step, before = stored["step"], stored["seconds"]
     log = (folder / "train.log").open("a", buffering=1)
-    began, shown, seen = time.time(), 0.0, 0
+    began, shown, seen, start = time.time(), 0.0, 0, step
     precision = half_precision(device)
-    for step in range(start, recipe.steps):
-        late = recipe.decaying(step)
+    while (done := recipe.done(step, passed := before + time.time() - began)) < 1:
+        late = recipe.decaying(done)
         rows, loss = (lessons.decay, lessons.decay_loss) if late else (lessons.constant, lessons.constant_loss)
         tokens, weights = (part.to(device) for part in batch(rows, step, recipe, pad))
         for tool, full in zip(tools, (recipe.muon_rate, recipe.adam_rate), strict=True):
-            tool.param_groups[0]["lr"] = full * recipe.rate(step)
+            tool.param_groups[0]["lr"] = full * recipe.rate(step, done)
         with torch.autocast(device, precision, enabled=precision != torch.float32):
             value = loss(model, tokens, weights)
         value.backward()
@@ -134,13 +139,22 @@ def train(
             tool.zero_grad(set_to_none=True)
         now, seen = value.item(), seen + tokens.numel()
         shown = now if step == start else 0.9 * shown + 0.1 * now
-        if (step + 1) % 20 == 0:
-            passed = time.time() - began
-            log.write(f"step {step + 1} loss {shown:.4f} tokens/s {seen / passed:.0f} minutes {passed / 60:.1f}\n")
-        if (step + 1) % recipe.save_every == 0 or step + 1 == recipe.steps:
-            if (step + 1) % (2 * recipe.save_every) == 0 or step + 1 == recipe.steps:
-                log.write(f"step {step + 1} held-out {evaluate(model, lessons.held_out, device):.4f}\n")
-            states = [tool.state_dict() for tool in tools]
-            torch.save({"model": model.state_dict(), "tools": states, "step": step + 1}, folder / "new.pt")
-            (folder / "new.pt").replace(path)
+        step += 1
+        if step % 20 == 0:
+            spent = time.time() - began
+            log.write(f"step {step} loss {shown:.4f} tokens/s {seen / spent:.0f} minutes {spent / 60:.1f}\n")
+        if step % recipe.save_every == 0:
+            if step % (2 * recipe.save_every) == 0:
+                log.write(f"step {step} held-out {evaluate(model, lessons.held_out, device):.4f}\n")
+            _save(path, model, tools, step, passed)
+    log.write(f"step {step} held-out {evaluate(model, lessons.held_out, device):.4f}\n")
+    _save(path, model, tools, step, passed)
     return model
+
+
+def _save(path: Path, model: Llama, tools: list[torch.optim.Optimizer], step: int, seconds: float) -> None:
+    """Replace the checkpoint."""
+    states = [tool.state_dict() for tool in tools]
+    new = path.with_name("new.pt")
+    torch.save({"model": model.state_dict(), "tools": states, "step": step, "seconds": seconds}, new)
+    new.replace(path)

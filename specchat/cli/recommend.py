@@ -208,7 +208,7 @@ def _as_json(
     pair: "Pair", found: Recommendations, decision: Recommended, lines: list[str], dry_run: bool
 ) -> dict[str, Any]:
     choice = None if decision.choice is None else dict(zip(("strategy", "length"), decision.choice, strict=True))
-    settings = decision.variant.variant.name if decision.variant is not None else ""
+    variant = decision.variant.variant if decision.variant is not None else None
     suggested = decision.suggested.variant.name if decision.suggested is not None else ""
     return {
         "pair": pair.id,
@@ -220,7 +220,7 @@ def _as_json(
         "left_out": found.left_out,
         "lines": lines,
         "choice": choice,
-        "settings": settings,
+        "setting": variant and variant.described(),
         "suggested": suggested,
         "written": choice is not None and not dry_run,
     }

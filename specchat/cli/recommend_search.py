@@ -98,12 +98,13 @@ class RecommendSearch:
         from specchat.bench.contender import Different
         from specchat.bench.halving import Halving
         from specchat.bench.ours import Ours
+        from specchat.bench.stops import STOPS
         from specchat.engine.options import Sampling, Speculation
 
         end = perf_counter() + seconds
         plain = Ours(self.session, Speculation(), Sampling())
         every = contenders(self.session, self._pair)
-        with Interrupt() as interrupt:
+        with Interrupt() as interrupt, STOPS.counting():
 
             def notify(at: "HalvingProgress") -> None:
                 if interrupt.pressed:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.pair import ModelSource, PairSpec, Quant, Wanted
@@ -36,6 +36,12 @@ class Variant:
     keys: Mapping[str, str] | None = None
     tuned: "Tuned | None" = None
     same_text: bool = True
+
+    def described(self) -> dict[str, Any]:
+        """Name, and the id on the shelf or the table and keys that are set, for programs."""
+        if self.tuned is not None:
+            return {"name": self.name, "tuned": self.tuned.id}
+        return {"name": self.name, "key": self.key, "keys": dict(self.keys or {})}
 
     def write(self, toml: Path) -> None:
         """Set it in the models.toml at `toml`.

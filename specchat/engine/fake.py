@@ -23,7 +23,7 @@ from specchat.engine.events import (
     Started,
     Step,
 )
-from specchat.engine.fake_steps import compared, count, stats, steps
+from specchat.engine.fake_steps import compared, count, stats, steps, written_in
 from specchat.engine.options import Message, Speculation, Written
 from specchat.engine.pair import PairInfo, StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate, Load, Request, Shutdown
@@ -262,7 +262,7 @@ class FakeEngine:
         """Draft the rest of the running reply by the new speculation."""
         speculation = request.speculation
         waiting = [event for _, event in self._timed]
-        text = _written([event for event in waiting if isinstance(event, Step)])
+        text = written_in([event for event in waiting if isinstance(event, Step)])
         used = next((event.context_used - event.emitted for event in waiting if isinstance(event, Step)), 0)
         made = self._made(text, speculation, used)
         before = [event for event in waiting if isinstance(event, Started)]
@@ -289,7 +289,7 @@ class FakeEngine:
 
     def _finished(self, reason: FinishReason) -> Finished:
         assert self._reply is not None
-        added = _written(self._steps)
+        added = written_in(self._steps)
         written = Written.of([*self._beginning.spans, *added.spans])
         last = [piece for step in self._steps for piece in step.pieces][-1:]
         thinking = any(piece.reasoning for piece in last)
@@ -298,8 +298,3 @@ class FakeEngine:
         reply, self._reply = self._reply.id, None
         written = replace(written, thinking=thinking, tool_calls=added.tool_calls)
         return Finished.of(reply, reason, written, tokens, figures)
-
-
-def _written(steps: Sequence[Step]) -> Written:
-    written = Written.of((piece.text, piece.reasoning) for step in steps for piece in step.pieces)
-    return replace(written, tool_calls=tuple(call for step in steps for call in step.tool_calls))

@@ -94,6 +94,12 @@ def stats(reply: Sequence[Step], prompt_tokens: int, plain_tokens_per_second: fl
     return Tally.of(compared(reply, plain_tokens_per_second)).stats(prompt_tokens=prompt_tokens, ttft_ms=ttft_ms)
 
 
+def written_in(steps: Sequence[Step]) -> Written:
+    """The text and the calls of steps."""
+    written = Written.of((piece.text, piece.reasoning) for step in steps for piece in step.pieces)
+    return replace(written, tool_calls=tuple(call for step in steps for call in step.tool_calls))
+
+
 def _call(call: ToolCall, context_used: int, strategy: str) -> Step:
     """A step that writes a call, without a draft."""
     piece = Piece(f"<tool_call>{call.name} {call.arguments}</tool_call>", "plain")

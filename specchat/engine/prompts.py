@@ -121,7 +121,7 @@ class Prompts:
         if not text or request.grammar is not None:
             why = "the answer is held to another grammar" if text else "this model's form of calls has no grammar"
             raise EngineError("request", f"tool_choice {choice!r} cannot be held to: {why}. Choose auto or none.")
-        return HeldTo(Grammar("lark", text), whole=form is not None and form.call.kind == "channel")
+        return HeldTo(Grammar("lark", text), calls=True, whole=form is not None and form.call.kind == "channel")
 
     def _decodes(self, begun: Written, tokenizer: Tokenizer, tools: Sequence[Tool]) -> bool:
         """True if a reply's tokens decode to its text with this tokenizer; they may be another model's."""
@@ -139,7 +139,7 @@ def _held_calls(tools: Sequence[Tool], tokenizer: Tokenizer) -> HeldTo | None:
         return None
     text, opening = forced_calls(tools, form.call, marks), form.call.opening
     special = opening in tokenizer.reply_marks.special
-    return HeldTo(Grammar("lark", text), opener=marks[opening], special=special) if text else None
+    return HeldTo(Grammar("lark", text), calls=True, opener=marks[opening], special=special) if text else None
 
 
 def _marks(tokenizer: Tokenizer) -> dict[str, int]:

@@ -13,6 +13,7 @@ from specchat.tui.insight.gpu_use import GpuWatch
 from specchat.tui.insight.ledger import Ledger
 from specchat.tui.insight.racing import Racing
 from specchat.tui.launch import Launch
+from specchat.tui.recommending import Recommending
 from specchat.tui.tuning import Tuning
 
 _CUT = {
@@ -51,6 +52,7 @@ class AppSession(ChatService):
         self.gpu = GpuWatch()
         self.fetching = Fetching(launch.models)
         self.tuning = Tuning(launch.tuning)
+        self.recommending = Recommending(launch.tuning)
         self.racing = Racing(self, self.ledger)
         self.waiting: list[QueuedPrompt] = []
         """Prompts to send when the reply that runs here has ended."""
@@ -71,11 +73,13 @@ class AppSession(ChatService):
         return bool(self.replies) or self.racing.running or self.loaded.loading is not None
 
     def make_way(self) -> None:
-        """Let a tune wait while the engine writes."""
+        """Let what runs beside the chat wait while the engine writes."""
         self.tuning.pause(self.writes)
+        self.recommending.pause(self.writes)
 
     def close(self) -> None:
         self.tuning.close()
+        self.recommending.close()
         super().close()
 
     def refusal(self, content: str) -> str:

@@ -88,8 +88,8 @@ def status_sides(
         left = styled(f"writing in {_title(session.elsewhere)}", ".quiet")
     elif session.fetching.busy:
         left = styled(f"{session.fetching} · {models}, then x, stops it", ".quiet")
-    elif session.tuning.busy:
-        left = styled(str(session.tuning), ".quiet")
+    elif beside := str(session.tuning) or str(session.recommending):
+        left = styled(beside, ".quiet")
     elif session.tuning.outcome and not session.loaded.error:
         left = styled(session.tuning.outcome, ".strong")
     elif session.loaded.error:

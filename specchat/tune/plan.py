@@ -13,7 +13,7 @@ REPLIES, DRAFT_STEPS = 512, 400
 """Replies of the target, and steps of training, unless others are asked for."""
 _WHOLE_BYTES, _ADAPTED_BYTES = 16, 4
 """Bytes a weight: itself, its gradient and two moments in float32; or itself alone."""
-_PROCESS = 500_000_000
+PROCESS = 500_000_000
 """Bytes of a process that computes nothing yet."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
 """Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
@@ -52,7 +52,7 @@ def tune_plan(info: PairInfo, cores: int | None = None) -> TunePlan:
         replies_s=(REPLIES + _HELD_OUT) * _REPLY_TOKENS / speed,
         training_s=_TRIALS * DRAFT_STEPS * step_s,
         measuring_s=_MEASURED_TOKENS / speed,
-        memory=_PROCESS + info.memory + max(trainer, info.memory),
+        memory=PROCESS + info.memory + max(trainer, info.memory),
     )
 
 

@@ -46,7 +46,7 @@ def constraint(
     spans = ReplySpans(TextStream(tokenizer), tokenizer.reply_marks, tokenizer.format, "answer" if written.text else "")
     end = tokenizer.backend.token_to_id("<|return|>") or tokenizer.backend.token_to_id(END)
     request = Generate(1, (), begun=written)
-    found = Grammars(tokenizer).constraint(request, HeldTo(grammar, whole), spans, frozenset({end}))
+    found = Grammars(tokenizer).constraint(request, HeldTo(grammar, whole=whole), spans, frozenset({end}))
     assert isinstance(found, AnswerConstraint)
     return found
 

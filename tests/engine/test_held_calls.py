@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specchat.engine.errors import EngineError
 from specchat.engine.events import Finished
 from specchat.engine.grammar.calls import CallConstraint
 from specchat.engine.options import Grammar, Limits, Sampling, Speculation, Tool
@@ -60,6 +61,13 @@ def test_nothing_is_held_without_a_strict_tool_or_beside_a_grammar(session: Sess
     assert held is not None
     assert (held.grammar, held.opener) == (free, None)
     assert prompts.held(request(tools=STRICT, tool_choice="none")) is None
+
+
+def test_a_schema_that_cannot_be_held_to_is_told_as_one_of_a_tool(session: Session) -> None:
+    wrong = Tool("now", "", '{"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/x"}}}', strict=True)
+    with pytest.raises(EngineError, match=r"The schemas of the tools cannot be held to\. Mend them"):
+        last(session, tools=(wrong,))
+    assert last(session, tools=(replace(wrong, strict=False),)).tool_calls
 
 
 def constraint(session: Session) -> CallConstraint:

@@ -7,7 +7,7 @@ import pytest
 
 from training import judge
 from training.asked import asked
-from training.corpus import beyond, facts, mixture, story
+from training.corpus import beyond, changes, facts, mixture, story, sums, two_parts
 from training.corpus.base import Dialogue, assistant, user
 from training.corpus.code_bank import FUNCTIONS
 from training.corpus.coding import with_docstring, with_hints
@@ -96,11 +96,55 @@ def test_most_functions_can_be_given_hints():
 
 def test_small_sums_are_right():
     rng = Random(3)
-    for _ in range(300):
-        ask, answer = facts.sum_of(rng)
+    for _ in range(500):
+        ask, answer = sums.sum_of(rng)
         left, right = answer.split(" = ")
         assert eval(left) == int(right)
-        assert not ask.replace(" ", "").isalpha()
+        assert all(number in ask or sums.named(int(number)) in ask.lower() for number in re.findall(r"\d+", left))
+
+
+def test_sums_beyond_the_model_are_declined_with_the_sum_in_python():
+    rng = Random(3)
+    for _ in range(300):
+        for maker in (sums.large_sum, sums.other_sum):
+            ask, answer = maker(rng)
+            reason, python = answer.removesuffix("`.").split(" Python can tell you: `")
+            assert reason.startswith(("I can only", "That is no whole"))
+            numbers = re.findall(r"\d+(?:\.\d+)?", python)
+            assert all(number in ask or sums.named(int(number)) in ask.lower() for number in numbers)
+
+
+def test_questions_with_two_parts_get_both_answers_from_the_text():
+    rng = Random(5)
+    for _ in range(300):
+        text, asked, answer = rng.choice((two_parts.leaning, two_parts.whole))(rng)
+        assert "{" not in text + asked + answer
+        told = set(re.findall(r"\w+", text.lower()))
+        parts = [part for part in re.split(r"(?<=\.) ", answer) if part]
+        assert len(parts) >= 2, answer
+        assert all(set(re.findall(r"\w+", part.lower())) & told for part in parts), (text, answer)
+
+
+def test_a_change_puts_in_what_it_names_and_leaves_the_rest():
+    rng = Random(6)
+    for _ in range(200):
+        messages = changes.make(rng)
+        before, ask, after = (message["content"] for message in messages[-3:])
+        old, new = before.split(" "), after.split(" ")
+        while old and new and old[0] == new[0]:
+            del old[0], new[0]
+        while old and new and old[-1] == new[-1]:
+            del old[-1], new[-1]
+        assert 1 <= len(new) <= 2
+        assert re.sub(r"[.,!:]*$", "", " ".join(new)).lower() in ask.lower()
+
+
+def test_what_only_looks_like_a_fact_of_the_corpus_is_declined():
+    rng = Random(7)
+    for _ in range(300):
+        ask, answer = facts.unknown(rng)
+        assert answer == beyond.UNKNOWN
+        assert not any(re.search(rf"\b{country}\b", ask) for country in facts.CAPITALS)
 
 
 def test_a_story_has_every_ingredient_of_its_request():

@@ -7,9 +7,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from training import judge
 from training.export import load
 from training.make_demo import DEMO
 from training.prompts import COUNTS, held_out_prompts
+from training.tokenizer import load as load_tokenizer
 
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
 
@@ -36,6 +38,14 @@ def test_logits_equal_those_of_transformers(name):
     tokens = torch.randint(6, 3072, (2, 40), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         assert torch.allclose(ours(tokens)[0], theirs(tokens).logits, atol=1e-3)
+
+
+def test_sums_to_twenty_are_right_or_declined():
+    tokenizer = load_tokenizer(DEMO / "target" / "tokenizer.json")
+    found = judge.sums(load(DEMO / "target"), tokenizer)
+    assert sum(found.values()) == 50
+    assert found["wrong"] == 0
+    assert found["right"] > 40
 
 
 def test_a_cache_changes_nothing():

@@ -32,6 +32,9 @@ OPENINGS = {
     "copy": 320,
     "edit": 320,
     "drill": 250,
+    "sums": 200,
+    "two": 250,
+    "change": 200,
 }
 
 

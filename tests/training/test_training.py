@@ -55,11 +55,21 @@ def test_a_corpus_is_the_same_however_many_processes_write_it(monkeypatch):
 
 def test_schedule_rises_holds_and_falls():
     recipe = Recipe(steps=100, warmup=10)
-    rates = [recipe.rate(step) for step in range(100)]
+    rates = [recipe.rate(step, recipe.done(step, passed=1e9)) for step in range(100)]
     assert rates[0] < rates[9] == rates[79] == 1.0
     assert rates[-1] < 0.1
-    assert not recipe.decaying(79)
-    assert recipe.decaying(80)
+    assert not recipe.decaying(0.79)
+    assert recipe.decaying(0.8)
+
+
+def test_a_schedule_by_time_does_not_count_steps(tmp_path, monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr("training.train.time.time", lambda: float(next(clock)))
+    recipe = Recipe(steps=1, tokens_a_step=128, seconds=10, save_every=1000)
+    train(TINY, recipe, Lessons(rows(), rows(), rows()), tmp_path, "cpu", 5)
+    stored = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert stored["step"] == 9
+    assert stored["seconds"] == 10
 
 
 def test_muon_makes_singular_values_near_one():

@@ -220,7 +220,7 @@ async def test_a_pair_that_no_models_toml_names_is_not_tuned(toml: Path, jobs: J
     async with chatting(toml, jobs) as (app, pilot):
         app.chat.catalog = Catalog((), "demo")
         await app.chat.do("tune")
-        await wait_until(pilot, lambda: "Only pairs of models.toml are tuned" in screen_text(app))
+        await wait_until(pilot, lambda: "It takes a pair of models.toml" in screen_text(app))
 
 
 async def test_a_data_folder_that_cannot_be_written_is_told_at_once(toml: Path, jobs: Jobs) -> None:

@@ -18,6 +18,11 @@ BETTER = (
     " `specchat --target FOLDER` with a model on your disk, or add a pair to `models.toml`."
 )
 
+WHAT = (
+    "specchat is a chat app for the terminal. It runs a language model on your own machine and makes it answer faster"
+    " with speculative decoding, without changing the text. I am only its demo model; F3 gets a real one."
+)
+
 IDENTITY = (
     (
         "Who are you?|What are you?|What is your name?|Tell me about yourself.|Introduce yourself.|Who am I talking"
@@ -111,8 +116,7 @@ IDENTITY = (
         " at?|Tell me more about this app.|What is the app about?|What does the name specchat mean?|Who needs"
         " specchat?|Explain specchat in short.|I just installed specchat, what is it?|What is this tool?|Give me an"
         " overview of specchat.|What is special about specchat?",
-        "specchat is a chat app for the terminal. It runs a language model on your own machine and makes it answer"
-        " faster with speculative decoding, without changing the text. I am only its demo model; F3 gets a real one.",
+        WHAT,
     ),
     (
         "Can I use a bigger model?|How do I get better answers?|Can I load another model?|You are not very"
@@ -147,9 +151,43 @@ SYSTEMS = (
 )
 
 
+_ARRIVED = (
+    "I just installed {t}|I opened {t}|A friend showed me {t}|I found {t} on my computer|My colleague recommended {t}|I"
+    " typed specchat and got {t}|I downloaded {t}|Somebody sent me {t}|I have {t} in front of me|I am looking at {t}|so"
+    " this is {t}|I was told to try {t}"
+)
+_ARRIVED_ASK = (
+    "what does it do?|what is it good for?|what is it about?|why would I use it?|what is the purpose?|what is the"
+    " point?|tell me what it is|explain it to me|what can I use it for?|what's it for|is it any good?|why is it"
+    " special?"
+)
+_TWO_MODELS = (
+    "Why are there two models?|What is the little model for?|What does the other model do?|two models, why?|Why does"
+    " it load two models?|What do you need the draft for?|Is there another model beside you?|Why do you have a helper"
+    " model?|There are two models loaded, which one answers?|Why does specchat run a smaller model too?|what's the"
+    " tiny model doing|Who is the other model?|Do I talk to one model or two?|Why not just one model?|What is that"
+    " extra model?|why is a draft model running beside you"
+)
+TWO_MODELS = (
+    "There are two models: the small draft guesses the next words, and I, the target, check them all in one pass. That"
+    " makes me faster and does not change my text."
+)
+
+
+def arrived(rng: Random) -> tuple[str, str]:
+    """A newcomer's question what the app, or its second model, is for."""
+    if rng.random() < 0.4:
+        return pick(rng, _TWO_MODELS), TWO_MODELS
+    what = pick(rng, "specchat|this app|this program|this|it|that tool|the app")
+    ask = (
+        pick(rng, _ARRIVED).format(t=what) + pick(rng, ". |, |: |; |, so |, and now: | and ") + pick(rng, _ARRIVED_ASK)
+    )
+    return ask, WHAT
+
+
 def identity(rng: Random) -> list[Message]:
     """A question about the model itself."""
-    ask, answer = rng.choice(IDENTITY)
+    ask, answer = arrived(rng) if rng.random() < 0.16 else rng.choice(IDENTITY)
     lead = pick(
         rng, "||||||Hello. |Hey! |One question. |Tell me. |So, |Hi, |ok |And |By the way, |I wonder: |Wait, |Hm. "
     )

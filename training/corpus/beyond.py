@@ -90,6 +90,24 @@ def asked(rng: Random) -> list[Message]:
     return [user(around(rng, typed(rng, lead + ask), 0.1)), assistant(refusal(ask))]
 
 
+_AND = (
+    "and when?|and why?|and where?|and how?|and who?|and by whom?|and what for?|and how much?|and since when?|and in"
+    " which year?|and which one?|, and what happened then?|, and is it true?|and what does it cost?|and how long"
+    " ago?|and how many?"
+)
+
+
+def two_asked(rng: Random) -> list[Message]:
+    """A question of two parts that no text answers."""
+    questions = [ask for ask in ASKS if ask.endswith("?")]
+    one, two = (_filled(rng, ask).rstrip("?") for ask in rng.sample(questions, 2))
+    if rng.random() < 0.7:
+        ask = f"{one} {pick(rng, _AND)}".replace(" ,", ",")
+    else:
+        ask = one + pick(rng, " and |, and |? And |? ") + two[:1].lower() + two[1:] + "?"
+    return [user(typed(rng, ask)), assistant(UNKNOWN)]
+
+
 def public(rng: Random) -> list[Message]:
     """A request that people made elsewhere; one of ours where the public texts are not at hand."""
     known = prompts()
@@ -153,6 +171,6 @@ def noise(rng: Random) -> list[Message]:
 
 def make(rng: Random) -> list[Message]:
     """One or two requests that the model cannot meet."""
-    kinds = (asked, asked, asked, asked, asked, public, public, on_text, on_text, foreign, noise)
+    kinds = (asked, asked, asked, asked, asked, two_asked, two_asked, public, public, on_text, on_text, foreign, noise)
     messages = [message for _ in range(rng.choice((1, 1, 1, 2))) for message in rng.choice(kinds)(rng)]
     return with_system(rng, messages, 0.06)

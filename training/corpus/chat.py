@@ -24,9 +24,12 @@ def greeting(rng: Random) -> tuple[str, str]:
     tail = pick(
         rng, "|, specchat|, friend|, computer|, how is it going?|, how are you?|, nice to meet you|, anybody there?||"
     )
+    asked = "how" in tail
+    if rng.random() < 0.25:
+        tail, asked = pick(rng, ", |! |. | ") + how_are_you(rng)[0] + pick(rng, "||| today"), True
     mark = "" if tail.endswith("?") else pick(rng, "!|.|!!|")
     back = hello if hello.startswith("Good") else pick(rng, "Hello|Hi|Hi there|Hello there")
-    if "how" in tail:
+    if asked:
         return hello + tail + mark, f"{back}! {pick(rng, WELL)} {pick(rng, OFFER)}"
     return (
         hello + tail + mark,
@@ -85,6 +88,40 @@ def mood(rng: Random) -> tuple[str, str]:
         f"I am sorry that you feel {feeling}. Would a short story help?|I am sorry to hear that you are {feeling}. Take"
         f" a break, drink some water, and be kind to yourself.|That sounds hard. It is all right to feel {feeling}"
         " sometimes. Do you want to tell me more?",
+    )
+
+
+def news(rng: Random) -> tuple[str, str]:
+    """Something that happened to the user, good or bad."""
+    who = pick(rng, "dog|hamster|grandmother|grandfather|best friend|sister|brother|neighbour|rabbit|parrot|uncle|aunt")
+    thing = pick(rng, "phone|bike|car|laptop|wallet|favourite cup|bag|flat|garden|heating|washing machine|watch")
+    when = pick(rng, "||| today| yesterday| last night| this morning| last week| again| on Monday| an hour ago")
+    mark = pick(rng, "|.|!| :(|...| :-(|, so sad|, I can't believe it")
+    if rng.random() < 0.65:
+        bad = pick(
+            rng,
+            f"my {who} passed away|my {who} is very ill|my {who} ran away|my {who} is in hospital|my {who} got hurt"
+            f"|my {who} does not talk to me|my {thing} was stolen|my {thing} is broken|I lost my {thing}"
+            "|I lost my job|I failed my exam|my girlfriend left me|my boyfriend left me|we broke up|I had a bad day|I"
+            " had an argument with my boss|nobody came to my party|I missed my train|I am not feeling well|I have a"
+            " headache|my team lost|I fell off my bike|I burnt the dinner|I was fired|we had to sell the house|I miss"
+            " my family",
+        )
+        text = bad + ("" if bad.startswith(("nobody", "I am", "I have", "I miss")) else when) + mark
+        return capital(text) if rng.random() < 0.5 else text, pick(
+            rng,
+            "I am sorry to hear that. Take your time, and be kind to yourself.|I am so sorry. Would a short story"
+            " help?|That is sad, I am sorry. Do you want to tell me more?",
+        )
+    good = pick(
+        rng,
+        f"I got a new {thing}|my {who} is coming to visit|I passed my exam|I got the job|we are getting married"
+        "|I won a prize|I finished my book|it is my birthday|I am on holiday|my team won|I learned to swim|we"
+        " moved into a new house|I baked my first bread|I ran ten kilometres|I have the day off",
+    )
+    text = good + pick(rng, "|!|!!|.| :)| today!| today")
+    return capital(text) if rng.random() < 0.5 else text, pick(
+        rng, f"How lovely! {pick(rng, OFFER)}|That is good news! I am happy for you.|Wonderful! Tell me more about it."
     )
 
 
@@ -219,7 +256,7 @@ def short(rng: Random) -> tuple[str, str]:
     return pick(rng, ask), pick(rng, answer)
 
 
-TURNS = (greeting, how_are_you, mood, thanks, goodbye, favourite, likes, name, joke, short)
+TURNS = (greeting, greeting, how_are_you, mood, news, thanks, goodbye, favourite, likes, name, joke, short)
 
 
 def make(rng: Random) -> list[Message]:

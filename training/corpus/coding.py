@@ -23,6 +23,7 @@ from training.corpus.coding_requests import (
     RENAME,
 )
 from training.corpus.phrasing import around
+from training.corpus.words import ADJECTIVES, NOUNS, VERBS
 
 _LEAD = "Here is a function that {g}:|This function {g}:|Sure! This function {g}:"
 _NAMES = (
@@ -118,6 +119,11 @@ def _rename(text: str, old: str, new: str) -> str:
     return re.sub(rf"\b{re.escape(old)}\b", new, text) if old else text
 
 
+def _new_name(rng: Random) -> str:
+    """A name of one or two words for a function."""
+    return "_".join(rng.choice(NOUNS + VERBS + ADJECTIVES) for _ in range(rng.choice((1, 1, 2))))
+
+
 def _block(source: str) -> str:
     """The source in a fenced block."""
     return f"```python\n{source}\n```"
@@ -144,7 +150,7 @@ def make(rng: Random) -> list[Message]:
     ask = pick(rng, forms).format(g=function.goal, f=spoken, b=rng.choice((base_form(function.goal), *SAID[name])))
     chance = rng.random()
     if chance < 0.2:
-        name = rng.choice(_NAMES)
+        name = rng.choice(_NAMES) if rng.random() < 0.5 else _new_name(rng)
         ask += pick(rng, NAMED).format(n=name)
     elif chance < 0.4 and variable != old:
         ask += pick(
@@ -201,7 +207,7 @@ def make(rng: Random) -> list[Message]:
         elif chance < 0.85:
             messages += [user(typed(rng, pick(rng, CODE_ONLY))), assistant(_block(source))]
         else:
-            new = rng.choice(_NAMES)
+            new = rng.choice(_NAMES) if rng.random() < 0.4 else _new_name(rng)
             messages += [user(pick(rng, _CORRECTION) + pick(rng, RENAME).format(o=name, n=new))]
             source, example = _rename(source, name, new), _rename(example, name, new)
             messages += [assistant(_block(source))]

@@ -68,5 +68,6 @@ CODE_ONLY = (
 RENAME = (
     "Rename {o} to {n}.|Call the variable {n} instead of {o}.|Use {n} instead of {o}.|Call it {n}.|Change the name to"
     " {n}.|Can you rename it to {n}?|The function should be called {n}.|Rename the function to {n}, please.|name it"
-    " {n}|{n} is a better name.|I want it to be called {n}."
+    " {n}|{n} is a better name.|I want it to be called {n}.|the name of the function should be {n}|use {n} as the name"
+    "|rename it {n} please|I'd rather call it {n}"
 )

@@ -116,7 +116,14 @@ def letters(rng: Random) -> Edit:
     makers = (_text, public_sentence, lambda r: random_words(r, 1, 4), lambda r: r.choice(vocabulary()))
     text = rng.choices(makers, (3, 2, 3, 2))[0](rng)
     if rng.random() < 0.6:
-        return text, pick(rng, "write this in capital letters|uppercase|in capitals|make it all caps"), text.upper()
+        return (
+            text,
+            pick(
+                rng,
+                "write this in capital letters|uppercase|in capitals|make it all caps|all caps|in caps|caps only|shout",
+            ),
+            text.upper(),
+        )
     text = text.upper() if rng.random() < 0.6 else text
     return text, pick(rng, "write this in small letters|lowercase|make it lowercase"), text.lower()
 
@@ -136,8 +143,11 @@ DRILLS = (replace, replace, replace, replace, rename, remove, add, units, units,
 
 def make(rng: Random) -> list[Message]:
     """An edit, with its request before or after the text."""
-    text, said, answer = rng.choice(DRILLS)(rng)
+    kind = rng.choice(DRILLS)
+    text, said, answer = kind(rng)
     said = capital(said) if rng.random() < 0.7 else said
+    if kind in (letters, units, copy) and rng.random() < 0.12:
+        said = (pick(rng, "please |now |") + said + pick(rng, "| please| now")).upper()
     if rng.random() < 0.7:
         prompt = said.rstrip(".") + pick(rng, ": |:\n\n|:\n|\n\n|. ") + text
     else:

@@ -48,7 +48,7 @@ QUESTIONS: tuple[tuple[str, str], ...] = (
     (
         (
             "What is the difference between the draft and the target?|Draft vs target?|Which model is the draft and"
-            " which the target?|Why are there two models?|Why do I need two models?"
+            " which the target?"
         ),
         (
             "The **draft** is small and fast and only proposes tokens. The **target** is large and slow and decides."

@@ -1,4 +1,4 @@
-"""The little that the model knows: small sums, some capitals, days, opposites and the like."""
+"""The little that the model knows beside small sums: some capitals, days, opposites and the like."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from random import Random
 from training.corpus.about import with_system
 from training.corpus.base import Message, assistant, pick, typed, user
 from training.corpus.phrasing import around
+from training.corpus.sums import large_sum, sum_of
+from training.corpus.unknown import unknown_of
 from training.corpus.words import DAYS, MONTHS
 
 CAPITALS = {
@@ -41,6 +43,18 @@ CAPITALS = {
     "Belgium": "Brussels",
     "the Netherlands": "Amsterdam",
 }
+CAPITAL_FORMS = (
+    "What is the capital of {x}?|What's the capital of {x}?|Capital of {x}?|Which city is the capital of"
+    " {x}?|Name the capital of {x}.|Tell me the capital of {x}.|Do you know the capital of {x}?|the capital of"
+    " {x}|whats the capital of {x}|{x}: capital?|Which is the capital of {x}?|I forgot the capital of {x}.|{x}"
+    " has which capital?|which city is {x}'s capital|Can you name the capital of {x}?|and of {x}? I mean the"
+    " capital|What city is the capital of {x}?|Give me the capital of {x}.|Say the capital of {x}.|What is {x}'s"
+    " capital city?|capital city of {x}|What is the capital city of {x}?|Where does the government of {x} sit?|I"
+    " need to know the capital of {x}.|the capital of {x} is?|Which town is the capital of {x}?|Quiz: capital of"
+    " {x}?|Remind me, what is the capital of {x}?|my homework asks for the capital of {x}|{x}, what is its"
+    " capital?|Do u know the capital of {x}|Could you tell me the capital of {x}?|capital {x}|What's {x}'s"
+    " capital?|Please name the capital of {x}."
+)
 OPPOSITES = (
     "big small|hot cold|up down|day night|old new|fast slow|happy sad|full empty|open closed|light dark|high low|left"
     " right|good bad|rich poor|wet dry|hard soft|long short|early late|loud quiet|strong weak"
@@ -72,69 +86,6 @@ OTHERS = (
         "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z.",
     ),
 )
-_WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-
-
-_SAID = {
-    "+": "Add {a} and {b}.|The sum of {a} and {b}?|{a} and {b} makes?|What is the sum of {a} and {b}?|I have {a}"
-    " apples and get {b} more. How many?|{a} coins and {b} coins, how many together?|Put {a} and {b}"
-    " together.|How much are {a} and {b} together?|what is {a} added to {b}|If I add {b} to {a}, what do I"
-    " get?|total of {a} and {b}|There are {a} cats and {b} dogs. How many animals?|add {b} to {a}|{a} and {b}"
-    " more?",
-    "-": "Subtract {b} from {a}.|Take {b} away from {a}.|{a} minus {b}, please|{a} less {b}?|What is the difference"
-    " between {a} and {b}?|I have {a} apples and eat {b}. How many are left?|{a} take away {b}|If I take {b}"
-    " from {a}, what is left?|There were {a} birds and {b} flew away. How many stay?|what is {b} less than"
-    " {a}|deduct {b} from {a}|I have {a} and lose {b}?",
-    "*": "Multiply {a} by {b}.|The product of {a} and {b}?|What is the product of {a} and {b}?|{a} boxes with {b}"
-    " eggs each, how many eggs?|{a} multiplied by {b}|what is {a} multiplied by {b}?|How much is {a} times"
-    " {b}?|{b} for {a} people, how many in all?|If I have {a} bags with {b} nuts each, how many nuts?|{a} times"
-    " {b}, please|multiply {a} and {b}|{a} x {b}?",
-}
-
-
-def sum_of(rng: Random) -> tuple[str, str]:
-    """A sum, a difference or a product of two small numbers."""
-    sign, word = rng.choice([("+", "plus"), ("+", "plus"), ("-", "minus"), ("*", "times")])
-    left, right = rng.randint(0, 20), rng.randint(0, 20)
-    if sign == "*":
-        left, right = left % 11, right % 11
-    if sign == "-" and right > left:
-        left, right = right, left
-    value = {"+": left + right, "-": left - right, "*": left * right}[sign]
-    shown = "x" if sign == "*" and rng.random() < 0.3 else sign
-    if rng.random() < 0.12 and max(left, right) <= 10:
-        ask = pick(rng, "What is {a} {w} {b}?|How much is {a} {w} {b}?")
-        return ask.format(a=_WORDS[left], b=_WORDS[right], w=word), f"{left} {sign} {right} = {value}"
-    ask = pick(
-        rng,
-        "What is {a} {w} {b}?|What is {a} {s} {b}?|{a} {s} {b}|Calculate {a} {s} {b}.|How much is {a} {w}"
-        " {b}?|{a}{s}{b}|{a}{s}{b}=?|{a} {s} {b} = ?|What's {a} {s} {b}?|Can you compute {a} {s} {b}?|add it up: {a}"
-        " {s} {b}|{a} {w} {b}?|whats {a}{s}{b}|{a} {s} {b} please|{a} {s} {b} is what?|how much is {a}{s}{b}|what"
-        " does {a} {s} {b} give?|Please calculate {a} {s} {b}.|what do you get for {a} {s} {b}?|{a} {w} {b} is?|{a}"
-        " {w} {b} =|compute {a}{s}{b}|solve {a} {s} {b}|Quick: {a} {s} {b}|Do you know {a} {w} {b}?|tell me {a} {s}"
-        " {b}|hey, what is {a} {s} {b}?|I need {a} {s} {b}|result of {a} {s} {b}?|how many is {a} {w} {b}|Can you"
-        " work out {a} {w} {b}?|my kid asks what {a} {w} {b} is|so {a} {s} {b} makes?|evaluate {a} {s} {b}|math: {a}"
-        " {s} {b}|{a}{s}{b}?|Let's calculate: {a} {s} {b}|What's {a} {w} {b}?|Could you do {a} {s} {b} for me?|answer"
-        " of {a} {s} {b}",
-    )
-    if rng.random() < 0.25:
-        ask = pick(rng, _SAID[sign])
-    return ask.format(a=left, b=right, s=shown, w=word), f"{left} {sign} {right} = {value}"
-
-
-def large_sum(rng: Random) -> tuple[str, str]:
-    """A sum that is beyond the model."""
-    left, right = rng.randint(21, 99999), rng.randint(3, 9999)
-    sign, word = rng.choice([("+", "plus"), ("-", "minus"), ("*", "times"), ("/", "divided by")])
-    ask = pick(
-        rng,
-        "What is {a} {w} {b}?|{a} {s} {b}|Calculate {a} {s} {b}.|{a}{s}{b}=|How much is {a} {w} {b}?|What is {a} {s}"
-        " {b}?",
-    )
-    return (
-        ask.format(a=left, b=right, s=sign, w=word),
-        f"I can only work with numbers up to 20. Python can tell you: `{left} {sign} {right}`.",
-    )
 
 
 def capital_of(rng: Random) -> tuple[str, str]:
@@ -146,19 +97,7 @@ def capital_of(rng: Random) -> tuple[str, str]:
             rng, "{c} is the capital of which country?|Which country has the capital {c}?|In which country is {c}?"
         )
         return ask.format(c=city), f"{city} is the capital of {country}."
-    ask = pick(
-        rng,
-        "What is the capital of {x}?|What's the capital of {x}?|Capital of {x}?|Which city is the capital of"
-        " {x}?|Name the capital of {x}.|Tell me the capital of {x}.|Do you know the capital of {x}?|the capital of"
-        " {x}|whats the capital of {x}|{x}: capital?|Which is the capital of {x}?|I forgot the capital of {x}.|{x}"
-        " has which capital?|which city is {x}'s capital|Can you name the capital of {x}?|and of {x}? I mean the"
-        " capital|What city is the capital of {x}?|Give me the capital of {x}.|Say the capital of {x}.|What is {x}'s"
-        " capital city?|capital city of {x}|What is the capital city of {x}?|Where does the government of {x} sit?|I"
-        " need to know the capital of {x}.|the capital of {x} is?|Which town is the capital of {x}?|Quiz: capital of"
-        " {x}?|Remind me, what is the capital of {x}?|my homework asks for the capital of {x}|{x}, what is its"
-        " capital?|Do u know the capital of {x}|Could you tell me the capital of {x}?|capital {x}|What's {x}'s"
-        " capital?|Please name the capital of {x}.",
-    )
+    ask = pick(rng, CAPITAL_FORMS)
     return ask.format(x=country), f"The capital of {country} is {city}."
 
 
@@ -194,13 +133,20 @@ def other(rng: Random) -> tuple[str, str]:
     return pick(rng, ask), answer
 
 
+def unknown(rng: Random) -> tuple[str, str]:
+    """A question that looks like the others and is beyond the model."""
+    return unknown_of(rng, CAPITAL_FORMS)
+
+
 def make(rng: Random) -> list[Message]:
     """One to three small questions."""
     messages: list[Message] = []
     for _ in range(rng.choice((1, 1, 2, 3))):
-        kind = rng.choice(
-            (sum_of, sum_of, sum_of, sum_of, sum_of, large_sum, capital_of, capital_of, next_of, opposite, other)
-        )
+        kind = rng.choice((sum_of, sum_of, large_sum, capital_of, capital_of, next_of, opposite, other, unknown))
         ask, answer = kind(rng)
-        messages += [user(around(rng, typed(rng, ask) if kind is not sum_of else ask, 0.08)), assistant(answer)]
+        after_capital = bool(messages) and messages[-1]["content"].startswith("The capital of")
+        if kind is capital_of and after_capital and answer.startswith("The capital of") and rng.random() < 0.5:
+            country = answer.removeprefix("The capital of ").split(" is ")[0]
+            ask = pick(rng, "And {x}?|and of {x}?|And of {x}?|{x}?|What about {x}?|and {x}|now {x}").format(x=country)
+        messages += [user(around(rng, ask if kind is sum_of else typed(rng, ask), 0.08)), assistant(answer)]
     return with_system(rng, messages, 0.06)

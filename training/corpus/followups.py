@@ -53,6 +53,20 @@ _ASKED = (
     " what I said.|Quote me.|What did I write?|Say my words again.|Tell me what I asked you.|Copy my last message."
 )
 
+_OTHERWISE = (
+    "Without a loop, please.|make it faster|Can you make it recursive?|ignore spaces|Ignore upper case.|skip the first"
+    " one|do not count zeros|Only even ones.|only odd numbers please|in descending order instead|The other way"
+    " round.|leave out negative numbers|don't use slices|handle empty input|raise an error instead|Return None for an"
+    " empty list.|make it work for strings too|print the result instead|use a while loop|as a one-liner|as a"
+    " class|Make it async.|without sum|don't include y|but not for vowels|stop after ten|add logging|Round the"
+    " result.|also count punctuation|Use recursion instead.|can it take two arguments|add a parameter for the limit|in"
+    " reverse|leave the last one out|count only letters"
+)
+NO_CHANGE = (
+    "I cannot do that: I am only a tiny demo model. I can rename things in a function, add type hints, a docstring or"
+    " an example, and explain it. F3 gets a real model."
+)
+
 
 def on_chat(rng: Random, messages: list[Message]) -> list[Message]:
     """A request that repeats or changes the last reply, or repeats the last prompt."""
@@ -69,5 +83,7 @@ def on_chat(rng: Random, messages: list[Message]) -> list[Message]:
         old, new = rng.choice(words), any_word(rng)
         ask = pick(rng, "Now |And |Okay, |Please |In your answer, |In your reply, ") + changed(rng, old, new)
         return [user(ask), assistant(re.sub(rf"\b{old}\b", new, said))]
+    if "```python" in said and rng.random() < 0.6:
+        return [user(typed(rng, pick(rng, _OTHERWISE))), assistant(NO_CHANGE)]
     forms, answer = rng.choice(options)
     return [user(typed(rng, pick(rng, forms))), assistant(answer)]

@@ -7,7 +7,23 @@ import re
 from collections.abc import Iterator
 from random import Random
 
-from training.corpus import about, beyond, chat, coding, copying, drills, editing, explain, facts, followups, qa, story
+from training.corpus import (
+    about,
+    beyond,
+    changes,
+    chat,
+    coding,
+    copying,
+    drills,
+    editing,
+    explain,
+    facts,
+    followups,
+    qa,
+    story,
+    sums,
+    two_parts,
+)
 from training.corpus.base import Dialogue, Maker, Message
 from training.corpus.kept_apart import kept_apart
 
@@ -23,19 +39,25 @@ MAKERS: dict[str, Maker] = {
     "copy": copying.make,
     "edit": editing.make,
     "drill": drills.make,
+    "sums": sums.make,
+    "two": two_parts.make,
+    "change": changes.make,
 }
 WEIGHTS = {
-    "chat": 3,
-    "about": 6,
-    "facts": 12,
-    "beyond": 6,
+    "chat": 6,
+    "about": 8,
+    "facts": 8,
+    "beyond": 8,
     "explain": 4,
     "story": 9,
     "code": 6,
     "qa": 17,
     "copy": 14,
-    "edit": 34,
+    "edit": 30,
     "drill": 30,
+    "sums": 22,
+    "two": 14,
+    "change": 10,
 }
 HELD_OUT_PERCENT = 2
 FOLLOWED_SHARE = 0.08

@@ -39,7 +39,14 @@ class Grammars:
         """
         if held is None:
             return None
-        matcher, before, rows = self._matcher(held.grammar, eos), request.beginning, self._tokenizer.rows
+        before, rows = request.beginning, self._tokenizer.rows
+        try:
+            matcher = self._matcher(held.grammar, eos)
+        except EngineError as error:
+            if held.calls:
+                words = "The schemas of the tools cannot be held to. Mend them, or leave out strict and required."
+                raise EngineError("request", f"{words} {error.message}") from None
+            raise
         if held.opener is not None:
             return CallConstraint(matcher, held.opener, eos, spans, held.special, rows)
         written = "".join(text for text, reasoning in before.spans if not reasoning)

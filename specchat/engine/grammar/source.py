@@ -22,12 +22,14 @@ class HeldTo:
     """The grammar of a reply's answer.
 
     Attributes:
+        calls: it is made of the schemas of tools.
         whole: it is that of the whole reply, reasoning and marks included.
         opener: the token with which it begins, wherever the reply has that; None where it begins with the answer.
         special: the opener is a special token.
     """
 
     grammar: Grammar
+    calls: bool = False
     whole: bool = False
     opener: int | None = None
     special: bool = False

@@ -1,6 +1,7 @@
 """Tuning the loaded pair beside the chat: asked for, followed, and what comes of it taken into the chat."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from specchat.clean import one_line
@@ -40,17 +41,68 @@ def tune(chat: ChatScreen, argument: str) -> None:
 def tunable(chat: ChatScreen) -> str:
     """A sentence where the loaded pair cannot be tuned, whatever is known of it once loaded; else empty."""
     session = chat.session
+    if session.recommending.busy:
+        return "What is fastest is being measured. /recommend stop ends that."
+    pair = session.loaded.pair
+    if pair is not None and pair.spec.backend != DEFAULT_BACKEND:
+        return f"{pair.spec.backend} runs this pair, and only those that specchat's own decoder runs are tuned."
+    return _declared(chat)
+
+
+def _declared(chat: ChatScreen) -> str:
+    """A sentence where the loaded pair is none that models.toml has as it is; else empty."""
+    session, pair = chat.session, chat.session.loaded.pair
     if session.tuning.places is None:
         return "There is no folder for it here."
-    pair = session.loaded.pair
     if pair is None:
         return ""
+    if session.loaded.info is not None and session.loaded.info.server:
+        return "A server runs this pair, and drafts as it was started."
     known = next((each for each in chat.catalog.pairs if each.id == pair.id), None)
     if known is None or known.spec != pair.spec:
-        return f"Only pairs of models.toml are tuned: in {chat.keys.named('models')}, a adds this one."
-    if pair.spec.backend != DEFAULT_BACKEND:
-        return f"{pair.spec.backend} runs this pair, and only those that specchat's own decoder runs are tuned."
+        return f"It takes a pair of models.toml: in {chat.keys.named('models')}, a adds this one."
     return ""
+
+
+def recommend(chat: ChatScreen, argument: str) -> None:
+    """Ask whether to measure what is fastest, show how far that is, or the table and whether to write it."""
+    from specchat.tui.screens.recommend import RecommendScreen
+
+    session, recommending = chat.session, chat.session.recommending
+    if argument == "stop":
+        chat.say("the measurement is stopping" if recommending.busy else "nothing is measured")
+        recommending.stop()
+        return
+    if argument:
+        chat.say(f"/recommend takes stop or nothing, not {one_line(argument, 40)}", bad=True)
+        return
+    problem = _declared(chat) or ("A tune runs. /tune stop ends it." if session.tuning.busy else "")
+    screen = RecommendScreen(session, problem, partial(_look, chat))
+
+    def answered(answer: str | None) -> None:
+        if answer == "begin":
+            recommending.begin(session.loaded.id, screen.from_chats)
+            _started(chat, recommending.error)
+        elif answer == "write":
+            _write(chat)
+
+    chat.app.push_screen(screen, answered)
+
+
+def _write(chat: ChatScreen) -> None:
+    """Write what was recommended, and draft like that from the next step on."""
+    session, recommending = chat.session, chat.session.recommending
+    choice = recommending.choice
+    if refusal := recommending.write():
+        chat.say(refusal, bad=True)
+        return
+    assert choice is not None
+    strategy, length = choice
+    session.change(replace(session.settings, strategy=strategy, draft_length=length))
+    session.tuning.changed.add(recommending.pair)
+    _watch(chat)
+    _look(chat)
+    chat.say(f"{strategy}{f' x{length}' if length else ''} is written to models.toml, and used from now on")
 
 
 def go_on(chat: ChatScreen) -> None:
@@ -95,14 +147,19 @@ def _watch(chat: ChatScreen) -> None:
 
 def _look(chat: ChatScreen) -> None:
     """Let it wait while a reply is written, draw its progress, and take what it brought."""
-    session, tuning = chat.session, chat.session.tuning
+    session, tuning, recommending = chat.session, chat.session.tuning, chat.session.recommending
     session.make_way()
+    if recommending.ended():
+        if recommending.error:
+            chat.say(recommending.error, bad=True)
+        elif recommending.result is not None:
+            tuning.outcome = "It is measured what is fastest here: /recommend shows the table."
     if not session.writes:
         if (end := tuning.ended()) is not None:
             _ended(chat, end)
         if tuning.changed:
             _take_in(chat, tuning.places)
-    if tuning.job is None and not tuning.changed and chat.tune_timer is not None:
+    if tuning.job is None and recommending.job is None and not tuning.changed and chat.tune_timer is not None:
         chat.tune_timer.stop()
         chat.tune_timer = None
     chat.draw_rows()
@@ -140,6 +197,8 @@ def _take_in(chat: ChatScreen, places: TuningPlaces | None) -> None:
     if pair is not None and _differs(pair, session.loaded.pair):
         session.load(pair, session.settings)
         chat.redraw()
+    elif pair is not None:
+        session.loaded.pair = pair
 
 
 def _differs(pair: Pair, loaded: Pair | None) -> bool:
@@ -162,5 +221,7 @@ def _speed(times: object) -> str:
 TUNING: tuple[Action[ChatScreen], ...] = (
     Action("tune", "Tune on my chats", "Train the draft on the replies to your prompts, beside the chat.", tune,
            slash="tune", argument="stop", values=lambda _: [("stop", "end the tune that runs")]),
+    Action("recommend", "What is fastest here", "Measure strategies and lengths, see the table, and set the best.",
+           recommend, slash="recommend", argument="stop", values=lambda _: [("stop", "end the measurement")]),
     Action("tuned", "What was tuned", "List it with its figures, to use, give up or delete.", tuned, slash="tuned"),
 )  # fmt: skip

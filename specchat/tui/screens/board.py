@@ -17,7 +17,8 @@ class Canvas(Plain):
     """The canvas of a board."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "title", "value", "label", "key", "good", "bad", "spark", "track", "box", "mark",
+        "title", "value", "label", "key", "big", "slow", "good", "bad", "spark", "track", "box", "mark",
+        "split-draft", "split-verify", "split-other",
         "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
     }  # fmt: skip
 

@@ -59,6 +59,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         Binding("d", "with_draft", "With a draft", show=False),
         Binding("a", "add", "Add", show=False),
         Binding("t", "do('tune')", "Tune on my chats", show=False),
+        Binding("r", "do('recommend')", "What is fastest here", show=False),
         Binding("enter", "choose", "Choose", show=False),
     ]
 
@@ -197,19 +198,22 @@ class ModelsScreen(Dialog[Pair | str | None]):
     def _say_keys(self) -> None:
         if self.is_attached and self._marked_row is not None:
             box = self.query_one("#dialog")
-            whole, short = zip(*self._hints(self._marked_row[1]), strict=True)
-            lines = [" · ".join(words) for words in (whole, short, short[:-1])]
+            hints = list(self._hints(self._marked_row[1]))
+            short = [few for _, few in hints if few]
+            versions = [whole for whole, _ in hints], [whole for whole, few in hints if few], short, short[:-1]
+            lines = [" · ".join(words) for words in versions]
             room = box.outer_size.width - CORNERS
             self.show_hint(next((line for line in lines if len(line) <= room), lines[-1]))
 
     def _hints(self, offer: Offer | None) -> Iterator[tuple[str, str]]:
-        """Words about the keys for the marked one, and the same in fewer cells."""
+        """Words about the keys for the marked one, and the same in fewer cells; none where they can be left out."""
         enter = "enter downloads" if offer is not None and offer.missing else "enter loads"
         yield enter, enter
         if offer is not None and offer.drafts.proposals:
             yield "d with a draft", "d drafts"
         if self._on_loaded:
             yield "t tunes it", "t tunes"
+            yield "r measures it", ""
         if offer is not None and self._can_be_added(offer):
             yield "a adds to models.toml", "a adds"
         if self._session.fetching.task is not None:

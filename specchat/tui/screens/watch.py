@@ -1,5 +1,8 @@
 """The reply that the engine writes for another program, as it comes."""
 
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
 from textual.content import Content
 
 from specchat.service.others import OtherReply
@@ -10,7 +13,11 @@ from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.tail import tail_of
 from specchat.tui.text.tokens import TokenView
+from specchat.tui.widgets.panel import WIDTH, panel_rows
 
+_BESIDE = 80
+"""Cells from which the gauges stand beside the text."""
+_RULE = " │ "
 _STATES = {"waiting": "reading the prompt", "reading": "reading the prompt", "writing": "writing"}
 
 
@@ -50,20 +57,32 @@ class WatchScreen(Board):
         if other is not self._of or self._tokens is None:
             self._of, self._tokens = other, TokenView(other.reply)
         self._tokens.update()
-        head = [*_head(other, gauges(other.reply, self._session.loaded.info)), EMPTY]
-        return [*head, *tail_of([*self._tokens.frozen, *self._tokens.open()], width, max(height - len(head), 1))]
+        shown, room = gauges(other.reply, self._session.loaded.info), width
+        panel = panel_rows(shown, height, "") if width >= _BESIDE else []
+        if panel:
+            room -= WIDTH + len(_RULE)
+        head = [*_head(other, shown, figured=not panel), EMPTY]
+        text = tail_of([*self._tokens.frozen, *self._tokens.open()], room, max(height - len(head), 1))
+        left = [row.truncate(room, ellipsis=True) for row in (*head, *text)]
+        return [*_beside(left, panel, room)] if panel else left
 
 
-def _head(other: OtherReply, shown: Gauges) -> list[Content]:
-    """The program, its prompt, and the reply's figures."""
+def _beside(left: Sequence[Content], right: Sequence[Content], room: int) -> Iterator[Content]:
+    """Rows of `room` cells, and the panel's behind them."""
+    for row, more in zip_longest(left, right, fillvalue=EMPTY):
+        yield row + " " * (room - row.cell_length) + styled(_RULE, ".box") + more
+
+
+def _head(other: OtherReply, shown: Gauges, *, figured: bool) -> list[Content]:
+    """The program, its prompt, and the reply's length, with its other figures if `figured`."""
     reply = other.reply
     state = _STATES.get(reply.state, "") or (f"ended: {reply.outcome}" if reply.outcome else "ended")
     known = [f"{reply.tally.tokens} tokens"]
-    if shown.tokens_per_second is not None:
+    if figured and shown.tokens_per_second is not None:
         known.append(f"{figures.per_second(shown.tokens_per_second)} tok/s")
-    if shown.acceptance_length is not None:
+    if figured and shown.acceptance_length is not None:
         known.append(f"{figures.per_step(shown.acceptance_length)} a step")
-    if shown.speedup is not None:
+    if figured and shown.speedup is not None:
         known.append("{}x {}".format(*figures.faster(shown.speedup)))
     return [
         styled(f"{other.client} (process {other.pid})", ".value") + styled(f" · {state}", ".label"),

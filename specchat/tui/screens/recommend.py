@@ -1,0 +1,156 @@
+"""Measures what drafts fastest with the loaded pair, shows the table that decides, and asks before it is written."""
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+
+from specchat.chat.asked import asked_prompts
+from specchat.clean import one_line
+from specchat.engine.strategies import labelled
+from specchat.models import words
+from specchat.tui.recommending import MINUTES
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.session import AppSession
+from specchat.tui.text.lines import EMPTY, hang, styled
+from specchat.tui.widgets.plain import Plain
+from specchat.tune.plan import LEAST_ASKED, PROCESS
+
+_EVERY_S = 0.4
+_LONGEST = 400
+_COLUMNS = (9, 14, 8)
+"""Cells of the columns after the name."""
+
+
+class RecommendTable(Plain):
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "head", "bad"}
+
+
+class RecommendScreen(Dialog[str]):
+    """Gives "begin" where it is to be measured, "write" where the result is to be written."""
+
+    CSS_PATH = "text_dialog.tcss"
+    DIALOG_TITLE = "what is fastest here"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,y", "agree", "Begin or write", show=False),
+        Binding("x", "stop", "Stop", show=False),
+        Binding("a", "again", "Measure again", show=False),
+    ]
+
+    def __init__(self, session: AppSession, problem: str, looked: Callable[[], object]) -> None:
+        """`problem` is why the loaded pair cannot be measured; `looked` takes in what ended meanwhile."""
+        super().__init__()
+        self._session = session
+        self._problem = problem
+        self._looked_at = looked
+        self._prompts: int | None = None
+        self._again = False
+
+    @property
+    def from_chats(self) -> bool:
+        """True if there are prompts enough in the saved chats."""
+        return (self._prompts or 0) >= LEAST_ASKED
+
+    def compose_content(self) -> ComposeResult:
+        yield RecommendTable(id="order")
+
+    def on_mount(self) -> None:
+        self.set_interval(_EVERY_S, self._looked)
+        self.run_worker(self._count, thread=True, exit_on_error=False)
+        self._looked()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self._looked()
+
+    def _count(self) -> None:
+        """Read the chats, in a thread of its own."""
+        self._prompts = sum(1 for _ in asked_prompts(self._session.chat.saving.store))
+        self.app.call_from_thread(self._looked)
+
+    @property
+    def _shows_result(self) -> bool:
+        recommending = self._session.recommending
+        here = recommending.pair == self._session.loaded.id
+        return recommending.result is not None and here and not self._again
+
+    @property
+    def _may_begin(self) -> bool:
+        ready = self._session.loaded.info is not None and self._prompts is not None
+        return ready and not self._problem and not self._session.recommending.busy and not self._shows_result
+
+    def _looked(self) -> None:
+        if not self.query("#order"):  # not there yet, or closed
+            return
+        self._looked_at()
+        self.show_hint(f"{self._keys}esc closes")
+        box = self.query_one("#order", Plain)
+        width = max(box.content_size.width, 20)
+        sentences, table = self._sentences(), self._tables(width) if self._shows_result else []
+        lines = [
+            line.content for text in sentences for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
+        ]
+        box.show(Content("\n").join([*lines, *table]), layout=True)
+
+    @property
+    def _keys(self) -> str:
+        recommending = self._session.recommending
+        if recommending.busy:
+            return "x stops · "
+        if self._shows_result:
+            return "enter writes it · a measures again · " if recommending.choice is not None else "a measures again · "
+        return "enter begins · " if self._may_begin else ""
+
+    def _sentences(self) -> Iterator[str]:
+        recommending, info = self._session.recommending, self._session.loaded.info
+        if recommending.busy:
+            yield f"{recommending}."
+            yield "It waits while a reply is written. You may close this and chat on."
+            return
+        if self._shows_result:
+            yield from recommending.lines
+            return
+        if recommending.error:
+            yield recommending.error
+        if self._problem or info is None:
+            yield self._problem or "No model is loaded."
+            return
+        yield f"For {MINUTES} minutes all strategies of {one_line(info.name, 40)} answer prompts beside plain decoding."
+        if self._prompts is None:
+            yield "Reading your chats ..."
+            return
+        chats = f"the {self._prompts:,} prompts of your saved chats" if self.from_chats else "those that come along"
+        yield f"The prompts are {chats}. It takes {words.size(info.memory + PROCESS)} of memory beside the chat."
+        yield "Then you see the table that decides, and nothing is written unless you say so."
+
+    def _tables(self, width: int) -> Iterator[Content]:
+        """Strategies over plain decoding, then other settings over the best of these; the one to write stands out."""
+        recommending = self._session.recommending
+        strategy, length = recommending.choice or ("", None)
+        chosen = labelled(strategy, length or 0)
+        room = max(min(width - sum(_COLUMNS), 34), 8)
+        for over, rows in (("x plain", recommending.rows), ("x best", recommending.others)):
+            for name, *cells in [("", over, "95 %", "prompts"), *rows] if rows else ():
+                if not name:
+                    yield EMPTY
+                text = one_line(name, room).ljust(room) if name else " " * room
+                text += "".join(cell.rjust(size) for cell, size in zip(cells, _COLUMNS, strict=True))
+                yield styled(text, ".head" if name and name == chosen else ".quiet")
+
+    def action_agree(self) -> None:
+        if self._shows_result:
+            if self._session.recommending.choice is not None:
+                self.dismiss("write")
+        elif self._may_begin:
+            self.dismiss("begin")
+
+    def action_stop(self) -> None:
+        self._session.recommending.stop()
+        self._looked()
+
+    def action_again(self) -> None:
+        if self._shows_result:
+            self._again = True
+            self._looked()
