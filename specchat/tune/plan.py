@@ -15,6 +15,8 @@ _WHOLE_BYTES, _ADAPTED_BYTES = 16, 4
 """Bytes a weight: itself, its gradient and two moments in float32; or itself alone."""
 PROCESS = 500_000_000
 """Bytes of a process that computes nothing yet."""
+_TEXT_BYTES, _MOST_TEXT_BYTES = 80, 1_600_000_000
+"""Bytes a weight of what a step computes for its texts, and the most of it that training holds at a time."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
 """Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
 _REPLY_TOKENS, _STEP_TOKENS = 120, 8 * 180
@@ -48,6 +50,7 @@ def tune_plan(info: PairInfo, cores: int | None = None) -> TunePlan:
     step_s = _STEP_S + _STEP_TOKENS * _OPERATIONS * info.draft_parameters / (_OPERATIONS_S * cores)
     whole = info.draft_parameters <= LARGEST_WHOLE
     trainer = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
+    trainer += min(_MOST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES)
     return TunePlan(
         replies_s=(REPLIES + _HELD_OUT) * _REPLY_TOKENS / speed,
         training_s=_TRIALS * DRAFT_STEPS * step_s,

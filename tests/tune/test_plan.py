@@ -21,6 +21,9 @@ def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_p
     whole = tune_plan(replace(INFO, draft_parameters=LARGEST_WHOLE))
     adapted = tune_plan(replace(INFO, draft_parameters=LARGEST_WHOLE + 1))
     assert whole.memory - adapted.memory == pytest.approx(12 * LARGEST_WHOLE, rel=0.01)
+    # What a step computes grows with a draft up to a bound.
+    small, large = (tune_plan(replace(INFO, draft_parameters=count)).memory for count in (10**7, 2 * 10**7))
+    assert large - small == pytest.approx(96 * 10**7, rel=0.01)
     assert tune_plan(replace(INFO, memory=INFO.memory + 1000)).memory > tune_plan(INFO).memory
 
 
