@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from specchat.engine.session import Session
 
 MOST_PROMPTS = 64
-STRATEGIES_SHARE = 0.6
+STRATEGIES_SHARE = 0.5
 """Share of the time for strategies and lengths, where there are other settings to try."""
 LEAST_S = 0.5
 """Seconds for one of these at least."""
