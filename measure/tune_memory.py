@@ -1,7 +1,7 @@
 """Measures the memory of tunes beside what is planned: `python -m measure.tune_memory FOLDER [--hidden 1024]`.
 
-A random target and draft are written to FOLDER, and each tune of them runs for a few steps in a process of its own. Its
-peak (ru_maxrss) is set beside the bytes that docs/tune.md gives.
+A random target and a draft of half its layers are written to FOLDER, and each tune of them runs for a few steps in a
+process of its own. Its peak (ru_maxrss) stands beside that of a process that loads nothing.
 """
 
 import json
@@ -13,7 +13,6 @@ from pathlib import Path
 import click
 
 from measure.made_pairs import llama
-from specchat.bench.table import aligned
 
 TUNES = {
     "draft": ("draft", "made", "--whole"),
@@ -28,30 +27,28 @@ TUNES = {
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--hidden", default=1024, show_default=True, help="The target's hidden size; the draft's is half of it.")
-@click.option("--layers", default=12, show_default=True, help="The target's layers; the draft has a third of them.")
-@click.option("--replies", default=16, show_default=True)
+@click.option("--hidden", default=1024, show_default=True, help="Of both models.")
+@click.option("--layers", default=12, show_default=True, help="The target's.")
+@click.option("--replies", default=8, show_default=True)
 @click.option("--steps", default=4, show_default=True)
 def main(folder: Path, hidden: int, layers: int, replies: int, steps: int) -> None:
     """Run all tunes, and print a row for each."""
     llama(folder / "target", hidden, 2 * hidden, layers, 8, seed=1)
-    llama(folder / "draft", hidden // 2, hidden, layers // 3, 8, seed=2)
+    llama(folder / "draft", hidden, 2 * hidden, layers // 2, 8, seed=2)
     toml = folder / "models.toml"
     models = f'target = {{ path = "{folder}/target", device = "cpu" }}\ndraft = {{ path = "{folder}/draft" }}\n'
     toml.write_text(f'schema = 1\ndefault = "made"\n[[pair]]\nid = "made"\n{models}context = 1024\n')
     prompts = folder / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"turns": [f"Say {number}."]}) + "\n" for number in range(16)))
+    prompts.write_text("".join(json.dumps({"turns": [f"Say {number}."]}) + "\n" for number in range(8)))
     sizes = [(folder / name / "model.safetensors").stat().st_size / 4e6 for name in ("target", "draft")]
-    rows = [("", "peak, MB", "above nothing loaded")]
     idle = _peak([sys.executable, "-c", "import torch, transformers, specchat.tune.training, specchat.engine.loading"])
+    click.echo(f"target {sizes[0]:,.0f} M weights, draft {sizes[1]:,.0f} M; {idle / 1e6:,.0f} MB with nothing loaded")
     for name, (kind, *options) in TUNES.items():
         command = [sys.executable, "-m", "specchat", "tune", kind, *options, "--prompts", str(prompts)]
         command += ["--replies", str(replies), "--models", str(toml)]
         command += [] if kind == "swift" else ["--steps", str(steps)]
         peak = _peak(command, {"SPECCHAT_HOME": str(folder / "home")})
-        rows.append((name, f"{peak / 1e6:,.0f}", f"{(peak - idle) / 1e6:,.0f}"))
-    click.echo(f"target {sizes[0]:,.0f} M weights, draft {sizes[1]:,.0f} M; {idle / 1e6:,.0f} MB with nothing loaded")
-    click.echo(aligned(rows))
+        click.echo(f"{name:16} {peak / 1e6:8,.0f} MB, {(peak - idle) / 1e6:8,.0f} above that")
 
 
 def _peak(command: list[str], environ: dict[str, str] | None = None) -> int:

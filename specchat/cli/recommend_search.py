@@ -1,6 +1,6 @@
 """The measuring of `specchat recommend`: strategies and lengths first, then other settings beside the best of these."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from specchat.engine.session import Session
 
 MOST_PROMPTS = 64
-STRATEGIES_SHARE = 0.6
+STRATEGIES_SHARE = 0.5
 """Share of the time for strategies and lengths, where there are other settings to try."""
-LEAST_S = 2.0
+LEAST_S = 0.5
 """Seconds for one of these at least."""
+SAME_TEXT_SHARE = 0.7
+"""Share of that for settings that can be written, where there is time for suggestions."""
+SUGGESTING_S = 60.0
+"""Seconds of a search from which there is time for suggestions."""
 CASES = 2
 """Strategies by which a setting is measured."""
 
@@ -112,22 +116,15 @@ class RecommendSearch:
                 first = seconds * STRATEGIES_SHARE if others else seconds
                 found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
                 best = next(one for one in every if one.name == found.best.name)
-                for number, variant in enumerate(others):
-                    share = (end - perf_counter()) / (len(others) - number)
-                    if share < LEAST_S:
-                        found.left_out[variant.name] = "the time was over"
-                        continue
-                    begun = perf_counter()
-                    cases = self._cases(variant, found, best)
-                    if isinstance(cases, str):
-                        found.left_out[variant.name] = cases
-                        continue
-                    course = Halving(plain, [best, *cases.values()], self._prompts)
-                    course.run(max(0.0, share - (perf_counter() - begun)), notify)
-                    for one in course.beside(best.name):
-                        case = next(case for case, ours in cases.items() if ours.name == one.name)
-                        found.variants.append(VariantSpeed(variant, case, one))
-                    del cases, course
+                for same_text in (True, False):
+                    some = [one for one in others if one.same_text == same_text]
+                    left = end - perf_counter()
+                    if same_text and seconds >= SUGGESTING_S:
+                        left *= SAME_TEXT_SHARE
+                    if (some and left < LEAST_S) or (not same_text and seconds < SUGGESTING_S):
+                        found.left_out |= dict.fromkeys((one.name for one in some), "the time was over")
+                    elif some:
+                        self._race(found, plain, best, some, perf_counter() + left, notify)
             except Different as error:
                 raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
         found.variants.sort(key=lambda one: -one.speed.times)
@@ -154,6 +151,31 @@ class RecommendSearch:
         if self._pair.spec.backend != DEFAULT_BACKEND:
             return 0.0
         return step_bytes(source, about_folder(locate(source, lambda _: None), source.label)) or 0.0
+
+    def _race(
+        self,
+        found: Recommendations,
+        plain: "Ours",
+        best: "Ours",
+        some: Sequence[Variant],
+        end: float,
+        notify: "Callable[[HalvingProgress], None]",
+    ) -> None:
+        """Measure settings against each other, beside the best of the present ones, until `end`."""
+        from specchat.bench.halving import Halving
+
+        cases: dict[str, tuple[Variant, str, Ours]] = {}
+        for variant in some:
+            made = self._cases(variant, found, best)
+            if isinstance(made, str):
+                found.left_out[variant.name] = made
+            else:
+                cases |= {ours.name: (variant, case, ours) for case, ours in made.items()}
+        if not cases:
+            return
+        course = Halving(plain, [best, *(ours for _, _, ours in cases.values())], self._prompts)
+        course.run(max(0.0, end - perf_counter()), notify)
+        found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in course.beside(best.name)]
 
     def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
         """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""

@@ -69,6 +69,11 @@ def _searched(work: TuneWork) -> list[str]:
         order.progress.show(words, at.tried / at.sets)
     order.check_stop("in the search")
     found, skipped = search.found, layers_of(skip_of(search.best))
+    if found.times <= 1.0:
+        return [
+            f"No choice promises to draft faster than plain decoding: the best of {search.tried:,} is estimated at "
+            f"{found.times:.2f} times its speed. {work.toml} stays as it is."
+        ]
     lines = [
         f"Drafting skips {len(skipped.attention)} attention and {len(skipped.mlp)} MLP blocks of {model.config.layers} "
         f"layers. On {search.tokens:,} tokens of replies, {found.accepted:.0%} of drafts of {found.length} are right."

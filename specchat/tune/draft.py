@@ -11,10 +11,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.weights import Weights
-from specchat.engine.recipe import Matrix, Recipe
+from specchat.engine.recipe import Attention, Matrix, Recipe
 from specchat.engine.reference.layer import hidden_states, logits
 from specchat.engine.reference.tensors import Dense
 from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
@@ -25,6 +26,8 @@ from specchat.tune.target import FrozenTarget
 Divergence = Literal["forward", "reverse", "variation"]
 """KL of the draft from the target, KL of the target from the draft, or total variation."""
 DIVERGENCES: tuple[Divergence, ...] = ("forward", "reverse", "variation")
+ACTIVATIONS = 1 << 30
+"""Bytes that are held for the gradients of some texts of a step; of more texts they are computed again, in turn."""
 RANK = 16
 """Rank of adapters (LoRA, Hu et al. 2021)."""
 WHOLE, ADAPTED = Rates(muon=0.004, adam=5e-4), Rates(muon=0.0, adam=2e-3)
@@ -137,7 +140,24 @@ class DraftLearner(Learner):
     def _last(self, tokens: Tensor, tensors: Dense) -> Tensor:
         """Hidden states float32 [texts, N, hidden] after the last layer, of texts int64 [texts, N]."""
         # A target may choose a padding token without an embedding in the draft.
-        return hidden_states(self._recipe, tokens.clamp_max(self._recipe.vocab - 1), tensors)[-1]
+        inside = tokens.clamp_max(self._recipe.vocab - 1)
+
+        def last(some: Tensor) -> Tensor:
+            return hidden_states(self._recipe, some, tensors)[-1]
+
+        most = max(1, ACTIVATIONS // activations(self._recipe, tokens.shape[1]))
+        if len(tokens) <= most or not torch.is_grad_enabled():
+            return last(inside)
+        return torch.cat([checkpoint(last, some, use_reentrant=False) for some in inside.split(most)])
+
+
+def activations(recipe: Recipe, tokens: int) -> int:
+    """Estimated bytes that the layers of a draft hold for the gradients of a text."""
+    found = 0
+    for layer in recipe.layers:
+        heads = layer.mixer.heads if isinstance(layer.mixer, Attention) else 0
+        found += 2 * tokens * sum(sum(matrix.outputs) for matrix in layer.products) + 4 * heads * tokens**2
+    return 4 * found
 
 
 @dataclass(frozen=True)

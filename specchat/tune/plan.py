@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from math import sqrt
 
 from specchat.engine.pair import PairInfo
 
@@ -14,14 +13,10 @@ REPLIES, DRAFT_STEPS = 512, 400
 """Replies of the target, and steps of training, unless others are asked for."""
 _WHOLE_BYTES, _ADAPTED_BYTES = 16, 4
 """Bytes a weight: itself, its gradient and two moments in float32; or itself alone."""
-_TRAINERS = 2
-"""Trainings in memory at once, as one divergence follows another."""
-_STATE_BYTES = 40 * 4 * 8 * 300
-"""Bytes that the texts of a step keep for the gradient by hidden size and layer: 40 numbers of each of their tokens."""
-_LAYERS = 24
-"""Layers of a draft, which its number of weights does not tell."""
-PROCESS = 500_000_000
-"""Bytes of a process that computes nothing yet."""
+PROCESS = 750_000_000
+"""Bytes of a process with all that it imports, and of a smallest training."""
+_TEXT_BYTES, _MOST_TEXT_BYTES = 80, 2_400_000_000
+"""Bytes a weight of what a step computes for its texts, and the most of it that training holds at a time."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
 """Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
 _REPLY_TOKENS, _STEP_TOKENS = 80, 8 * 180
@@ -54,14 +49,13 @@ def tune_plan(info: PairInfo, cores: int | None = None) -> TunePlan:
     speed = max(info.plain_tokens_per_second, 1.0)
     step_s = _STEP_S + _STEP_TOKENS * _OPERATIONS * info.draft_parameters / (_OPERATIONS_S * cores)
     whole = info.draft_parameters <= LARGEST_WHOLE
-    trainer = _TRAINERS * info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
-    # A layer has 12 weights by the square of the hidden size.
-    states = int(_STATE_BYTES * sqrt(info.draft_parameters * _LAYERS / 12))
+    trainer = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
+    trainer += min(_MOST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES)
     return TunePlan(
         replies_s=(REPLIES + _HELD_OUT) * _REPLY_TOKENS / speed,
         training_s=_TRIALS * DRAFT_STEPS * step_s,
         measuring_s=_MEASURED_TOKENS / speed,
-        memory=PROCESS + info.memory + max(trainer + states, info.memory),
+        memory=PROCESS + info.memory + max(trainer, info.memory),
     )
 
 

@@ -83,6 +83,8 @@ class SkipTuning:
         self._choices = [one for one in self._parts if one[1] in inner]
         self.best: frozenset[Sublayer] = frozenset()
         self.found = SkipEstimate(0.0, 0.0, 1)
+        self.tried = 0
+        """Sets that were tried."""
 
     def online(self, trials: int) -> SkippedLayers:
         """The set that `trials` trials while writing these replies find; it is kept.
@@ -124,12 +126,14 @@ class SkipTuning:
             tried, number = 1 + len(singles), 1
             self._keep(tried, number, first, singles)
             yield SkipProgress(min(tried, sets), sets, self.found.times)
+        self.tried = tried
         while tried < sets and not stopped():
             some = self._dropped(singles) if number == 1 else self._around(Random(number))
             for one, estimate in zip(some, self.estimates(some), strict=True):
                 if estimate.times > self.found.times:
                     self.best, self.found = one, estimate
-            tried, number = tried + len(some), number + 1
+            self.tried = tried = tried + len(some)
+            number += 1
             self._keep(tried, number, first, singles)
             yield SkipProgress(min(tried, sets), sets, self.found.times)
 
@@ -173,7 +177,7 @@ class SkipTuning:
             out = random.sample(inside, min(len(inside), random.choice((0, 1, 1, 2))))
             into = random.sample(outside, min(len(outside), random.choice((0, 1, 1, 2))))
             made.append(frozenset((self.best - set(out)) | set(into)))
-        return made
+        return [one for one in made if one]  # with nothing skipped a draft costs as much as the text
 
     def _keep(self, tried: int, number: int, first: SkippedLayers, singles: dict[Sublayer, SkipEstimate]) -> None:
         told = {"first": asdict(first), "tried": tried, "round": number, "best": sorted(self.best)}

@@ -43,6 +43,7 @@ def toml(folders: tuple[Path, Path], home: Path, monkeypatch: pytest.MonkeyPatch
     configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
     monkeypatch.setattr(halving, "TOKENS", 12)
     monkeypatch.setattr(recommend_search, "LEAST_S", float("-inf"))
+    monkeypatch.setattr(recommend_search, "SUGGESTING_S", 0.0)
     return own(home)
 
 

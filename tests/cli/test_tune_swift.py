@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from specchat.cli import tune_swift
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
 from specchat.engine.strategy import SkippedLayers
-from specchat.tune import replies, trial
+from specchat.tune import replies, skips, trial
 from tests.cli.conftest import Rising, Run, configure, own, prompts_file
 from tests.engine.tiny import checkpoint
 
@@ -34,6 +35,7 @@ def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
     monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
     monkeypatch.setattr(trial, "TOKENS", 12)
+    monkeypatch.setattr(skips, "VERIFY", -0.5)  # so that a choice promises something with a random target
     return own(home)
 
 
@@ -73,6 +75,18 @@ def test_no_sure_gain_changes_nothing(
     assert f"That is no sure gain, so {pair} stays as it is. More --sets" in result.stdout
     assert pair.read_bytes() == before
     assert not (home / "data" / "tuned").exists()
+
+
+def test_a_choice_that_promises_nothing_is_not_measured(
+    run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = pair.read_bytes()
+    monkeypatch.setattr(skips, "VERIFY", 9.0)
+    monkeypatch.setattr(tune_swift, "measured", None)
+    result = run(*command)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith("No choice promises to draft faster than plain decoding: the best of ")
+    assert pair.read_bytes() == before
 
 
 @pytest.mark.parametrize("moment", ["the target answers prompt 2 of 6", "searching", "choice ", "held-out"])

@@ -1,11 +1,12 @@
 """The search for what to skip: found sets are better, a stopped search goes on, and drafting uses what was found."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from specchat.engine.drafters.skip_search import WINDOW
+from specchat.engine.drafters.skip_search import WINDOW, Sublayer
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.loading import load
 from specchat.engine.model.decoder import CachedDecoder
@@ -14,7 +15,7 @@ from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.engine.strategy import SkippedLayers
 from specchat.tune import skips
-from specchat.tune.skips import SkipTuning, layers_of, setting, skip_of, sublayers
+from specchat.tune.skips import SkipEstimate, SkipTuning, layers_of, setting, skip_of, sublayers
 from tests.engine.test_lossless import finished, reply
 
 FIRST = SkippedLayers((1, 2, 3, 4), (1, 2, 3, 4))
@@ -107,3 +108,20 @@ def test_a_pair_drafts_with_what_it_names(pair: PairSpec) -> None:
 def test_a_layer_that_the_target_does_not_have_is_a_reason(pair: PairSpec) -> None:
     status = load(replace(pair, skip=SkippedLayers((6,), ())), lambda _: None).info.strategy("swift")
     assert (status.available, status.reason) == (False, "skip names layer 6, and the target has layers 0 to 5")
+
+
+def test_nothing_skipped_is_no_choice(tuning: SkipTuning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where it would be estimated as the fastest, because the target then guesses right."""
+    tried: list[frozenset[Sublayer]] = []
+    estimates = tuning.estimates
+
+    def counted(some: Sequence[frozenset[Sublayer]]) -> list[SkipEstimate]:
+        tried.extend(some)
+        return [SkipEstimate(9.0 - len(one), 1.0, 1) for one in some]
+
+    monkeypatch.setattr(tuning, "estimates", counted)
+    run(tuning, 200)
+    assert len(tuning.best) == 1
+    assert all(tried)
+    assert tuning.tried >= 200
+    assert estimates([tuning.best])[0].times > 0
