@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from specchat.clean import one_line
 from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.masks import Masks
+from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.reply_spans import ReplySpans
 
 MAX_GAP = 4
@@ -22,7 +23,7 @@ class _Undo(NamedTuple):
     consumed: int
 
 
-class AnswerConstraint:
+class AnswerConstraint(SteppedConstraint):
     """A `Constraint` that holds the answer of one reply to a grammar.
 
     Reasoning is free, but cannot end the reply. The grammar begins with the answer: at once, after the mark that ends
@@ -50,6 +51,7 @@ class AnswerConstraint:
             written: the answer so far.
             whole: the grammar is that of the reply, reasoning and marks included.
         """
+        super().__init__()
         self._matcher, self._first, self._tokens, self._rows = matcher, matcher.deep_copy(), tokens, rows
         self._eos = frozenset(eos)
         self._never = self._eos if whole else self._eos | spans.marks
@@ -61,9 +63,6 @@ class AnswerConstraint:
         """Tokens of the answer."""
         self._gap = 0
         self._undo: list[_Undo] = []
-        self._after = 0
-        """Tokens since the end of the reply, or since the first one that is not allowed."""
-        self._wrong = False
         self._trouble = ""
         """llguidance's words on the last token that did not fit, if it failed there."""
         self._mask: Allowed | None = None
@@ -133,18 +132,7 @@ class AnswerConstraint:
             if self._matcher.is_error():
                 self._back(0)
             return fitting
-        pushed = fitting = 0
-        for token in tokens:
-            self.push(token)
-            pushed += 1
-            if self._wrong:
-                break
-            fitting += 1
-            if self._after:
-                break
-        for _ in range(pushed):
-            self.pop()
-        return fitting
+        return super().prefix(tokens)
 
     def _plain(self, tokens: Sequence[int]) -> bool:
         """True if the grammar alone says whether `tokens` are allowed."""

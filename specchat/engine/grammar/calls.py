@@ -1,14 +1,15 @@
 """Calls of tools held to a grammar in a reply that is free otherwise."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 from specchat.engine.decoding.constraint import Allowed
 from specchat.engine.grammar.masks import Masks
+from specchat.engine.grammar.stepped import SteppedConstraint
 from specchat.engine.reply_spans import ReplySpans
 
 
-class CallConstraint:
+class CallConstraint(SteppedConstraint):
     """A `Constraint` that begins with each token `opener`, which the grammar begins with as well.
 
     Reasoning stays free, unless the opener is a special token: that begins a call anywhere.
@@ -26,6 +27,7 @@ class CallConstraint:
             special: the opener is a special token.
             rows: tokens below it have an embedding.
         """
+        super().__init__()
         self._first, self._opener, self._spans, self._special, self._rows = matcher, opener, spans, special, rows
         self._eos = frozenset(eos)
         self._masks = Masks(self._eos, self._eos)
@@ -37,9 +39,6 @@ class CallConstraint:
         """Places after calls that are complete."""
         self._matcher: Any = None
         """In a call: after its tokens so far."""
-        self._after = 0
-        """Tokens since then."""
-        self._wrong = False
         self._mask: Allowed | None = None
 
     @property
@@ -97,20 +96,6 @@ class CallConstraint:
             return []
         tokens = [token for token in self._matcher.compute_ff_tokens() if token < self._rows][:limit]
         return tokens[: self._matcher.validate_tokens(tokens)]
-
-    def prefix(self, tokens: Sequence[int]) -> int:
-        fitting = pushed = 0
-        for token in tokens:
-            self.push(token)
-            pushed += 1
-            if self._wrong:
-                break
-            fitting += 1
-            if self._after:
-                break
-        for _ in range(pushed):
-            self.pop()
-        return fitting
 
     def _takes(self, token: int) -> bool:
         """Move the grammar behind a token, if that fits."""
