@@ -1,4 +1,4 @@
-"""What a chat loses beside `specchat tune draft`: its replies in turns with the tune at work, and stopped.
+"""Measures how much slower a chat is beside `specchat tune draft`: replies with the tune at work and stopped, in turns.
 
     python -m measure.beside_tune [--pair demo] [--rounds 40]
 

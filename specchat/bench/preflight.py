@@ -19,7 +19,7 @@ BUSY = 0.1
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is known of a pair on this machine.
+    """The known facts of a pair on this machine.
 
     Attributes:
         plain_ms: milliseconds of a plain step; `bound_ms` the time to read its weights alone, 0 where unknown.

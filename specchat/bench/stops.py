@@ -41,4 +41,4 @@ class Stops:
 
 
 STOPS = Stops()
-"""Those of this process."""
+"""The stops of this process."""

@@ -21,7 +21,7 @@ def check_lines(search: "RecommendSearch", found: "Recommendations", progress: P
 
 
 def measured(search: "RecommendSearch", found: "Recommendations", progress: ProgressLine) -> "Preflight":
-    """What the checks look at."""
+    """Measure the figures that the checks look at."""
     import torch
 
     from specchat.bench.bandwidth import read_bandwidth

@@ -77,7 +77,7 @@ def suggestion(estimates: "list[tuple[Offer, SpeedEstimate | None]]") -> "Offer 
 
 
 def _gib(offer: "Offer") -> float:
-    """What a pair needs, in GiB."""
+    """Memory that a pair needs, in GiB."""
     needs = offer.pair.requires
     return needs.vram_gib or needs.ram_gib or 1.0
 

@@ -85,7 +85,7 @@ def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Va
 
 
 def _quants(source: ModelSource) -> Iterator[Wanted]:
-    """Those that it does not have."""
+    """Quantisations other than the model's own."""
     if source.quant is not None and source.quant != "none":
         yield "none"
     yield from (quant for quant in TRIED if quant != source.quant)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """What a tune made.
+    """The product of a tune.
 
     Attributes:
         kind, key, value: as of `tune.shelf.Tuned`.

@@ -71,7 +71,7 @@ def _searched(work: TuneWork) -> list[str]:
     found, skipped = search.found, layers_of(skip_of(search.best))
     if found.times <= 1.0:
         return [
-            f"No choice promises to draft faster than plain decoding: the best of {search.tried:,} is estimated at "
+            f"Skipping layers would not beat plain decoding here: the best of {search.tried:,} is estimated at "
             f"{found.times:.2f} times its speed. {work.toml} stays as it is."
         ]
     lines = [

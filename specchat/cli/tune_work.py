@@ -1,4 +1,4 @@
-"""What all tunes begin with: the pair, the prompts, a folder of their own, and what may stop them."""
+"""The beginning of every tune: the pair, the prompts, a folder of its own, and reasons to refuse."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

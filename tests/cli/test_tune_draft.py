@@ -2,10 +2,7 @@
 
 import json
 import os
-import random
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,11 +21,11 @@ from specchat.tune import gain, registry, replies, trial
 from specchat.tune.trial import HeldOutSpeed
 from tests.chat.conftest import answer, flush
 from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from tests.cli.tune_ends import assert_kills_lose_nothing
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
 
 WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -268,14 +265,4 @@ def test_a_models_file_that_cannot_be_written_leaves_nothing(
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing(pair: Path, home: Path, command: tuple[str, ...]) -> None:
     """Killed at random moments, the command goes on each time, and the pair is as it was until the end."""
-    before, draw = pair.read_bytes(), random.Random(5)
-    program = [sys.executable, "-m", "specchat", *command[:-1], "600"]
-    for _ in range(20):
-        process = subprocess.Popen(program, cwd=ROOT, stderr=subprocess.DEVNULL)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0.5, 6.0))
-        process.kill()
-        process.wait()
-        assert pair.read_bytes() == before
-        assert not (home / "data" / "tuned").exists()
-    assert subprocess.run(program, cwd=ROOT, check=False).returncode == 0
+    assert_kills_lose_nothing(command[:-1], "600", "600", pair, home / "data" / "tuned")

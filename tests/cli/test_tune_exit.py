@@ -2,28 +2,22 @@
 
 import errno
 import json
-import os
-import random
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import ProgressLine
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.tune import registry, replies, trial
 from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from tests.cli.tune_ends import assert_a_stop_registers_nothing, assert_kills_lose_nothing
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
 
 WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -90,21 +84,8 @@ def test_a_stop_registers_nothing_and_the_command_goes_on(
     moment: str,
 ) -> None:  # fmt: skip
     rising(1.3, 1.1)
-    before, shown = pair.read_bytes(), ProgressLine.show
-
-    def show(self: ProgressLine, what: str, fraction: float | None = None) -> None:
-        shown(self, what, fraction)
-        if what.startswith(moment):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ProgressLine, "show", show)
-        result = run(*command)
-    assert result.exit_code == ExitCode.INTERRUPTED
-    assert "The same command goes on from there." in result.stderr
-    assert pair.read_bytes() == before
-    assert not (home / "data" / "tuned").exists()
-    assert run(*command).exit_code == 0
+    rest = home / "data" / "tuned"
+    assert_a_stop_registers_nothing(lambda: run(*command), moment, pair, rest, monkeypatch)
     assert load_catalog(pair).find("tiny").spec.exit is not None
 
 
@@ -141,14 +122,4 @@ def test_a_full_disk_registers_nothing(
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing(pair: Path, home: Path, command: tuple[str, ...]) -> None:
     """Killed at random moments, the command goes on each time, and the pair is as it was until the end."""
-    before, draw = pair.read_bytes(), random.Random(5)
-    program = [sys.executable, "-m", "specchat", *command[:-1], "2000"]
-    for _ in range(20):
-        process = subprocess.Popen(program, cwd=ROOT, stderr=subprocess.DEVNULL)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(draw.uniform(0.5, 5.0))
-        process.kill()
-        process.wait()
-        assert pair.read_bytes() == before
-        assert not (home / "data" / "tuned").exists()
-    assert subprocess.run([*program[:-1], "40"], cwd=ROOT, check=False).returncode == 0
+    assert_kills_lose_nothing(command[:-1], "2000", "40", pair, home / "data" / "tuned")

@@ -115,7 +115,7 @@ class Decoding:
         self._under_way = plan
 
     def _after(self, plan: Plan, forced: Copy) -> Proposal:
-        """What is forced, and after it a chain of the drafter, which has to read those tokens in any case."""
+        """Let the drafter go on after the forced tokens, which it has to read in any case."""
         copied = len(forced.tokens)
         limit = min(plan.limit, plan.most - copied)
         if limit <= 0 or not self._executor.joins or forced.tokens[-1] in self._eos:

@@ -15,7 +15,7 @@ from specchat.engine.kernels.delta_state import DeltaState, LogEntries, slices
 UNROLLED = 4
 """Entries of the log whose loads are under way at a time."""
 THREADS, VECTOR = 32, 4
-"""Of a program, and the neighbouring columns that one thread has."""
+"""Threads of a program, and neighbouring columns that one thread has."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -1,4 +1,4 @@
-"""What early exit's head reads of hidden states, where it was trained: an adapter beside the target's own passes.
+"""A trained adapter between the last hidden states of early exit and the head. Full passes never use it.
 
 Between the first layers and the head stands a residual block. As in Kangaroo (Liu et al. 2024) the target is frozen and
 only the path to the exit has it; as in Medusa (Cai et al. 2024) the block sees one token. A pass through all layers
