@@ -12,14 +12,12 @@ from specchat.clean import one_line
 from specchat.engine.strategies import labelled
 from specchat.models import words
 from specchat.tui.recommending import MINUTES
-from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.beside_dialog import BesideDialog
 from specchat.tui.session import AppSession
-from specchat.tui.text.lines import EMPTY, hang, styled
+from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 from specchat.tune.plan import LEAST_ASKED, PROCESS
 
-_EVERY_S = 0.4
-_LONGEST = 400
 _COLUMNS = (9, 14, 8)
 """Cells of the columns after the name."""
 
@@ -28,7 +26,7 @@ class RecommendTable(Plain):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "head", "bad"}
 
 
-class RecommendScreen(Dialog[str]):
+class RecommendScreen(BesideDialog[str]):
     """Gives "begin" where it is to be measured, "write" where the result is to be written."""
 
     CSS_PATH = "text_dialog.tcss"
@@ -56,19 +54,8 @@ class RecommendScreen(Dialog[str]):
     def compose_content(self) -> ComposeResult:
         yield RecommendTable(id="order")
 
-    def on_mount(self) -> None:
-        self.set_interval(_EVERY_S, self._looked)
-        self.run_worker(self._count, thread=True, exit_on_error=False)
-        self._looked()
-
-    def on_resize(self) -> None:
-        super().on_resize()
-        self._looked()
-
-    def _count(self) -> None:
-        """Read the chats, in a thread of its own."""
+    def count(self) -> None:
         self._prompts = sum(1 for _ in asked_prompts(self._session.chat.saving.store))
-        self.app.call_from_thread(self._looked)
 
     @property
     def _shows_result(self) -> bool:
@@ -81,21 +68,13 @@ class RecommendScreen(Dialog[str]):
         ready = self._session.loaded.info is not None and self._prompts is not None
         return ready and not self._problem and not self._session.recommending.busy and not self._shows_result
 
-    def _looked(self) -> None:
-        if not self.query("#order"):  # not there yet, or closed
-            return
-        self._looked_at()
-        self.show_hint(f"{self._keys}esc closes")
-        box = self.query_one("#order", Plain)
-        width = max(box.content_size.width, 20)
-        sentences, table = self._sentences(), self._tables(width) if self._shows_result else []
-        lines = [
-            line.content for text in sentences for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
-        ]
-        box.show(Content("\n").join([*lines, *table]), layout=True)
+    def look(self) -> None:
+        if self.query("#order"):
+            self._looked_at()
+        super().look()
 
     @property
-    def _keys(self) -> str:
+    def keys(self) -> str:
         recommending = self._session.recommending
         if recommending.busy:
             return "x stops · "
@@ -103,7 +82,7 @@ class RecommendScreen(Dialog[str]):
             return "enter writes it · a measures again · " if recommending.choice is not None else "a measures again · "
         return "enter begins · " if self._may_begin else ""
 
-    def _sentences(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
         recommending, info = self._session.recommending, self._session.loaded.info
         if recommending.busy:
             yield f"{recommending}."
@@ -125,8 +104,10 @@ class RecommendScreen(Dialog[str]):
         yield f"The prompts are {chats}. It takes {words.size(info.memory + PROCESS)} of memory beside the chat."
         yield "Then you see the table that decides, and nothing is written unless you say so."
 
-    def _tables(self, width: int) -> Iterator[Content]:
+    def table(self, width: int) -> Iterator[Content]:
         """Strategies over plain decoding, then other settings over the best of these; the one to write stands out."""
+        if not self._shows_result:
+            return
         recommending = self._session.recommending
         strategy, length = recommending.choice or ("", None)
         chosen = labelled(strategy, length or 0)
@@ -148,9 +129,9 @@ class RecommendScreen(Dialog[str]):
 
     def action_stop(self) -> None:
         self._session.recommending.stop()
-        self._looked()
+        self.look()
 
     def action_again(self) -> None:
         if self._shows_result:
             self._again = True
-            self._looked()
+            self.look()

@@ -3,26 +3,19 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
 
 from specchat.chat.asked import AskedPrompt, asked_prompts
 from specchat.clean import one_line
 from specchat.engine.model.memory import free_memory
 from specchat.models import words
-from specchat.tui.screens.dialog import Dialog
+from specchat.tui.screens.beside_dialog import BesideDialog
 from specchat.tui.session import AppSession
-from specchat.tui.text.lines import EMPTY, hang
 from specchat.tui.tuning import span
-from specchat.tui.widgets.plain import Plain
 from specchat.tune.plan import LEAST_ASKED, TunePlan, tune_plan, unsupported
 
-_EVERY_S = 0.4
-_LONGEST = 400
 
-
-class TuneScreen(Dialog[bool]):
+class TuneScreen(BesideDialog[bool]):
     """Gives True where the training is to begin. One that runs is shown, and can be stopped."""
 
     DIALOG_TITLE = "tune on my chats"
@@ -46,43 +39,16 @@ class TuneScreen(Dialog[bool]):
             return None
         return tune_plan(info) if len(self._asked or ()) >= LEAST_ASKED else None
 
-    def compose_content(self) -> ComposeResult:
-        yield Plain(id="order")
-
-    def on_mount(self) -> None:
-        self.set_interval(_EVERY_S, self._looked)
-        self.run_worker(self._count, thread=True, exit_on_error=False)
-        self._looked()
-
-    def on_resize(self) -> None:
-        super().on_resize()
-        self._looked()
-
-    def _count(self) -> None:
-        """Read the chats, in a thread of its own."""
+    def count(self) -> None:
         self._asked = list(asked_prompts(self._session.chat.saving.store))
-        self.app.call_from_thread(self._looked)
-
-    def _looked(self) -> None:
-        if not self.query("#order"):  # not there yet, or closed
-            return
-        self.show_hint(f"{self._keys}esc closes")
-        box = self.query_one("#order", Plain)
-        width = max(box.content_size.width, 20)
-        lines = [
-            line.content
-            for text in self._sentences()
-            for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
-        ]
-        box.show(Content("\n").join(lines), layout=True)
 
     @property
-    def _keys(self) -> str:
+    def keys(self) -> str:
         if self._session.tuning.busy:
             return "x stops · "
         return "enter begins · " if self.plan is not None and not self._short() else ""
 
-    def _sentences(self) -> Iterator[str]:
+    def sentences(self) -> Iterator[str]:
         session, info = self._session, self._session.loaded.info
         if session.tuning.busy:
             yield f"{session.tuning}."
@@ -124,4 +90,4 @@ class TuneScreen(Dialog[bool]):
 
     def action_stop(self) -> None:
         self._session.tuning.stop()
-        self._looked()
+        self.look()

@@ -1,0 +1,70 @@
+"""The dialog of a command that works beside the chat: sentences that are drawn anew while it is open."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import TypeVar
+
+from textual.app import ComposeResult
+from textual.content import Content
+
+from specchat.clean import one_line
+from specchat.tui.screens.dialog import Dialog
+from specchat.tui.text.lines import EMPTY, hang
+from specchat.tui.widgets.plain import Plain
+
+_EVERY_S = 0.4
+_LONGEST = 400
+
+Given = TypeVar("Given")
+
+
+class BesideDialog(Dialog[Given]):
+    """Shows `sentences` and a `table`; `count` reads the saved chats first."""
+
+    def compose_content(self) -> ComposeResult:
+        yield Plain(id="order")
+
+    def on_mount(self) -> None:
+        self.set_interval(_EVERY_S, self.look)
+        self.run_worker(self._counted, thread=True, exit_on_error=False)
+        self.look()
+
+    def on_resize(self) -> None:
+        super().on_resize()
+        self.look()
+
+    def _counted(self) -> None:
+        self.count()
+        self.app.call_from_thread(self.look)
+
+    @abstractmethod
+    def count(self) -> None:
+        """Read the chats, in a thread of its own."""
+
+    @property
+    @abstractmethod
+    def keys(self) -> str:
+        """The keys that do something now, before the one that closes."""
+
+    @abstractmethod
+    def sentences(self) -> Iterator[str]:
+        """The paragraphs to show."""
+
+    def table(self, width: int) -> Iterator[Content]:
+        """Lines below them, `width` cells wide."""
+        del width
+        yield from ()
+
+    def look(self) -> None:
+        """Draw what there is now."""
+        if not self.query("#order"):  # not there yet, or closed
+            return
+        self.show_hint(f"{self.keys}esc closes")
+        box = self.query_one("#order", Plain)
+        width = max(box.content_size.width, 20)
+        lines = [
+            line.content
+            for text in self.sentences()
+            for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
+        ]
+        box.show(Content("\n").join([*lines, *self.table(width)]), layout=True)
