@@ -12,7 +12,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.recommend_search import Recommendations, RecommendSearch, VariantSpeed
+from specchat.cli.recommend_search import CLEAR, Recommendations, RecommendSearch, VariantSpeed
 from specchat.cli.recommend_variants import variants
 from specchat.cli.tuning import data_of
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from specchat.config.catalog import Pair
 
 MINUTES = 3.0
-CLEAR = 1.03
-"""A choice is written if it is faster than the present one by this factor."""
 
 
 @click.command()
@@ -117,7 +115,7 @@ def decided(pair: "Pair", found: Recommendations) -> Recommended:
     by_name = {one.name: one for one in found.strategies}
     present = Speculation.of(pair.strategy, pair.draft_length)
     now = by_name.get(labelled(present.strategy, present.draft_length))
-    sure = [one for one in found.variants if one.speed.times >= CLEAR and one.speed.low > 1.0]
+    sure = [one for one in found.variants if one.pays]
     variant = next((one for one in sure if one.variant.same_text), None)
     suggested = next((one for one in sure if not one.variant.same_text), None)
     if variant is not None:

@@ -1,4 +1,4 @@
-"""Time and memory that training a draft takes, estimated before anything is loaded."""
+"""Time and memory that tunes and measurements beside the chat take, estimated before anything is loaded."""
 
 import os
 from dataclasses import dataclass
@@ -57,6 +57,11 @@ def tune_plan(info: PairInfo, cores: int | None = None) -> TunePlan:
         measuring_s=_MEASURED_TOKENS / speed,
         memory=PROCESS + info.memory + max(trainer, info.memory),
     )
+
+
+def recommend_memory(info: PairInfo) -> int:
+    """Estimated bytes that `specchat recommend` takes beside the chat: the pair, and as much of its other settings."""
+    return PROCESS + 2 * info.memory
 
 
 def unsupported(info: PairInfo) -> str:
