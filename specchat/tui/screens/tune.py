@@ -10,8 +10,7 @@ from specchat.clean import one_line
 from specchat.models import words
 from specchat.tui.screens.beside_dialog import BesideDialog, lack
 from specchat.tui.session import AppSession
-from specchat.tui.tuning import span
-from specchat.tune.plan import LEAST_ASKED, TunePlan, tune_plan, unsupported
+from specchat.tune.plan import LEAST_ASKED, TunePlan, span, tune_plan, unsupported
 
 
 class TuneScreen(BesideDialog[bool]):
