@@ -34,8 +34,8 @@ from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.stats import Speedup
-from specchat.tui.insight.diagnosis import Advisor
-from specchat.tui.insight.ledger import Ledger
+from specchat.insight.diagnosis import Advisor
+from specchat.insight.ledger import Ledger
 
 STRATEGIES = ("draft", "lookup", "suffix", "early-exit", "auto")
 LOOPS = 2

@@ -19,11 +19,11 @@ from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
+from specchat.insight.gauges import footer
 from specchat.service.settings import as_data, from_data
 from specchat.tui.actions.chat import choose_settings
 from specchat.tui.actions.models import use_pair
 from specchat.tui.app import SpecchatApp
-from specchat.tui.gauges import footer
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette

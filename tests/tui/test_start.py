@@ -43,8 +43,8 @@ OPENED_LATER = {
     "specchat.tui.commands",
     "specchat.tui.composing.files",
     "specchat.tui.composing.listing",
-    "specchat.tui.insight.race",
-    "specchat.tui.insight.replay",
+    "specchat.insight.race",
+    "specchat.insight.replay",
 }
 
 

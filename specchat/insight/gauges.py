@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
+from specchat import figures
 from specchat.chat.lately import speedup_lately
 from specchat.chat.turn import Reply
 from specchat.engine.pair import PairInfo
 from specchat.engine.stats import Stats
 from specchat.engine.strategies import SERVER
-from specchat.tui import figures
-from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
-from specchat.tui.insight.gpu_use import NO_USE, GpuUse
+from specchat.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
+from specchat.insight.gpu_use import NO_USE, GpuUse
 
 RECENT = 64
 """Steps kept for the sparkline."""
