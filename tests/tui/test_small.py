@@ -17,7 +17,8 @@ from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.insight.diagnosis import Advice, Diagnosis
-from specchat.insight.gauges import footer, gauges, whole_footer
+from specchat.insight.footer import footer, whole_footer
+from specchat.insight.gauges import gauges
 from specchat.service.settings import ChatSettings
 from specchat.tui.actions.table import ACTIONS, as_markdown
 from specchat.tui.history import PromptHistory

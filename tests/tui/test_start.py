@@ -39,7 +39,7 @@ OPENED_LATER = {
     "specchat.chat.json_format",
     "specchat.chat.markdown",
     "specchat.chat.search",
-    "specchat.tui.clipboard",
+    "specchat.clipboard",
     "specchat.tui.commands",
     "specchat.tui.composing.files",
     "specchat.tui.composing.listing",
