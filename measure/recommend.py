@@ -16,11 +16,11 @@ from specchat.bench.halving import TOKENS, Halving
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.cli.output import ProgressLine
-from specchat.cli.prepare import read_catalog
 from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.cli.recommend import CLEAR
 from specchat.cli.recommend_search import Recommendations, RecommendSearch, contenders
 from specchat.cli.recommend_variants import variants
+from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation

@@ -48,7 +48,7 @@ def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | Non
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
     """
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import private_folder, user_paths
 
     paths = user_paths()

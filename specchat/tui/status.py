@@ -9,10 +9,10 @@ from specchat.chat.record import speculation_label
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.config.personas import persona_name
 from specchat.engine.events import Loading
 from specchat.service.calls import CallRound
 from specchat.tui.composing import slash
-from specchat.tui.composing.personas import persona_name
 from specchat.tui.keys import Keys
 from specchat.tui.session import AppSession
 from specchat.tui.text.bars import bar
