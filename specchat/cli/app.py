@@ -120,7 +120,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes, unknown_theme
     from specchat.tui.actions.table import ACTIONS
-    from specchat.tui.launch import Launch, TuningPlaces
+    from specchat.tui.launch import Launch
+    from specchat.tune.beside_work import TuningPlaces
 
     paths, settings = prepared.paths, prepared.settings
     themes, warnings = load_themes([shipped("themes"), paths.themes])

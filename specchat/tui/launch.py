@@ -13,27 +13,11 @@ from specchat.config.presets import Preset
 from specchat.config.themes import Theme
 from specchat.mcp_tools.servers import ToolServers
 from specchat.service.settings import Preferences
+from specchat.tune.beside_work import TuningPlaces
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
-    from specchat.tune.beside import BesideCommand
-
-
-@dataclass(frozen=True)
-class TuningPlaces:
-    """Where what is tuned beside the chat goes, and how commands for it are run."""
-
-    shelf: Path
-    """What was tuned."""
-    order: Path
-    """File of the tune that is under way."""
-    toml: Path
-    """The models.toml that pairs are changed in."""
-    run: "Callable[[Sequence[str]], BesideCommand]"
-    """Starts a command of specchat; raises OSError where it cannot be."""
-    options: Sequence[str] = ()
-    """Options that name the models.toml, where it is not the usual one."""
 
 
 @dataclass(frozen=True)
