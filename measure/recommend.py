@@ -15,15 +15,14 @@ from specchat.bench.contender import BenchPrompt
 from specchat.bench.halving import TOKENS, Halving
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
-from specchat.cli.output import ProgressLine
-from specchat.cli.prepare import read_catalog
-from specchat.cli.prompts import read_prompts, shipped_prompts, spread
-from specchat.cli.recommend import CLEAR
-from specchat.cli.recommend_search import Recommendations, RecommendSearch, contenders
-from specchat.cli.recommend_variants import variants
+from specchat.bench.prompts import read_prompts, shipped_prompts, spread
+from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation
+from specchat.recommend.decision import CLEAR
+from specchat.recommend.search import Recommendations, RecommendSearch, contenders
+from specchat.recommend.variants import variants
 
 
 @click.command()
@@ -57,8 +56,8 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
     sweep = Halving(plain, every, chosen * repeats, halves=False).run(float("inf"), lambda _: None)
     spent = perf_counter() - started
     started = perf_counter()
-    search = RecommendSearch(found, session, [one.messages for one in chosen], ProgressLine())
-    choice = _choice(search.run(spent / 10, others))
+    search = RecommendSearch(found, session, [one.messages for one in chosen], lambda *_: None)
+    choice = _choice(search.run(spent / 10, others, lambda: False))
     searched = perf_counter() - started
     best, times = max(sweep, key=lambda one: one.times), {one.name: one.times for one in sweep}
     click.echo(describe(("specchat", "torch")))

@@ -10,14 +10,15 @@ import pytest
 
 from specchat.bench import bandwidth, halving
 from specchat.bench.halving import ContenderSpeed
-from specchat.cli import recommend, recommend_search
-from specchat.cli.recommend import decided
-from specchat.cli.recommend_machine import suggestion
-from specchat.cli.recommend_search import Recommendations, RecommendSearch, VariantSpeed
-from specchat.cli.recommend_variants import variants
+from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.engine.pair import PairSpec
 from specchat.models.speed import SpeedEstimate
+from specchat.recommend import search
+from specchat.recommend.decision import decided
+from specchat.recommend.machine import suggestion
+from specchat.recommend.search import Recommendations, RecommendSearch, VariantSpeed
+from specchat.recommend.variants import variants
 from specchat.tune.registry import give_back, register, use
 from specchat.tune.shelf import Tuned
 from tests.cli.conftest import Run, configure, own, prompts_file
@@ -42,8 +43,8 @@ def toml(folders: tuple[Path, Path], home: Path, monkeypatch: pytest.MonkeyPatch
     )
     configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
     monkeypatch.setattr(halving, "TOKENS", 12)
-    monkeypatch.setattr(recommend_search, "LEAST_S", float("-inf"))
-    monkeypatch.setattr(recommend_search, "SUGGESTING_S", 0.0)
+    monkeypatch.setattr(search, "LEAST_S", float("-inf"))
+    monkeypatch.setattr(search, "SUGGESTING_S", 0.0)
     return own(home)
 
 

@@ -11,7 +11,7 @@ from specchat.engine.model.memory import free_memory
 from specchat.models import words
 from specchat.tui.screens.beside_dialog import BesideDialog
 from specchat.tui.session import AppSession
-from specchat.tui.tuning import span
+from specchat.tune.beside_tune import span
 from specchat.tune.plan import LEAST_ASKED, TunePlan, tune_plan, unsupported
 
 
