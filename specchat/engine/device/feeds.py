@@ -10,6 +10,7 @@ from specchat.engine.device.mixtures import MixtureFeeds
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.mix import MixtureOutput
 from specchat.engine.kernels.products import activates, multiply
 from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe
 
@@ -56,8 +57,10 @@ class Feeds:
         rows: int,
         skip: Tensor | None,
         last: Tensor | None,
-    ) -> Tensor:
+    ) -> Tensor | MixtureOutput:
         """Return the output of the second half of layer `index` as partial sums float32 [splits, PASS_ROWS, hidden].
+
+        Of a mixture they are those of each expert.
 
         Args:
             x: compute dtype [PASS_ROWS, hidden], the residual stream after `first_norm`.

@@ -11,7 +11,7 @@ from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
-from specchat.engine.kernels.mix import mix
+from specchat.engine.kernels.mix import MixtureOutput
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, allocated, route
@@ -35,7 +35,6 @@ class MixtureSums(NamedTuple, Generic[T]):
     down: T
     beside: T
     gate: T
-    out: T
 
 
 NOTHING = (0,)
@@ -62,11 +61,10 @@ class MixtureFeeds:
                 down=(parts[1], many, recipe.hidden),
                 beside=wide if of.apart else NOTHING,
                 gate=sums_shape(weights, of.shared_gate) if of.shared_gate else NOTHING,
-                out=(1, *wide),
             )
 
         single = torch.float32
-        dtypes = single, dtype, single, dtype, single, dtype, single, single
+        dtypes = single, dtype, single, dtype, single, dtype, single
         self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
         self.layers: list[MixtureSums[Tensor]] = [MixtureSums(*own) for own in made]
         forms = {(of.count, of.top) for of in recipe.mixtures}
@@ -83,8 +81,8 @@ class MixtureFeeds:
         skip: Tensor | None,
         last: Tensor | None,
         gated: Callable[[Gated, Tensor], Tensor],
-    ) -> Tensor:
-        """Return the mixture's output of layer `index`: float32 [1, PASS_ROWS, hidden].
+    ) -> MixtureOutput:
+        """Return the mixture's output of layer `index`, which the next norm sums.
 
         Args:
             x: compute dtype [PASS_ROWS, hidden], the router's inputs.
@@ -113,8 +111,7 @@ class MixtureFeeds:
         if of.shared_gate:
             multiply(x, *weights.products[of.shared_gate], own.gate, rows, skip)
         shared = gated(of.shared, beside) if of.shared else None
-        mix(own.down, pairs, shared, own.gate if of.shared_gate else None, own.out, rows, skip, last, *after)
-        return own.out
+        return MixtureOutput(own.down, pairs, shared, own.gate if of.shared_gate else None, last, *after)
 
     def memory(self) -> int:
         """Bytes held."""

@@ -104,9 +104,7 @@ def add_rms_norm(
     Raises:
         ModelError: H is over WIDEST.
     """
-    hidden = residual.shape[1]
-    if hidden > WIDEST:
-        raise ModelError(f"the model is {hidden} wide; the GPU kernels take {WIDEST} at most: run it on the CPU")
+    hidden = check_width(residual)
     splits, stride = (0, 0) if partials is None else (partials.shape[0], partials.stride(0))
     columns = triton.next_power_of_2(hidden)
     _add_rms_norm[(rows,)](
@@ -129,6 +127,18 @@ def add_rms_norm(
         num_warps=warps(columns),
         enable_fp_fusion=True,
     )
+
+
+def check_width(residual: Tensor) -> int:
+    """Return the values of a row, which one program holds.
+
+    Raises:
+        ModelError: they are over WIDEST.
+    """
+    hidden = residual.shape[1]
+    if hidden > WIDEST:
+        raise ModelError(f"the model is {hidden} wide; the GPU kernels take {WIDEST} at most: run it on the CPU")
+    return hidden
 
 
 def warps(columns: int) -> int:
