@@ -152,7 +152,7 @@ def launched(layer: Layer, apart: int) -> int:
     )
     if not isinstance(feed, Experts):
         return of_mixer + of_gated
-    beside = of_gated * bool(feed.shared) + bool(feed.shared_gate) + 2 * bool(feed.apart)
+    beside = of_gated * bool(feed.shared) + bool(feed.shared_gate)
     return of_mixer + 2 + of_gated + beside
 
 

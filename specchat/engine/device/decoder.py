@@ -22,7 +22,7 @@ from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
-from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
@@ -169,8 +169,9 @@ class DeviceDecoder:
                 short_conv.mix(layer.mixer, self.weights, entries, capacity, b, own, at, no_mixer)
             else:
                 self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
-            self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), first_norm(layer), rows)
-            fed = self.feeds.run(index, layer, self.weights, b.x, b.residual, rows, no_feed, last)
+            mixed = PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer)
+            self._take(mixed, first_norm(layer), rows, self.feeds.other_norms(index, layer, self.weights))
+            fed = self.feeds.run(index, layer, self.weights, b.x, rows, no_feed, last)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
             if self.inputs and layer.input:
@@ -184,8 +185,8 @@ class DeviceDecoder:
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
 
-    def _take(self, added: PendingSum | None, norm: Norm | None, rows: int) -> None:
-        """Add to the residual stream, and write its norm to `buffers.x`."""
+    def _take(self, added: PendingSum | None, norm: Norm | None, rows: int, others: tuple[OtherNorm, ...] = ()) -> None:
+        """Add to the residual stream, and write its norm to `buffers.x`, and others where they say."""
         parts, after, factor, skip, scalar, earlier = added or PendingSum(None, None, 1.0, None)
         (weight, eps), b = self._norm(norm), self.buffers
         of_added = None if after is None else (self._norms[after], after.eps)
@@ -193,7 +194,7 @@ class DeviceDecoder:
         if isinstance(parts, MixtureOutput):
             add_mixture(b.residual, parts, *rest)
         else:
-            add_rms_norm(b.residual, parts, *rest)
+            add_rms_norm(b.residual, parts, *rest, others)
 
     def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
         """Weight and eps of a norm."""

@@ -12,7 +12,7 @@ from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput
-from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.norm import OtherNorm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, allocated, route
 from specchat.engine.recipe import Experts, Gated, Layer, Recipe
@@ -70,13 +70,20 @@ class MixtureFeeds:
         forms = {(of.count, of.top) for of in recipe.mixtures}
         self.pairs = {form: allocated(*form, device) for form in forms}
 
+    def norms(self, index: int, of: Experts, weights: ModelWeights) -> tuple[OtherNorm, ...]:
+        """The norms before experts and shared MLP of layer `index`, where they are apart from the router's."""
+        if of.apart is None:
+            return ()
+        own = self.layers[index]
+        outs = (of.apart.pre_experts, own.inputs), (of.apart.pre_shared, own.beside)
+        return tuple(OtherNorm(weights.norms[norm], norm.eps, out) for norm, out in outs)
+
     def run(
         self,
         index: int,
         of: Experts,
         weights: ModelWeights,
         x: Tensor,
-        residual: Tensor,
         rows: int,
         skip: Tensor | None,
         last: Tensor | None,
@@ -85,8 +92,7 @@ class MixtureFeeds:
         """Return the mixture's output of layer `index`, which the next norm sums.
 
         Args:
-            x: compute dtype [PASS_ROWS, hidden], the router's inputs.
-            residual: float32 [PASS_ROWS, hidden], which norms apart are of.
+            x: compute dtype [PASS_ROWS, hidden], the router's inputs; those of `norms` are made as well.
             last: int32 [1], the last row that counts; None: all do.
             gated: runs an MLP over all rows and returns its partial sums.
         """
@@ -95,8 +101,6 @@ class MixtureFeeds:
         after: list[tuple[Tensor, float]] = []
         if of.apart:
             inputs, beside = own.inputs, own.beside
-            for norm, out in ((of.apart.pre_experts, inputs), (of.apart.pre_shared, beside)):
-                add_rms_norm(residual, None, weights.norms[norm], norm.eps, out, rows, None)
             after = [(weights.norms[norm], norm.eps) for norm in (of.apart.post_experts, of.apart.post_shared)]
         multiply(x, *weights.products[of.router], own.scores, rows, skip)
         route(own.scores, _rule(of, weights), pairs, rows, skip, last)
