@@ -398,9 +398,9 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "route of 64 rows": (128, 32_768, 64),
         "route of 16 rows, 256 experts": (128, 32_768, 0),
         "route by sigmoids of groups, 16 rows": (128, 32_768, 0),
-        "mix": (88, 64, 0),
-        "mix with an MLP beside": (88, 64, 0),
-        "mix of norms": (88, 64, 0),
+        "mix": (88, 8192, 0),
+        "mix with an MLP beside": (88, 8192, 0),
+        "mix of norms": (88, 8192, 0),
     }
     found = compiled.reports(CASES, architectures)
     assert {one.name for one in found} == {*products, *others}
