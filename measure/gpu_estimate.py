@@ -131,7 +131,7 @@ def products(model: Model) -> Iterator[Product]:
 def small(layer: Layer) -> int:
     """Launches of a layer that are no products, but for activations: norms, what mixes, choices and sums of experts."""
     mixing = 2 if isinstance(layer.mixer, ShortConv) else 4
-    of_feed = (2 + 2 * (layer.feed.apart is not None)) if isinstance(layer.feed, Experts) else 0
+    of_feed = isinstance(layer.feed, Experts)
     return mixing + 1 + of_feed + 2 * (layer.input is not None)
 
 

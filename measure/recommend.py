@@ -16,14 +16,13 @@ from specchat.bench.contender import BenchPrompt
 from specchat.bench.halving import TOKENS, Halving
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
-from specchat.cli.output import ProgressLine
-from specchat.cli.prepare import read_catalog
-from specchat.cli.prompts import read_prompts, shipped_prompts, spread
-from specchat.cli.recommend_search import Recommendations, RecommendSearch, contenders
-from specchat.cli.recommend_variants import variants
+from specchat.bench.prompts import read_prompts, shipped_prompts, spread
+from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation
+from specchat.recommend.search import Recommendations, RecommendSearch, contenders
+from specchat.recommend.variants import variants
 
 DUELS = 10
 """Replies to each prompt of the choice and of the sweep's best, where these differ."""
@@ -60,8 +59,8 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
     sweep = Halving(plain, every, chosen).sweep(repeats, lambda _: None)
     spent = perf_counter() - started
     started = perf_counter()
-    search = RecommendSearch(found, session, [one.messages for one in chosen], ProgressLine())
-    choice = _choice(search.run(spent / 10, others))
+    search = RecommendSearch(found, session, [one.messages for one in chosen], lambda *_: None)
+    choice = _choice(search.run(spent / 10, others, lambda: False))
     searched = perf_counter() - started
     best, times = max(sweep, key=lambda one: one.times), {one.name: one.times for one in sweep}
     click.echo(describe(("specchat", "torch")))

@@ -18,7 +18,6 @@ from specchat.cli.chat_store import opened_store, store_or_memory
 from specchat.cli.client import answer, load
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.figures import figures
 from specchat.cli.going_on import GoingOn
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
@@ -30,6 +29,7 @@ from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
 from specchat.engine.options import Grammar
+from specchat.insight.footer import reply_words
 from specchat.reading import TOO_LONG, read_typed
 from specchat.service.chat_service import ChatService
 
@@ -199,4 +199,4 @@ def _report(finished: Finished, reply: Reply) -> None:
     """Figures for people, and warnings that nobody should miss."""
     if finished.reason == "context":
         click.echo("The context is full: the reply ends here.", err=True)
-    ProgressLine().line(" · ".join(figures(finished.stats, reply.seed)))
+    ProgressLine().line(" · ".join(reply_words(finished.stats, reply.seed)))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from specchat.bench.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
@@ -24,7 +25,6 @@ from specchat.cli.options import (
     with_options,
 )
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.wishes import Wishes
 from specchat.cli.writable import WRITABLE
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from specchat.bench.prompts import read_prompts, shipped_prompts
 from specchat.cli.chat_store import opened_store
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Problem, ProgressLine
-from specchat.cli.prompts import read_prompts, shipped_prompts
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Loading
 from specchat.engine.options import Message

@@ -134,7 +134,7 @@ class SpecchatApp(App[None]):
         self.run_worker(partial(self._copy, text, what), thread=True, exit_on_error=False, group="clipboard")
 
     def _copy(self, text: str, what: str) -> None:
-        from specchat.tui.clipboard import copy
+        from specchat.clipboard import copy
 
         outcome = copy(text, lambda codes: self.call_from_thread(self._write_codes, codes))
         self.call_from_thread(self.chat.say, f"{what} of {len(text):,} characters {outcome}")

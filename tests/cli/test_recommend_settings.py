@@ -10,18 +10,18 @@ import pytest
 
 from specchat.bench import bandwidth, halving
 from specchat.bench.halving import ContenderSpeed
-from specchat.cli import recommend, recommend_search
-from specchat.cli.output import ProgressLine
-from specchat.cli.recommend import decided
-from specchat.cli.recommend_machine import suggestion
-from specchat.cli.recommend_search import Recommendations, RecommendSearch, VariantSpeed
-from specchat.cli.recommend_variants import variants
+from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.engine.loading import load
 from specchat.engine.loading.beside import load_beside
 from specchat.engine.options import Message
 from specchat.engine.pair import PairSpec
 from specchat.models.speed import SpeedEstimate
+from specchat.recommend import search
+from specchat.recommend.decision import decided
+from specchat.recommend.machine import suggestion
+from specchat.recommend.search import Recommendations, RecommendSearch, VariantSpeed
+from specchat.recommend.variants import variants
 from specchat.tune.registry import give_back, register, use
 from specchat.tune.shelf import Tuned
 from tests.cli.conftest import Run, configure, own, prompts_file
@@ -46,8 +46,8 @@ def toml(folders: tuple[Path, Path], home: Path, monkeypatch: pytest.MonkeyPatch
     )
     configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
     monkeypatch.setattr(halving, "TOKENS", 12)
-    monkeypatch.setattr(recommend_search, "LEAST_S", float("-inf"))
-    monkeypatch.setattr(recommend_search, "SUGGESTING_S", 0.0)
+    monkeypatch.setattr(search, "LEAST_S", float("-inf"))
+    monkeypatch.setattr(search, "SUGGESTING_S", 0.0)
     return own(home)
 
 
@@ -148,7 +148,7 @@ def test_settings_of_the_draft_share_the_target_and_take_no_more_than_the_pair(
         groups.append([one.name for one in given[4]])  # type: ignore[attr-defined]
 
     monkeypatch.setattr(RecommendSearch, "_race", kept)
-    RecommendSearch(pair, session, chats, ProgressLine()).run(0.1, [*every.values()])
+    RecommendSearch(pair, session, chats, lambda *_: None).run(0.1, [*every.values()], lambda: False)
     assert groups == [["tiny-draft", "draft in int8", "draft in nf4"], ["target in int8"], ["target in nf4"]]
     for name in groups[0]:
         other = load_beside(session, pair.spec, every[name].spec, lambda _: None)

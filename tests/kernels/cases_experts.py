@@ -5,7 +5,7 @@ from dataclasses import replace
 import triton
 
 from specchat.engine.gpu_shapes import expert_tiles, tiling
-from specchat.engine.kernels.mix import _mix, warps
+from specchat.engine.kernels.mix import _add_mixture, warps
 from specchat.engine.kernels.route import _route
 from specchat.engine.kernels.route import warps as route_warps
 from tests.kernels.cases_products import case
@@ -39,18 +39,19 @@ def routed(name: str, rows: int, count: int = COUNT, top: int = TOP, sigmoid: bo
 
 
 def mixed(name: str, beside: bool, norms: bool) -> Case:
-    columns = HIDDEN if norms else 512
-    kinds = {"made": "*fp32", "shares": "*fp32", "places": "*i32"}
+    kinds = {"residual": "*fp32", "made": "*fp32", "shares": "*fp32", "places": "*i32"}
     kinds |= dict.fromkeys(("beside", "gate"), "*fp32" if beside else "constexpr")
-    kinds |= dict.fromkeys(("after", "after_beside"), "*fp32" if norms else "constexpr")
-    kinds |= {"last": "*i32", "skip": "*i32", "out": "*fp32"}
+    kinds |= dict.fromkeys(("after_made", "after_beside", "after"), "*fp32" if norms else "constexpr")
+    kinds |= {"weight": "*fp32", "out": "*bf16", "last": "*i32", "skip": "*i32"}
+    kinds |= {"scalar": "*fp32", "earlier": "*i32"} if norms else {"scalar": "constexpr", "earlier": "constexpr"}
     kinds |= dict.fromkeys(("stride_split", "stride_beside", "stride_gate", "hidden"), "i32")
-    kinds |= dict.fromkeys(("eps", "eps_beside"), "fp32" if norms else "constexpr")
-    constants = {"TOP": TOP, "SPLITS": 2, "BESIDE": 2 * beside, "GATE": 8 * beside, "COLUMNS": columns}
+    kinds |= dict.fromkeys(("eps_made", "eps_beside", "after_eps"), "fp32" if norms else "constexpr")
+    kinds |= {"eps": "fp32", "factor": "constexpr"}
+    constants = {"TOP": TOP, "SPLITS": 2, "BESIDE": 2 * beside, "GATE": 8 * beside, "COLUMNS": HIDDEN}
     signature = kinds | dict.fromkeys(constants, "constexpr")
     missing = {n: None for n, kind in kinds.items() if kind == "constexpr"}
     aligned = (*pointers(kinds), "stride_split", "stride_beside", "hidden")
-    return Case(name, _mix, signature, missing | constants, aligned, max(4, warps(columns)))
+    return Case(name, _add_mixture, signature, missing | constants, aligned, warps(HIDDEN))
 
 
 def product(

@@ -11,8 +11,8 @@ from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
-from specchat.engine.kernels.mix import mix
-from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.mix import MixtureOutput
+from specchat.engine.kernels.norm import OtherNorm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, allocated, route
 from specchat.engine.recipe import Experts, Gated, Layer, Recipe
@@ -35,7 +35,6 @@ class MixtureSums(NamedTuple, Generic[T]):
     down: T
     beside: T
     gate: T
-    out: T
 
 
 NOTHING = (0,)
@@ -62,15 +61,22 @@ class MixtureFeeds:
                 down=(parts[1], many, recipe.hidden),
                 beside=wide if of.apart else NOTHING,
                 gate=sums_shape(weights, of.shared_gate) if of.shared_gate else NOTHING,
-                out=(1, *wide),
             )
 
         single = torch.float32
-        dtypes = single, dtype, single, dtype, single, dtype, single, single
+        dtypes = single, dtype, single, dtype, single, dtype, single
         self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
         self.layers: list[MixtureSums[Tensor]] = [MixtureSums(*own) for own in made]
         forms = {(of.count, of.top) for of in recipe.mixtures}
         self.pairs = {form: allocated(*form, device) for form in forms}
+
+    def norms(self, index: int, of: Experts, weights: ModelWeights) -> tuple[OtherNorm, ...]:
+        """The norms before experts and shared MLP of layer `index`, where they are apart from the router's."""
+        if of.apart is None:
+            return ()
+        own = self.layers[index]
+        outs = (of.apart.pre_experts, own.inputs), (of.apart.pre_shared, own.beside)
+        return tuple(OtherNorm(weights.norms[norm], norm.eps, out) for norm, out in outs)
 
     def run(
         self,
@@ -78,17 +84,15 @@ class MixtureFeeds:
         of: Experts,
         weights: ModelWeights,
         x: Tensor,
-        residual: Tensor,
         rows: int,
         skip: Tensor | None,
         last: Tensor | None,
         gated: Callable[[Gated, Tensor], Tensor],
-    ) -> Tensor:
-        """Return the mixture's output of layer `index`: float32 [1, PASS_ROWS, hidden].
+    ) -> MixtureOutput:
+        """Return the mixture's output of layer `index`, which the next norm sums.
 
         Args:
-            x: compute dtype [PASS_ROWS, hidden], the router's inputs.
-            residual: float32 [PASS_ROWS, hidden], which norms apart are of.
+            x: compute dtype [PASS_ROWS, hidden], the router's inputs; those of `norms` are made as well.
             last: int32 [1], the last row that counts; None: all do.
             gated: runs an MLP over all rows and returns its partial sums.
         """
@@ -97,8 +101,6 @@ class MixtureFeeds:
         after: list[tuple[Tensor, float]] = []
         if of.apart:
             inputs, beside = own.inputs, own.beside
-            for norm, out in ((of.apart.pre_experts, inputs), (of.apart.pre_shared, beside)):
-                add_rms_norm(residual, None, weights.norms[norm], norm.eps, out, rows, None)
             after = [(weights.norms[norm], norm.eps) for norm in (of.apart.post_experts, of.apart.post_shared)]
         multiply(x, *weights.products[of.router], own.scores, rows, skip)
         route(own.scores, _rule(of, weights), pairs, rows, skip, last)
@@ -113,8 +115,7 @@ class MixtureFeeds:
         if of.shared_gate:
             multiply(x, *weights.products[of.shared_gate], own.gate, rows, skip)
         shared = gated(of.shared, beside) if of.shared else None
-        mix(own.down, pairs, shared, own.gate if of.shared_gate else None, own.out, rows, skip, last, *after)
-        return own.out
+        return MixtureOutput(own.down, pairs, shared, own.gate if of.shared_gate else None, last, *after)
 
     def memory(self) -> int:
         """Bytes held."""

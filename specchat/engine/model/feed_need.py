@@ -24,7 +24,7 @@ def feed_workspace(recipe: Recipe, bits: dict[Matrix, int], processors: int) -> 
     def of_some(feed: Gated | Experts) -> tuple[int, ...]:
         """Bytes a row of a mixture, if there is one."""
         if not isinstance(feed, Experts):
-            return (0,) * 7
+            return (0,) * 6
         top, each = feed.top, feed.each
         return (
             4 * partials(feed.router),
@@ -33,7 +33,6 @@ def feed_workspace(recipe: Recipe, bits: dict[Matrix, int], processors: int) -> 
             2 * top * each.width,
             4 * top * partials(each.down, top),
             4 * partials(feed.shared_gate) if feed.shared_gate else 0,
-            4 * recipe.hidden,
         )
 
     feeds = [layer.feed for layer in recipe.layers]

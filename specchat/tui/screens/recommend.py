@@ -11,7 +11,7 @@ from specchat.chat.asked import asked_prompts
 from specchat.clean import one_line
 from specchat.engine.strategies import labelled
 from specchat.models import words
-from specchat.tui.recommending import MINUTES
+from specchat.recommend.beside import MINUTES
 from specchat.tui.screens.beside_dialog import BesideDialog, lack
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled

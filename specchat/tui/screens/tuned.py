@@ -16,11 +16,11 @@ from textual.widgets.option_list import Option
 from specchat.clean import one_line
 from specchat.config.errors import ConfigError
 from specchat.models import words
-from specchat.tui.launch import TuningPlaces
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, hang, styled
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
+from specchat.tune.beside_work import TuningPlaces
 from specchat.tune.registry import give_back, take_away, use, used_by
 from specchat.tune.shelf import Tuned, shelved
 

@@ -1,26 +1,24 @@
-"""The checks of `specchat recommend --decide`, with figures measured on the loaded pair."""
+"""The checks that decide on drafting, with figures measured on the loaded pair."""
 
 from typing import TYPE_CHECKING
 
-from specchat.cli.output import ProgressLine
-
 if TYPE_CHECKING:
     from specchat.bench.preflight import Preflight
-    from specchat.cli.recommend_search import Recommendations, RecommendSearch
+    from specchat.recommend.search import Recommendations, RecommendSearch, Show
 
 SAMPLED = 4
 """Prompts that the best strategy answers once more for its figures."""
 
 
-def check_lines(search: "RecommendSearch", found: "Recommendations", progress: ProgressLine) -> list[str]:
+def check_lines(search: "RecommendSearch", found: "Recommendations", show: "Show") -> list[str]:
     """The checks, each in a sentence."""
     from specchat.bench.preflight import preflight_lines
 
-    progress.show("measuring what decides")
-    return ["Before drafting:", *preflight_lines(measured(search, found, progress))]
+    show("measuring what decides", None)
+    return ["Before drafting:", *preflight_lines(measured(search, found, show))]
 
 
-def measured(search: "RecommendSearch", found: "Recommendations", progress: ProgressLine) -> "Preflight":
+def measured(search: "RecommendSearch", found: "Recommendations", show: "Show") -> "Preflight":
     """Measure the figures that the checks look at."""
     import torch
 
@@ -35,7 +33,7 @@ def measured(search: "RecommendSearch", found: "Recommendations", progress: Prog
     stats = [run.stats for run in runs if run.stats is not None]
     steps, drafted = sum(one.num_steps for one in stats), sum(one.num_draft_tokens for one in stats)
     plain_ms = sum(one.ran_ms for one in plain) / max(1, sum(one.completion_tokens for one in plain))
-    costs = verify_cost(session.runner, lambda share: progress.show("measuring what decides", share), lambda: True)
+    costs = verify_cost(session.runner, lambda share: show("measuring what decides", share), lambda: True)
     waited, ran = sum(one.waited_ms for one in (*plain, *stats)), sum(one.ran_ms for one in (*plain, *stats))
     on_gpu = bool(session.info.gpu)
     _, _, length = best.name.partition(" x")

@@ -3,10 +3,10 @@
 from bisect import bisect_right
 from dataclasses import dataclass
 
+from specchat import figures
 from specchat.chat.record import Record
 from specchat.chat.turn import Reply
 from specchat.engine.events import Started, Step
-from specchat.tui import figures
 
 PACES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 SHOWN_S = 8.0

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
+from specchat import figures
 from specchat.chat.lately import speedup_lately
 from specchat.chat.turn import Reply
 from specchat.engine.pair import PairInfo
-from specchat.engine.stats import Stats
 from specchat.engine.strategies import SERVER
-from specchat.tui import figures
-from specchat.tui.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
-from specchat.tui.insight.gpu_use import NO_USE, GpuUse
+from specchat.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
+from specchat.insight.gpu_use import NO_USE, GpuUse
 
 RECENT = 64
 """Steps kept for the sparkline."""
@@ -107,38 +106,3 @@ def _first_token_ms(reply: Reply) -> float | None:
     if reply.stats is not None:
         return reply.stats.ttft_ms
     return reply.prompt_ms + reply.steps[0].milliseconds
-
-
-def footer(reply: Reply) -> str:
-    """`142 tok/s · 1.9x`, as far as it is known."""
-    stats = reply.stats
-    if stats is None or not stats.completion_tokens:
-        return f"seed {reply.seed}" if reply.tally.tokens else ""
-    return " · ".join(_speed(stats))
-
-
-def _speed(stats: Stats, of: str = "") -> list[str]:
-    """Speed, speed-up over `of`, and its cause where that is not the strategy."""
-    parts = [f"{figures.per_second(stats.tokens_per_second)} tok/s"]
-    if stats.speedup_vs_plain is not None:
-        parts.append(figures.times(stats.speedup_vs_plain) + of)
-    if stats.num_repeated_tokens:
-        parts.append("copied from an earlier reply")
-    return parts
-
-
-def whole_footer(reply: Reply) -> str:
-    """`142 tok/s · 1.9x plain · 214 tokens · seed 42 · 3.4 a step · 0.12 s to first · demo`, as far as it is known."""
-    stats = reply.stats
-    if stats is None or not stats.completion_tokens:
-        return footer(reply)
-    parts = [
-        *_speed(stats, " plain"),
-        f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
-        f"seed {reply.seed}",
-        f"{stats.mean_acceptance_length:.1f} a step" if stats.num_spec_steps else "",
-        f"{stats.num_choices_again} close choices made again" if stats.num_choices_again else "",
-        f"{figures.seconds(stats.ttft_ms)} to first",
-        reply.name,
-    ]
-    return " · ".join(part for part in parts if part)

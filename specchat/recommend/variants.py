@@ -1,4 +1,4 @@
-"""Other settings of a pair that `specchat recommend` measures beside the present ones."""
+"""Other settings of a pair, to be measured beside the present ones."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

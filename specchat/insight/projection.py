@@ -18,7 +18,7 @@ from specchat.engine.step_tree import branched, ranks
 from specchat.engine.strategies import begins_verify, delegates
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.engine.tally import Tally
-from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
+from specchat.insight.costs import CheckCost, Checks, DraftCost
 
 Basis = Literal["measured", "projected", "extrapolated"]
 """Extrapolated: longer than anything that was drafted in this reply."""

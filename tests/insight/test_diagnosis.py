@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from replies import finished, reply_of, step_of, times_faster
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
@@ -12,9 +11,10 @@ from specchat.engine.fake import INFO as FAKE
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
-from specchat.tui.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
-from specchat.tui.insight.ledger import Ledger
-from specchat.tui.insight.projection import project
+from specchat.insight.diagnosis import Advice, Advisor, Diagnosis, within_reach
+from specchat.insight.ledger import Ledger
+from specchat.insight.projection import project
+from tests.insight.replies import finished, reply_of, step_of, times_faster
 
 INFO = replace(FAKE, name="demo")
 NO_LOOKUP = tuple(status for status in INFO.strategies if status.name != "lookup")

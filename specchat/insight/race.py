@@ -15,8 +15,8 @@ from specchat.engine.options import NOTHING_WRITTEN, Arguments, Limits, Message,
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Cancel, Generate
 from specchat.engine.strategies import SERVER, STRATEGIES
+from specchat.insight.replay import Pace, Timeline
 from specchat.service.chat_service import ChatService
-from specchat.tui.insight.replay import Pace, Timeline
 
 RaceState = Literal["running", "finished", "failed", "stopped"]
 

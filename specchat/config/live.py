@@ -1,19 +1,25 @@
 """Themes and models.toml, read again when they change while the app runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from specchat.cli.prepare import read_catalog
+from specchat.config.catalog import Catalog, read_catalog
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, shipped
-from specchat.config.themes import load_themes
-
-if TYPE_CHECKING:
-    from specchat.tui.launch import Reloaded
+from specchat.config.themes import Theme, load_themes
 
 Stamp = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class Reloaded:
+    """The configuration after a change; `catalog` is None where models.toml cannot be used."""
+
+    themes: Sequence[Theme]
+    catalog: Catalog | None
+    problems: tuple[str, ...] = ()
 
 
 class LiveFiles:
@@ -29,10 +35,8 @@ class LiveFiles:
         before, self._seen = self._seen, self._stamps()
         return self._seen != before
 
-    def read(self) -> "Reloaded":
+    def read(self) -> Reloaded:
         """The files' contents now; mistakes in them are told, and the contents before stay in use."""
-        from specchat.tui.launch import Reloaded
-
         themes, problems = load_themes([shipped("themes"), self._paths.themes])
         try:
             catalog = read_catalog(self._paths, self._models)

@@ -1,4 +1,4 @@
-"""A draft's training beside the chat: one at a time, paused while replies are written, gone on with after a restart."""
+"""A draft's training beside a chat: one at a time, paused while replies are written, gone on with after a restart."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.clean import one_line
-from specchat.tui.launch import TuningPlaces
+from specchat.tune.beside_work import BesideWork, TuningPlaces
 from specchat.tune.plan import span
 
 if TYPE_CHECKING:  # the app starts sooner without
@@ -33,15 +33,14 @@ class TuneEnd:
     error: str = ""
 
 
-class Tuning:
-    """The training that runs. What was ordered stands in a file until it has ended."""
+class Tuning(BesideWork):
+    """The training that runs. What was ordered stands in a file until it has ended.
+
+    A stop keeps what is done so far; when the program ends it is gone on with at the next start.
+    """
 
     def __init__(self, places: TuningPlaces | None) -> None:
-        """Without `places` nothing can be trained."""
-        self.places = places
-        self.job: BesideCommand | None = None
-        self.pair = ""
-        """The id of the pair that is trained for."""
+        super().__init__(places)
         self.changed: set[str] = set()
         """Ids of pairs that models.toml gives other parts, to be taken in between replies."""
         self.outcome = ""
@@ -50,10 +49,6 @@ class Tuning:
         self._phase = ""
         self._began = 0.0
         """Share of the phase that was done when it was first heard of."""
-
-    @property
-    def busy(self) -> bool:
-        return self.job is not None and self.job.busy
 
     def begin(self, pair: str, plan: "TunePlan | None" = None) -> str:
         """Train the draft of the pair called `pair` on the saved chats; returns the reason where that cannot begin."""
@@ -84,20 +79,6 @@ class Tuning:
         except (OSError, ValueError, KeyError, TypeError):
             return ""
         return pair if isinstance(pair, str) else ""
-
-    def stop(self) -> None:
-        """End it; what is done so far is kept."""
-        if self.job is not None:
-            self.job.stop()
-
-    def pause(self, paused: bool) -> None:
-        if self.job is not None:
-            self.job.pause(paused)
-
-    def close(self) -> None:
-        """End it with the app, to be gone on with at the next start."""
-        if self.job is not None:
-            self.job.kill()
 
     def ended(self) -> TuneEnd | None:
         """The end, once."""

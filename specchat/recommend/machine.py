@@ -1,13 +1,12 @@
-"""`specchat recommend` without a pair: the shipped pairs that suit this machine, and how fast they will be."""
+"""The shipped pairs that suit this machine, and how fast they will be."""
 
 from math import log
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specchat.cli.models_here import here
-
 if TYPE_CHECKING:
+    from specchat.config.catalog import Catalog
     from specchat.engine.model.need import Place
+    from specchat.models.library import Library
     from specchat.models.offers import Offer
     from specchat.models.speed import SpeedEstimate
 
@@ -18,12 +17,8 @@ FLUENT = 10.0
 """Tokens a second from which a reply comes faster than most people read it."""
 
 
-def machine_lines(models: Path | None) -> list[str]:
-    """A table of pairs that fit, with estimated speeds, and the one to begin with.
-
-    Raises:
-        ConfigError: a file is missing or wrong.
-    """
+def machine_lines(catalog: "Catalog", library: "Library") -> list[str]:
+    """A table of pairs that fit, with estimated speeds, and the one to begin with."""
     import torch
 
     from specchat.bench.bandwidth import read_bandwidth
@@ -33,8 +28,8 @@ def machine_lines(models: Path | None) -> list[str]:
     from specchat.models.offers import offers
     from specchat.models.speed import INTERVAL, estimate
 
-    known, machine = here(models), this_machine()
-    fitting = [o for o in offers(known.catalog, known.library, machine) if o.declared and o.fit.verdict in PLACES]
+    machine = this_machine()
+    fitting = [o for o in offers(catalog, library, machine) if o.declared and o.fit.verdict in PLACES]
     devices = {PLACES[offer.fit.verdict] for offer in fitting}
     bandwidth = {place: read_bandwidth(torch.device(place)) for place in devices}
     estimates = [

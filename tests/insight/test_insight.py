@@ -7,22 +7,22 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from replies import finished, reply_of, step_of, times_faster
 
+from specchat import figures
 from specchat.chat.record import Record, speculation_label
 from specchat.chat.turn import Reply
 from specchat.engine.events import Changed, Drafted, Finished, Started, Step
 from specchat.engine.fake import steps
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.stats import Stats
-from specchat.tui import figures
-from specchat.tui.insight.costs import CheckCost, Checks, DraftCost
-from specchat.tui.insight.ledger import Ledger
-from specchat.tui.insight.lookup import potential
-from specchat.tui.insight.projection import Survival, outlook, project, survival
-from specchat.tui.insight.replay import PACES, Playback, Timeline
+from specchat.insight.costs import CheckCost, Checks, DraftCost
+from specchat.insight.ledger import Ledger
+from specchat.insight.lookup import potential
+from specchat.insight.projection import Survival, outlook, project, survival
+from specchat.insight.replay import PACES, Playback, Timeline
 from specchat.tui.screens.ledger import ledger_rows
 from specchat.tui.screens.what_if import source_words
+from tests.insight.replies import finished, reply_of, step_of, times_faster
 
 DRAFT, FIRST, MORE, OTHER = 2.0, 10.0, 1.0, 0.5
 """Milliseconds of a step from `step_of`."""

@@ -1,4 +1,4 @@
-"""Downloads beside the chat: one at a time, looked at now and then."""
+"""Downloads beside a chat: one at a time, looked at now and then."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from specchat.insight.ledger import Ledger
 from specchat.service.chat_service import ChatService
-from specchat.tui.insight.ledger import Ledger
 
 if TYPE_CHECKING:
-    from specchat.tui.insight.race import Lane, Race
+    from specchat.insight.race import Lane, Race
 
 
 class Racing:
@@ -22,7 +22,7 @@ class Racing:
 
     def start(self) -> str:
         """Answer the last prompt again, plainly and then drafted; gives the refusal if there is one."""
-        from specchat.tui.insight.race import Race, rival
+        from specchat.insight.race import Race, rival
 
         service = self._service
         turn = service.conversation.last

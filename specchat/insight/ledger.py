@@ -10,7 +10,7 @@ from specchat.engine.comparison import MIN_STEPS, Comparison
 from specchat.engine.events import Step
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import SERVER, delegates
-from specchat.tui.insight.costs import Checks
+from specchat.insight.costs import Checks
 
 
 @dataclass

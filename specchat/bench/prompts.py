@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from specchat.cli.exit_codes import ExitCode
-from specchat.cli.output import Problem
+from specchat.bench import DEMO_PROMPTS, GENERAL_PROMPTS
+from specchat.engine.errors import EngineError
 from specchat.engine.options import Message
 from specchat.reading import read_text
 
@@ -25,23 +25,20 @@ DEMO = "demo"
 
 def shipped_prompts(pair: str, general: bool = False) -> Path:
     """The prompts that come with the program for a pair: in the demo pair's reach, or for real models (`general`)."""
-    from specchat.bench import GENERAL_PROMPTS
-    from specchat.config.paths import demo_model
-
-    return GENERAL_PROMPTS if general or pair != DEMO else demo_model("target").parent / "prompts.jsonl"
+    return GENERAL_PROMPTS if general or pair != DEMO else DEMO_PROMPTS
 
 
 def read_prompts(path: Path) -> list[ChatPrompt]:
     """The prompts of a file: `messages` as in a chat, or `turns`, of which the first is asked.
 
     Raises:
-        Problem: the file cannot be read or holds something else, with the line.
+        EngineError: the file cannot be read or holds something else, with the line.
     """
     try:
         lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise Problem(f"{path} cannot be read ({reason}). Check the path.", ExitCode.USAGE) from None
+        raise EngineError("request", f"{path} cannot be read ({reason}). Check the path.") from None
     prompts = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -52,12 +49,12 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
             name = str(data.get("id") or data.get("question_id") or number)
             messages = tuple(Message(turn["role"], str(turn["content"])) for turn in turns)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            raise Problem(
-                f'{path}, line {number}: expected a JSON object with "messages" or "turns".', ExitCode.USAGE
+            raise EngineError(
+                "request", f'{path}, line {number}: expected a JSON object with "messages" or "turns".'
             ) from None
         prompts.append(ChatPrompt(name, str(data.get("category") or ""), messages))
     if not prompts:
-        raise Problem(f"{path} holds no prompts.", ExitCode.USAGE)
+        raise EngineError("request", f"{path} holds no prompts.")
     return prompts
 
 

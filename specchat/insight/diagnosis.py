@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from specchat import figures
 from specchat.chat.lately import speedup_lately
 from specchat.chat.record import speculation_label
 from specchat.chat.turn import Reply
@@ -13,11 +14,10 @@ from specchat.engine.pair import PairInfo
 from specchat.engine.stats import Speedup
 from specchat.engine.strategies import SERVER, delegates, in_group
 from specchat.engine.tally import Tally
-from specchat.tui import figures
-from specchat.tui.insight.costs import CheckCost, Checks
-from specchat.tui.insight.ledger import Ledger
-from specchat.tui.insight.lookup import potential
-from specchat.tui.insight.projection import ENOUGH_STEPS, Projection, project
+from specchat.insight.costs import CheckCost, Checks
+from specchat.insight.ledger import Ledger
+from specchat.insight.lookup import potential
+from specchat.insight.projection import ENOUGH_STEPS, Projection, project
 
 Evidence = Literal["measured", "projected", "estimated"]
 """Measured in this run; projected from this reply's own steps; estimated from the text alone."""

@@ -1,17 +1,14 @@
-"""The measuring of `specchat recommend`: strategies and lengths first, then other settings beside the best of these."""
+"""The search for what is fastest: strategies and lengths first, then other settings beside the best of these."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from specchat.cli.exit_codes import ExitCode
-from specchat.cli.interrupt import Interrupt
-from specchat.cli.output import Problem, ProgressLine
-from specchat.cli.recommend_variants import Variant
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError
 from specchat.engine.options import Message
+from specchat.recommend.variants import Variant
 
 if TYPE_CHECKING:
     from specchat.bench.contender import Run
@@ -19,6 +16,9 @@ if TYPE_CHECKING:
     from specchat.bench.ours import Ours
     from specchat.config.catalog import Pair
     from specchat.engine.session import Session
+
+Show = Callable[[str, float | None], None]
+"""Gets what is done now, and the share of it all."""
 
 MOST_PROMPTS = 64
 WHOLE_BYTES = 4
@@ -77,39 +77,41 @@ class Recommendations:
         return max((one for one in self.strategies if one.prompts == most), key=lambda one: one.times)
 
 
+class SearchStopped(Exception):
+    """The search was stopped before its end."""
+
+
 class RecommendSearch:
     """A search over a loaded pair."""
 
-    def __init__(
-        self, pair: "Pair", session: "Session", chats: Sequence[tuple[Message, ...]], progress: ProgressLine
-    ) -> None:
+    def __init__(self, pair: "Pair", session: "Session", chats: Sequence[tuple[Message, ...]], show: Show) -> None:
         """Search on `chats`.
 
         Raises:
-            Problem: no prompt fits.
+            EngineError: no prompt fits.
         """
         from random import Random
 
         from specchat.bench.contender import BenchPrompt
         from specchat.bench.halving import TOKENS
 
-        self._pair, self.session, self._progress = pair, session, progress
+        self._pair, self.session, self._show = pair, session, show
         made = [(str(i), chat, tuple(session.tokenizer.prompt(chat))) for i, chat in enumerate(chats)]
         self._prompts: list[BenchPrompt] = [
             BenchPrompt(n, "", chat, ids) for n, chat, ids in made if len(ids) + TOKENS <= session.info.context
         ]
         if not self._prompts:
-            raise Problem(f"No prompt leaves room for {TOKENS} tokens. Give other --prompts.", ExitCode.USAGE)
+            raise EngineError("request", f"No prompt leaves room for {TOKENS} tokens. Give other --prompts.")
         Random(7).shuffle(self._prompts)  # files are often sorted by category
         del self._prompts[MOST_PROMPTS:]
 
-    def run(self, seconds: float, others: Sequence[Variant]) -> Recommendations:
+    def run(self, seconds: float, others: Sequence[Variant], stopped: Callable[[], bool]) -> Recommendations:
         """Search for about `seconds` with loading.
 
         Raises:
-            Problem: interrupted, or a text that is not plain decoding's.
+            SearchStopped: `stopped` gave True.
+            Different: a text is not plain decoding's.
         """
-        from specchat.bench.contender import Different
         from specchat.bench.halving import Halving
         from specchat.bench.ours import Ours
         from specchat.bench.stops import STOPS
@@ -118,31 +120,28 @@ class RecommendSearch:
         end = perf_counter() + seconds
         plain = Ours(self.session, Speculation(), Sampling())
         every = contenders(self.session, self._pair)
-        with Interrupt() as interrupt, STOPS.counting():
 
-            def notify(at: "HalvingProgress") -> None:
-                if interrupt.pressed:
-                    raise Problem("Stopped. models.toml is as it was.", ExitCode.INTERRUPTED)
-                what = f"round {at.round}, {at.left} left" if at.round else "warming up"
-                self._progress.show(f"{what}: {at.contender}", 1 - max(0.0, end - perf_counter()) / seconds)
+        def notify(at: "HalvingProgress") -> None:
+            if stopped():
+                raise SearchStopped
+            what = f"round {at.round}, {at.left} left" if at.round else "warming up"
+            self._show(f"{what}: {at.contender}", 1 - max(0.0, end - perf_counter()) / seconds)
 
-            try:
-                first = seconds * STRATEGIES_SHARE if others else seconds
-                found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
-                for same_text in (True, False):
-                    some = [one for one in others if one.same_text == same_text]
-                    begun = perf_counter()
-                    left = end - begun
-                    if same_text and seconds >= SUGGESTING_S:
-                        left *= SAME_TEXT_SHARE
-                    if left < LEAST_S or (not same_text and seconds < SUGGESTING_S):
-                        found.left_out |= dict.fromkeys((one.name for one in some), "the time was over")
-                        continue
-                    groups = self._groups(some)
-                    for number, group in enumerate(groups, 1):
-                        self._race(found, plain, every, group, begun + left * number / len(groups), notify)
-            except Different as error:
-                raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
+        with STOPS.counting():
+            first = seconds * STRATEGIES_SHARE if others else seconds
+            found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
+            for same_text in (True, False):
+                some = [one for one in others if one.same_text == same_text]
+                begun = perf_counter()
+                left = end - begun
+                if same_text and seconds >= SUGGESTING_S:
+                    left *= SAME_TEXT_SHARE
+                if left < LEAST_S or (not same_text and seconds < SUGGESTING_S):
+                    found.left_out |= dict.fromkeys((one.name for one in some), "the time was over")
+                    continue
+                groups = self._groups(some)
+                for number, group in enumerate(groups, 1):
+                    self._race(found, plain, every, group, begun + left * number / len(groups), notify)
         found.variants.sort(key=lambda one: -one.speed.times)
         return found
 
@@ -238,7 +237,7 @@ class RecommendSearch:
                 self.session,
                 self._pair.spec,
                 variant.spec,
-                lambda loading: self._progress.show(loading.what, loading.fraction),
+                lambda loading: self._show(loading.what, loading.fraction),
             )
         except EngineError as error:
             return str(error).rstrip(".")

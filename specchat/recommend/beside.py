@@ -1,35 +1,24 @@
-"""The measurement of what drafts fastest, beside the chat, and its result until it is written or measured again."""
+"""The measurement of what drafts fastest, beside a chat, and its result until it is written or measured again."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specchat.clean import one_line
 from specchat.config.errors import ConfigError
-from specchat.tui.launch import TuningPlaces
-
-if TYPE_CHECKING:  # the app starts sooner without
-    from specchat.tune.beside import BesideCommand
+from specchat.tune.beside_work import BesideWork, TuningPlaces
 
 MINUTES = 3
 Row = tuple[str, str, str, str]
 """Name, factor, its 95 % interval, and prompts, as text."""
 
 
-class Recommending:
-    """The measurement that runs, or the latest one's end."""
+class Recommending(BesideWork):
+    """The measurement that runs, or the latest one's end; a stop leaves no result."""
 
     def __init__(self, places: TuningPlaces | None) -> None:
-        """Without `places` nothing can be measured."""
-        self.places = places
-        self.job: BesideCommand | None = None
-        self.pair = ""
-        """The id of the pair that is measured."""
+        super().__init__(places)
         self.result: Mapping[str, Any] | None = None
         self.error = ""
-
-    @property
-    def busy(self) -> bool:
-        return self.job is not None and self.job.busy
 
     def begin(self, pair: str, from_chats: bool) -> None:
         """Measure the pair of that id, on the prompts of saved chats or on those that come along."""
@@ -41,20 +30,6 @@ class Recommending:
             self.job = self.places.run(command)
         except OSError as error:
             self.error = f"No process can be started ({error.strerror})."
-
-    def pause(self, paused: bool) -> None:
-        if self.job is not None:
-            self.job.pause(paused)
-
-    def stop(self) -> None:
-        """End it without a result."""
-        if self.job is not None:
-            self.job.stop()
-
-    def close(self) -> None:
-        """End it with the app."""
-        if self.job is not None:
-            self.job.kill()
 
     def ended(self) -> bool:
         """True once, when it has ended; `result` or `error` tells how, neither after a stop."""
