@@ -44,11 +44,6 @@ class FeatureHead(StandIn):
         return layer
 
     @property
-    def looked_at(self) -> Sequence[int]:
-        """Layer counts after which the target's hidden states make a feature."""
-        return self.recipe.aux_layers
-
-    @property
     def capturable(self) -> bool:
         """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
         return all(isinstance(layer.feed, Gated) for layer in self.recipe.layers)
@@ -95,15 +90,21 @@ class FeatureHead(StandIn):
         self._made[first + 1 : last + 1] = self.fed_on(hidden)
         return hidden
 
-    def guessed(self, slots: Tensor) -> Tensor:
-        """The head's features at positions `slots`, int64 on the device."""
-        return self._made.index_select(0, slots)
+    def placed(
+        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, seen: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Run over tokens int [rows] and the features before them, as a captured graph needs; return rows for `logits`
+        and the features after them.
 
-    def chained(self, embedded: Tensor, features: Tensor, slots: Tensor) -> Tensor:
-        """Run `forward` at positions `slots`, int64 on the device, as a captured graph needs."""
-        hidden = self.step(embedded, features, Places(0, slots=slots))
-        self._made.index_copy_(0, slots + 1, self.fed_on(hidden))
-        return hidden
+        KV entries go to `slots` int64 [rows] modulo the cache; the rest as in `Places`, `seen` over the whole cache.
+        """
+        hidden = self.step(self.embedded(tokens), features, Places(0, positions, seen, slots))
+        return hidden, self.fed_on(hidden)
+
+    @property
+    def slots(self) -> int:
+        """KV entries that the cache of a layer holds."""
+        return self._layers[0].slots
 
     def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:
         """Run one level of a tree: scratch row r has position start + r, and attends to the text and its own path."""

@@ -33,7 +33,8 @@ class Places(NamedTuple):
     """Positions of the rows of a pass: `first`, first + 1, ... in the cache.
 
     `positions` int64 [rows] rotate queries and keys. `seen` bool [rows, first + rows] is the attention mask. By default
-    rows are consecutive and causal. `slots` int64 [rows] on the device replace a `first` unknown to the host.
+    rows are consecutive and causal. `slots` int64 [rows] on the device replace a `first` unknown to the host; `seen`
+    then covers the whole cache.
     """
 
     first: int
@@ -75,19 +76,27 @@ class HeadCache:
 
         return Context(self.rotation(positions), entries, at.seen, fused)
 
-    def whole(self, slots: Tensor) -> Context:
-        """Attention context of rows at positions `slots` on the device, each causal.
+    def put(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Write keys and values float32 [kv_heads, rows, head_dim] at `slots` int64 [rows], modulo the cache."""
+        places = slots % self.keys.shape[1]
+        self.keys.index_copy_(1, places, key)
+        self.values.index_copy_(1, places, value)
+
+    def whole(self, slots: Tensor, positions: Tensor | None = None, seen: Tensor | None = None) -> Context:
+        """Attention context of rows at `slots` on the device, causal unless `seen` bool [rows, entries] is given.
 
         It attends to the whole cache under a mask, because the host does not know the positions.
         """
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            self.keys.index_copy_(1, slots, key)
-            self.values.index_copy_(1, slots, value)
+            self.put(slots, key, value)
             return self.keys, self.values
 
-        seen = torch.arange(self.keys.shape[1], device=slots.device) <= slots.unsqueeze(1)
-        return Context(self.rotation(slots), entries, seen)
+        held = self.keys.shape[1]
+        if seen is None:
+            # Rows from before a short text see anything but nothing, of which no number would come.
+            seen = torch.arange(held, device=slots.device) <= (slots % held).unsqueeze(1)
+        return Context(self.rotation((slots if positions is None else positions) % held), entries, seen)
 
     def memory(self) -> int:
         """Bytes of keys and values."""
@@ -141,7 +150,7 @@ class HeadLayer:
         rows, cache = len(x), self._cache
         inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
         if at.slots is not None:
-            context = cache.whole(at.slots)
+            context = cache.whole(at.slots, at.positions, at.seen)
         elif at.seen is not None:
             context = cache.context(at, rows)
         elif self.compiled is not None and rows <= TILE:
@@ -150,6 +159,11 @@ class HeadLayer:
             seen = torch.ones(rows, at.first + rows, dtype=torch.bool, device=x.device).tril(at.first)
             context = cache.context(at._replace(seen=None if rows == 1 else seen), rows)
         return after_feed(self.of, after_mixer(self.of, x, self._tensors, context, inputs), self._tensors)
+
+    @property
+    def slots(self) -> int:
+        """KV entries that the cache holds."""
+        return self._cache.keys.shape[1]
 
     def memory(self) -> int:
         """Bytes of the cache and of weights copied for the compiled function."""
@@ -179,17 +193,25 @@ class BlockLayer:
             names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
             self._around = [Convolution(weights, tensors, name, of.gated.down.outputs[0], *kernel) for name in names]
 
-    def remember(self, x: Tensor, first: int) -> None:
-        """Write the KV entries of rows float32 [rows, hidden] at positions first, first + 1, ..."""
-        rotation = self._cache.rotation(slice(first, first + len(x)))
-        self._cache.write(first, *keys_and_values(self._of.attention, x, self._tensors, rotation))
+    def remember(self, x: Tensor, at: int | Tensor) -> None:
+        """Write the KV entries of rows float32 [rows, hidden] at positions at, at + 1, ..., or at the slots `at`, int64
+        [rows] on the device."""
+        of, tensors, cache = self._of.attention, self._tensors, self._cache
+        if isinstance(at, Tensor):
+            cache.put(at, *keys_and_values(of, x, tensors, cache.rotation(at % cache.keys.shape[1])))
+        else:
+            cache.write(at, *keys_and_values(of, x, tensors, cache.rotation(slice(at, at + len(x)))))
 
-    def __call__(self, x: Tensor, known: int) -> Tensor:
-        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text."""
+    def __call__(self, x: Tensor, known: int | Tensor) -> Tensor:
+        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text; int64 [1] on the device."""
         of, tensors, rows = self._of, self._tensors, len(x)
-        since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
-        at = Places(known, seen=self._seen(known - since, rows, x.device))
-        context = self._cache.context(at, rows, since)
+        if isinstance(known, Tensor):
+            slots = known + torch.arange(rows, device=x.device)
+            context = self._cache.whole(slots, seen=self._seen_of_all(known, slots))
+        else:
+            since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
+            at = Places(known, seen=self._seen(known - since, rows, x.device))
+            context = self._cache.context(at, rows, since)
         if not self._around:
             return after_feed(of, after_mixer(of, x, tensors, context), tensors)
         around_mixer, around_feed = self._around
@@ -208,6 +230,14 @@ class BlockLayer:
             seen = seen.triu(known + 1 - of.window) if of.window else seen
             return seen.tril(known) if of.causal else seen
         return None
+
+    def _seen_of_all(self, known: Tensor, slots: Tensor) -> Tensor:
+        """The same over the whole cache, bool [rows, entries], for rows at `slots` after `known` entries."""
+        of, place = self._of.attention, torch.arange(self._cache.keys.shape[1], device=slots.device)
+        seen = place <= (slots.unsqueeze(1) if of.causal else slots[-1])
+        if of.window:
+            seen = seen & (place > slots.unsqueeze(1) - of.window)
+        return seen.expand(len(slots), -1)
 
     def memory(self) -> int:
         """Bytes of the cache."""
