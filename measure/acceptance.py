@@ -10,9 +10,9 @@ from statistics import mean, stdev
 
 from torch import Tensor
 
-from specchat.cli.prompts import read_prompts, spread
+from specchat.bench import DEMO_PROMPTS
+from specchat.bench.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.config.paths import demo_model
 from specchat.engine.decoding import acceptance, block
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.loading import load
@@ -59,7 +59,7 @@ def main() -> None:
     options.add_argument("--prompts", type=int, default=40)
     options.add_argument("--temperature", type=float, default=1.0)
     asked = options.parse_args()
-    chats = [p.messages for p in spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), asked.prompts)]
+    chats = [p.messages for p in spread(read_prompts(DEMO_PROMPTS), asked.prompts)]
     session = load(load_catalog(None).find("demo").spec, lambda _: None)
     for strategy in ("draft", "swift"):
         for whole in (False, True):

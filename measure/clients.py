@@ -127,7 +127,7 @@ def looking(window: int, seed: int, ends: float, expected: Path, found: Found) -
 
 def run(minutes: float, seed: int, home: Path) -> Found:
     """All programs for `minutes`, in a home of their own."""
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
 
     os.environ |= {"SPECCHAT_HOME": str(home), "SPECCHAT_ENGINE_MINUTES": "0"}

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from measure.marks import marks, rewritten
-from specchat.cli.prompts import read_prompts
+from specchat.bench import DEMO_PROMPTS
+from specchat.bench.prompts import read_prompts
 from specchat.config.catalog import load_catalog
-from specchat.config.paths import demo_model
 from specchat.engine.events import Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
@@ -56,7 +56,7 @@ def tokens_a_step(
 
 def table(session: Session) -> str:
     """The table, as Markdown."""
-    chats = [(p.category, p.messages) for p in read_prompts(demo_model("target").parent / "prompts.jsonl")]
+    chats = [(p.category, p.messages) for p in read_prompts(DEMO_PROMPTS)]
     session.runner.executor.policies.off = True
     categories = [*dict.fromkeys(category for category, _ in chats), ALL]
     rows = [f"| drafts | {' | '.join(categories)} |", "|---" * (1 + len(categories)) + "|"]

@@ -8,9 +8,9 @@ Times are those of the steps.
 
 import argparse
 
-from specchat.cli.prompts import read_prompts, spread
+from specchat.bench import DEMO_PROMPTS
+from specchat.bench.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.config.paths import demo_model
 from specchat.engine.events import Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
@@ -40,7 +40,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--chats", type=int, default=120)
     asked = options.parse_args()
-    chats = [p.messages for p in spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), asked.chats)]
+    chats = [p.messages for p in spread(read_prompts(DEMO_PROMPTS), asked.chats)]
     pair = load_catalog(None).find("demo")
     session = load(pair.spec, lambda _: None)
     half = len(chats) // 2

@@ -24,18 +24,18 @@ from statistics import median, quantiles
 from threading import Event as Signal
 from threading import Thread
 
+from specchat.bench import DEMO_PROMPTS
+from specchat.bench.prompts import read_prompts, spread
 from specchat.chat.turn import Reply, Turn
-from specchat.cli.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.config.paths import demo_model
 from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
 from specchat.engine.stats import Speedup
-from specchat.tui.insight.diagnosis import Advisor
-from specchat.tui.insight.ledger import Ledger
+from specchat.insight.diagnosis import Advisor
+from specchat.insight.ledger import Ledger
 
 STRATEGIES = ("draft", "lookup", "suffix", "early-exit", "auto")
 LOOPS = 2
@@ -184,7 +184,7 @@ class Bench:
 def written(bench: Bench, load: Load, changes: int) -> tuple[list[Block], list[Advised]]:
     """Run all strategies in turn until the load has changed `changes` times."""
     plain, ledger = Speculation(), Ledger()
-    candidates = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), CANDIDATES)
+    candidates = spread(read_prompts(DEMO_PROMPTS), CANDIDATES)
     turns = [(prompt.id, Turn(prompt.messages[-1].content)) for prompt in candidates if len(prompt.messages) == 1]
     turns.sort(key=lambda named: -bench.reply(named[1], plain).tally.tokens)
     blocks: list[Block] = []

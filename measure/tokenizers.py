@@ -20,8 +20,8 @@ from measure.other_drafts import permuted, trained
 from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import measure
 from specchat.bench.ours import Ours
+from specchat.bench.prompts import read_prompts, shipped_prompts, spread
 from specchat.bench.summary import Spread
-from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.paths import demo_model
 from specchat.engine.cross_tokenizer.model import CrossTokenizerModel
 from specchat.engine.loading import load

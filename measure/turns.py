@@ -12,9 +12,9 @@ from statistics import median
 from time import perf_counter
 
 from measure.earlier import forget
-from specchat.cli.prompts import read_prompts, spread
+from specchat.bench import DEMO_PROMPTS
+from specchat.bench.prompts import read_prompts, spread
 from specchat.config.catalog import load_catalog
-from specchat.config.paths import demo_model
 from specchat.engine.errors import ContextError
 from specchat.engine.events import Finished, Started, Step
 from specchat.engine.loading import load
@@ -54,7 +54,7 @@ def main() -> None:
     options.add_argument("--repeats", type=int, default=7)
     options.add_argument("--temperature", type=float, default=0.0)
     asked = options.parse_args()
-    chats = spread(read_prompts(demo_model("target").parent / "prompts.jsonl"), PROMPTS)
+    chats = spread(read_prompts(DEMO_PROMPTS), PROMPTS)
     session = load(load_catalog(None).find("demo").spec, lambda _: None)
     request = Generate(0, (), Sampling(0, temperature=asked.temperature), Limits(context="refuse"), chat=CHAT)
     messages: tuple[Message, ...] = ()

@@ -21,10 +21,10 @@ from time import perf_counter
 from specchat.bench.contender import BenchPrompt, Run
 from specchat.bench.interleaved import measure
 from specchat.bench.ours import Ours
+from specchat.bench.prompts import read_prompts, shipped_prompts, spread
 from specchat.bench.published import PUBLISHED
 from specchat.bench.summary import Spread
 from specchat.bench.synthetic import write_random
-from specchat.cli.prompts import read_prompts, shipped_prompts, spread
 from specchat.config.catalog import load_catalog
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.costs import StepCosts

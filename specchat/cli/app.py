@@ -82,7 +82,7 @@ def _places(own: "Sequence[str]") -> "ModelPlaces":
 
 def _add(paths: "Paths", models: Path | None, target: "Named", draft: "Named | None") -> "DeclaredPair":
     """Look at a pair and declare it; imported when the app asks, as the tokenizers are."""
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.engine.fetch.source import usual_hub
     from specchat.models.add import add
     from specchat.models.machine import this_machine
@@ -111,16 +111,17 @@ def _tool_servers(file: Path, seconds: int | None) -> "tuple[ToolServers, list[s
 
 
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
-    from specchat.cli.live import LiveFiles
     from specchat.config.errors import ConfigError
     from specchat.config.keymap import read_keymap
+    from specchat.config.live import LiveFiles
     from specchat.config.paths import shipped
     from specchat.config.personas import load_personas
     from specchat.config.presets import load_presets
     from specchat.config.settings import save_setting
     from specchat.config.themes import load_themes, unknown_theme
     from specchat.tui.actions.table import ACTIONS
-    from specchat.tui.launch import Launch, TuningPlaces
+    from specchat.tui.launch import Launch
+    from specchat.tune.beside_work import TuningPlaces
 
     paths, settings = prepared.paths, prepared.settings
     themes, warnings = load_themes([shipped("themes"), paths.themes])

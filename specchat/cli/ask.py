@@ -13,25 +13,29 @@ import click
 from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 from specchat.cli.chat_store import opened_store, store_or_memory
 from specchat.cli.client import answer, load
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.figures import figures
 from specchat.cli.going_on import GoingOn
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, with_options
 from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, reports_errors
 from specchat.cli.prepare import Prepared, engine_for, prepare
-from specchat.cli.schema import read_schema
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
+from specchat.engine.errors import EngineError
 from specchat.engine.events import Finished
+from specchat.engine.grammar.source import MAX_CHARACTERS, check
 from specchat.engine.options import Grammar
-from specchat.reading import TOO_LONG, read_typed
+from specchat.insight.footer import reply_words
+from specchat.reading import TOO_LONG, read_text, read_typed
 from specchat.service.chat_service import ChatService
+
+MAX_SCHEMA_BYTES = 4 * MAX_CHARACTERS
+"""A character has four bytes at most."""
 
 
 @click.command()
@@ -85,7 +89,7 @@ def ask(
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
     question, attached = _question(text, files)
-    grammar = None if schema is None else read_schema(schema)
+    grammar = None if schema is None else _schema(schema)
     wishes = Wishes.of(options)
     with ExitStack() as stack:
         going_on = GoingOn(None, wishes)
@@ -180,6 +184,25 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     return question, attached
 
 
+def _schema(path: Path) -> Grammar:
+    """The schema in a file.
+
+    Raises:
+        Problem: the file cannot be read, or is no schema that replies can be held to.
+    """
+    name = one_line(str(path))
+    try:
+        grammar = Grammar("json_schema", read_text(path.expanduser(), MAX_SCHEMA_BYTES, pipes=True))
+        check(grammar)
+    except UnicodeDecodeError as error:
+        raise Problem(f"{name} is not UTF-8 text (byte {error.start}).", ExitCode.USAGE) from None
+    except OSError as error:
+        raise Problem(f"{name} cannot be read ({error.strerror}). Check the path.", ExitCode.USAGE) from None
+    except EngineError as error:
+        raise Problem(f"{name}: {error.message}", ExitCode.USAGE) from None
+    return grammar
+
+
 def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> str:
     found = {
         "text": finished.written.answer,
@@ -199,4 +222,4 @@ def _report(finished: Finished, reply: Reply) -> None:
     """Figures for people, and warnings that nobody should miss."""
     if finished.reason == "context":
         click.echo("The context is full: the reply ends here.", err=True)
-    ProgressLine().line(" · ".join(figures(finished.stats, reply.seed)))
+    ProgressLine().line(" · ".join(reply_words(finished.stats, reply.seed)))

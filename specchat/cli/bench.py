@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
+from specchat.bench.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
 from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
@@ -19,14 +20,13 @@ from specchat.cli.options import (
     FOLDER,
     PAIR_OPTIONS,
     SAMPLING_OPTIONS,
+    WRITABLE,
     Named,
     Passing,
     with_options,
 )
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
 from specchat.cli.wishes import Wishes
-from specchat.cli.writable import WRITABLE
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specchat.bench import DEMO_PROMPTS
+from specchat.bench.prompts import ChatPrompt, read_prompts, spread
 from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.prompts import ChatPrompt, read_prompts, spread
 from specchat.cli.wishes import Wishes
 from specchat.engine.options import Acceptance
 from specchat.engine.pair import PairSpec
@@ -46,7 +47,6 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
     """
     from specchat.cli.check_server import check_server
     from specchat.cli.prepare import prepare
-    from specchat.config.paths import demo_model
 
     wishes = Wishes.of(options)
     prepared = prepare(wishes)
@@ -57,7 +57,7 @@ def check(full: bool, prompts: Path | None, against: str | None, limit: int | No
         raise click.UsageError(
             "--against goes with a pair that a server runs: others are compared with plain decoding."
         )
-    known = read_prompts(prompts or demo_model("target").parent / "prompts.jsonl")
+    known = read_prompts(prompts or DEMO_PROMPTS)
     chosen = spread(known, limit or (len(known) if full else LIMIT))
     with Interrupt() as interrupt:
         if pair.spec.target.server is not None:

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from math import isinf
 
+from specchat.bench.prompts import ChatPrompt
 from specchat.clean import one_line
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.output import Output, Problem, ProgressLine
-from specchat.cli.prompts import ChatPrompt
 from specchat.engine.pair import PairSpec
 from specchat.remote import lossless
 from specchat.remote.lossless import GreedyResult, SampledResult, TextComparison

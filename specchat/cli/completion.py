@@ -137,7 +137,7 @@ def _keys(incomplete: str, *, deleted: bool) -> list[CompletionItem[str]] | None
 
 
 def _catalog(ctx: click.Context) -> "Catalog | None":
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
 

@@ -65,7 +65,7 @@ def _rewritten(place: Path, out: Path | None) -> None:
 
 
 def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
 
     spec = ready(read_catalog(user_paths(), models).find(pair), models).spec

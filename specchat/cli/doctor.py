@@ -81,7 +81,8 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
 
 def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair | None]":
     """Findings on the user's files, and the pair that would be loaded if they can be used."""
-    from specchat.cli.prepare import prepare, read_catalog, runnable
+    from specchat.cli.prepare import prepare, runnable
+    from specchat.config.catalog import read_catalog
     from specchat.config.errors import ConfigError
     from specchat.doctor import configuration
     from specchat.doctor.finding import ok, problem

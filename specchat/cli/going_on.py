@@ -12,9 +12,8 @@ from specchat.clean import one_line
 from specchat.cli.chat_store import LAST, find_chat
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.output import Problem
-from specchat.cli.prepare import read_catalog
 from specchat.cli.wishes import Wishes
-from specchat.config.catalog import Pair, why_gone
+from specchat.config.catalog import Pair, read_catalog, why_gone
 from specchat.config.paths import user_paths
 from specchat.service.chat_service import ChatService
 

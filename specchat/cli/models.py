@@ -30,7 +30,7 @@ def models(ctx: click.Context, /, models: Path | None, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
 
     catalog = read_catalog(user_paths(), models)

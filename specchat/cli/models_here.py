@@ -34,7 +34,7 @@ def here(models: Path | None) -> Here:
     Raises:
         ConfigError: a file is missing or wrong.
     """
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
     from specchat.config.settings import load_settings
     from specchat.engine.fetch.source import usual_hub

@@ -12,7 +12,6 @@ from specchat.clean import clean, one_line
 from specchat.cli.client import answer, load
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.figures import figures
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.lines import Lines
 from specchat.cli.outlet import Outlet
@@ -20,6 +19,7 @@ from specchat.cli.output import Output, on_terminal
 from specchat.cli.wishes import Wishes
 from specchat.engine.events import Finished
 from specchat.engine.pair import PairInfo
+from specchat.insight.footer import reply_words
 from specchat.service.chat_service import ChatService
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class PlainChat:
         self.last = (reply, finished)
         if finished.reason == "context":
             self.say("The context is full: the reply ends here. /new starts an empty chat.")
-        self.hint(", ".join(figures(finished.stats, reply.seed)) + ".")
+        self.hint(", ".join(reply_words(finished.stats, reply.seed)) + ".")
         if interrupt.pressed and not self.lines.is_terminal:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 

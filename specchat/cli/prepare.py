@@ -4,13 +4,12 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import click
 
 from specchat.clean import one_line
 from specchat.cli.wishes import Wishes
-from specchat.config.catalog import Catalog, Pair, load_catalog, local_pair
+from specchat.config.catalog import Catalog, Pair, local_pair, read_catalog
 from specchat.config.errors import ConfigError
 from specchat.config.paths import Paths, private_folder, user_paths
 from specchat.config.settings import UserSettings, load_settings
@@ -58,15 +57,6 @@ def prepare(wishes: Wishes) -> Prepared:
         system=settings.system or "" if wishes.system is None else wishes.system,
     )
     return Prepared(paths, settings, catalog, pair, preferences)
-
-
-def read_catalog(paths: Paths, models: Path | None) -> Catalog:
-    """The shipped pairs with those of `models`, or else of the user's models.toml if there is one.
-
-    Raises:
-        ConfigError: a file is missing or wrong.
-    """
-    return load_catalog(models or (paths.models_file if os.path.lexists(paths.models_file) else None))
 
 
 def runnable(pair: Pair) -> Pair:

@@ -1,6 +1,5 @@
 """`specchat recommend`: measures what drafts fastest here on prompts like the user's, and sets it in models.toml."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,20 +8,20 @@ import click
 from specchat.cli.completion import complete_pairs
 from specchat.cli.download import can_ask, ready
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.interrupt import Interrupt
 from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.recommend_search import Recommendations, RecommendSearch, VariantSpeed
-from specchat.cli.recommend_variants import variants
 from specchat.cli.tuning import data_of
+from specchat.recommend.decision import Recommended, decided
+from specchat.recommend.search import Recommendations, RecommendSearch, SearchStopped, VariantSpeed
+from specchat.recommend.variants import Variant, variants
 
 if TYPE_CHECKING:
     from specchat.bench.halving import ContenderSpeed
     from specchat.config.catalog import Pair
 
 MINUTES = 3.0
-CLEAR = 1.03
-"""A choice is written if it is faster than the present one by this factor."""
 
 
 @click.command()
@@ -53,14 +52,16 @@ def recommend(
     many, and so on. Other settings are then measured beside the best: quantised drafts, a draft on the CPU, what was
     tuned. What would change the text is only suggested.
     """
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
     from specchat.engine.backends import REMOTE_BACKEND
 
     if pair is None:
-        from specchat.cli.recommend_machine import machine_lines
+        from specchat.cli.models_here import here
+        from specchat.recommend.machine import machine_lines
 
-        Output().write("\n".join(machine_lines(models)) + "\n")
+        known = here(models)
+        Output().write("\n".join(machine_lines(known.catalog, known.library)) + "\n")
         return
     paths = user_paths()
     found = ready(read_catalog(paths, models).find(pair), models)
@@ -77,8 +78,8 @@ def recommend(
 
         session = load(found.spec, lambda loading: progress.show(loading.what, loading.fraction))
         others = [*variants(found, bool(session.info.gpu), paths.tuned, toml)]
-        search = RecommendSearch(found, session, data.chats, progress)
-        measured = search.run(60 * minutes, others)
+        search = RecommendSearch(found, session, data.chats, progress.show)
+        measured = _searched(search, 60 * minutes, others)
         checks = _checks(search, measured, progress) if decide else []
     finally:
         progress.clear()
@@ -92,53 +93,21 @@ def recommend(
     Output().write("\n".join([_table(measured.strategies), *_others(measured), *lines]) + "\n")
 
 
-@dataclass(frozen=True)
-class Recommended:
-    """A decision in sentences.
+def _searched(search: RecommendSearch, seconds: float, others: list[Variant]) -> Recommendations:
+    """Search until the time is over.
 
-    Attributes:
-        choice: strategy and draft length to write; None to leave them.
-        variant: the setting to write as well.
-        suggested: a setting that is faster and changes the text.
+    Raises:
+        Problem: interrupted, or a text that is not plain decoding's.
     """
+    from specchat.bench.contender import Different
 
-    lines: list[str]
-    choice: tuple[str, int | None] | None = None
-    variant: VariantSpeed | None = None
-    suggested: VariantSpeed | None = None
-
-
-def decided(pair: "Pair", found: Recommendations) -> Recommended:
-    """The fastest strategy and setting under which the text stays, where they are clearly faster than the present."""
-    from specchat.engine.options import Speculation
-    from specchat.engine.strategies import delegates, labelled
-
-    best = found.best
-    by_name = {one.name: one for one in found.strategies}
-    present = Speculation.of(pair.strategy, pair.draft_length)
-    now = by_name.get(labelled(present.strategy, present.draft_length))
-    sure = [one for one in found.variants if one.speed.times >= CLEAR and one.speed.low > 1.0]
-    variant = next((one for one in sure if one.variant.same_text), None)
-    suggested = next((one for one in sure if not one.variant.same_text), None)
-    if variant is not None:
-        times, name = best.times * variant.speed.times, f"{variant.case} with {variant.variant.name}"
-    else:
-        times, name = best.times, best.name
-    if times <= 1.0:
-        words = f"No strategy is faster than plain decoding here: the nearest, {name}, has {times:.2f}."
-        return Recommended([words], suggested=suggested)
-    speeds = f"{name} writes {times:.2f} times as fast as plain decoding"
-    others = f"The pair has {now.name}, with {now.times:.2f}." if now is not None else ""
-    if now is not None and delegates(present.strategy):
-        others += " It learns within a chat, and each of these replies was a new one."
-    lines = [f"{speeds}. {others}".rstrip()]
-    if now is not None and times < CLEAR * now.times:
-        return Recommended([*lines, "That is no clear gain, so models.toml stays as it is."], suggested=suggested)
-    rival = next((one for one in found.strategies if one.name != best.name and one.high > best.low), None)
-    if rival is not None:
-        lines.append(f"More measuring could still choose {rival.name} ({rival.low:.2f}-{rival.high:.2f}).")
-    strategy, _, length = (variant.case if variant is not None else best.name).partition(" x")
-    return Recommended(lines, (strategy, int(length) if length else None), variant, suggested)
+    with Interrupt() as interrupt:
+        try:
+            return search.run(seconds, others, lambda: interrupt.pressed)
+        except SearchStopped:
+            raise Problem("Stopped. models.toml is as it was.", ExitCode.INTERRUPTED) from None
+        except Different as error:
+            raise Problem(f"The text by {error} differs from plain decoding's.", ExitCode.DIFFERENT) from None
 
 
 def _written(pair: "Pair", decision: Recommended, toml: Path, dry_run: bool) -> list[str]:
@@ -172,9 +141,9 @@ def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]
 
 
 def _checks(search: RecommendSearch, measured: Recommendations, progress: ProgressLine) -> list[str]:
-    from specchat.cli.recommend_checks import check_lines
+    from specchat.recommend.checks import check_lines
 
-    return check_lines(search, measured, progress)
+    return check_lines(search, measured, progress.show)
 
 
 def _table(measured: "list[ContenderSpeed]") -> str:

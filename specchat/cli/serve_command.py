@@ -43,7 +43,7 @@ def serve_command(
 
     The [[pair]] to put into models.toml comes last.
     """
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
 
     chosen, one = ENGINES[engine], read_catalog(user_paths(), models).find(pair)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from specchat.bench.prompts import read_prompts, shipped_prompts
 from specchat.cli.chat_store import opened_store
 from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.options import PAIR_OPTIONS, WRITABLE, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.prompts import read_prompts, shipped_prompts
-from specchat.cli.writable import WRITABLE
 from specchat.engine.errors import ContextError
 from specchat.engine.events import Finished
 from specchat.engine.options import Limits, Speculation
@@ -48,7 +47,7 @@ def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | Non
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
     """
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import private_folder, user_paths
 
     paths = user_paths()

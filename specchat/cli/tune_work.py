@@ -62,7 +62,7 @@ def begun(
         Problem: another backend runs the pair, or there are too few prompts.
         ConfigError: there is no such pair.
     """
-    from specchat.cli.prepare import read_catalog
+    from specchat.config.catalog import read_catalog
     from specchat.config.paths import private_folder, user_paths
 
     paths, progress = user_paths(), progress or ProgressLine()

@@ -8,7 +8,7 @@ from typing import Any
 
 from specchat.config.errors import ConfigError, nearest
 from specchat.config.files import read_tables
-from specchat.config.paths import demo_model, shipped
+from specchat.config.paths import Paths, demo_model, shipped
 from specchat.engine.backends import DEFAULT_BACKEND, GGUF_BACKEND
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec, Server
@@ -94,6 +94,15 @@ def load_catalog(own: Path | None) -> Catalog:
     """
     catalog = _read(shipped("models.toml"), None)
     return catalog if own is None else _read(own, catalog)
+
+
+def read_catalog(paths: Paths, models: Path | None) -> Catalog:
+    """The shipped pairs with those of `models`, or else of the user's models.toml if there is one.
+
+    Raises:
+        ConfigError: a file is missing or wrong.
+    """
+    return load_catalog(models or (paths.models_file if os.path.lexists(paths.models_file) else None))
 
 
 def why_gone(wanted: str) -> str:

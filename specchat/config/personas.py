@@ -43,3 +43,9 @@ def load_personas(files: Sequence[Path], pairs: Container[str]) -> tuple[list[Pe
 def persona_of(system: str, personas: Iterable[Persona]) -> Persona | None:
     """The persona with this system prompt."""
     return next((persona for persona in personas if persona.system == system), None)
+
+
+def persona_name(system: str, personas: Iterable[Persona]) -> str:
+    """A word for a chat's system prompt; empty where it has none."""
+    persona = persona_of(system, personas)
+    return persona.name if persona else "own system prompt" if system else ""

@@ -1,12 +1,25 @@
 """presets.toml: sampling under a name."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specchat.config.errors import ConfigError
 from specchat.config.files import read_tables
 from specchat.engine.options import Sampling
+
+OWN = "own"
+"""The name of a sampling that is no preset's."""
+
+_WORDS = {
+    "temperature": "temperature",
+    "top_k": "top-k",
+    "top_p": "top-p",
+    "min_p": "min-p",
+    "repetition_penalty": "repetition",
+    "presence_penalty": "presence",
+    "frequency_penalty": "frequency",
+}
 
 
 @dataclass(frozen=True)
@@ -34,3 +47,24 @@ def load_presets(files: Sequence[Path]) -> tuple[list[Preset], list[str]]:
                 name = table.pop("name")
                 presets[name] = Preset(name, Sampling(**table))
     return list(presets.values()), problems
+
+
+def preset_name(sampling: Sampling, presets: Sequence[Preset]) -> str:
+    """The preset that samples like this."""
+    return next((preset.name for preset in presets if apply(preset, sampling) == sampling), OWN)
+
+
+def preset_words(preset: Preset) -> str:
+    """`temperature 0.4, top-p 0.9`: what differs from sampling as it is without any option."""
+    plain = Sampling()
+    values = {
+        words: getattr(preset.sampling, key)
+        for key, words in _WORDS.items()
+        if key == "temperature" or getattr(preset.sampling, key) != getattr(plain, key)
+    }
+    return ", ".join(f"{words} {value:g}" for words, value in values.items())
+
+
+def apply(preset: Preset, sampling: Sampling) -> Sampling:
+    """The preset's sampling; seed and biases stay."""
+    return replace(preset.sampling, seed=sampling.seed, logit_bias=sampling.logit_bias)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from specchat.clean import one_line
-from specchat.clipboard import clipboard_tools
+from specchat.clipboard import usable
 from specchat.doctor.finding import Finding, note, ok
 
 MIN_COLUMNS, MIN_LINES = 40, 12
@@ -74,7 +74,7 @@ def _keys() -> Finding:
 
 
 def clipboard(environ: Mapping[str, str], which: Callable[[str], str | None] = shutil.which) -> Finding:
-    tools = [command[0] for command in clipboard_tools(environ) if which(command[0])]
+    tools = [tool.write[0] for tool in usable(environ, which)]
     if tools:
         return ok("clipboard", f"{tools[0]}, and OSC 52")
     if environ.get("SSH_CONNECTION"):

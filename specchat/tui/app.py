@@ -29,10 +29,9 @@ from specchat.tui.launch import Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import AppSession
-from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
-from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
+from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, shades, textual_theme
 from specchat.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -134,7 +133,7 @@ class SpecchatApp(App[None]):
         self.run_worker(partial(self._copy, text, what), thread=True, exit_on_error=False, group="clipboard")
 
     def _copy(self, text: str, what: str) -> None:
-        from specchat.tui.clipboard import copy
+        from specchat.clipboard import copy
 
         outcome = copy(text, lambda codes: self.call_from_thread(self._write_codes, codes))
         self.call_from_thread(self.chat.say, f"{what} of {len(text):,} characters {outcome}")
@@ -187,7 +186,7 @@ class SpecchatApp(App[None]):
             self.push_screen(Palette())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        from specchat.tui.commands import commands
+        from specchat.tui.screens.palette import commands
 
         del screen
         yield from commands(self.chat)

@@ -3,52 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from specchat.chat.store import Store
-from specchat.config.catalog import Catalog, Pair
+from specchat.config.catalog import Pair
+from specchat.config.live import LiveFiles
 from specchat.config.personas import Persona
 from specchat.config.presets import Preset
 from specchat.config.themes import Theme
 from specchat.mcp_tools.servers import ToolServers
 from specchat.service.settings import Preferences
+from specchat.tune.beside_work import TuningPlaces
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.models.declare import DeclaredPair, Named
     from specchat.models.library import ModelPlaces
-    from specchat.tune.beside import BesideCommand
-
-
-@dataclass(frozen=True)
-class Reloaded:
-    """The configuration after a change; `catalog` is None where models.toml cannot be used."""
-
-    themes: Sequence[Theme]
-    catalog: Catalog | None
-    problems: tuple[str, ...] = ()
-
-
-class WatchedFiles(Protocol):
-    """The configuration files that are read again when they change: `specchat.cli.live.LiveFiles`."""
-
-    def changed(self) -> bool: ...
-    def read(self) -> Reloaded: ...
-
-
-@dataclass(frozen=True)
-class TuningPlaces:
-    """Where what is tuned beside the chat goes, and how commands for it are run."""
-
-    shelf: Path
-    """What was tuned."""
-    order: Path
-    """File of the tune that is under way."""
-    toml: Path
-    """The models.toml that pairs are changed in."""
-    run: "Callable[[Sequence[str]], BesideCommand]"
-    """Starts a command of specchat; raises OSError where it cannot be."""
-    options: Sequence[str] = ()
-    """Options that name the models.toml, where it is not the usual one."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +59,6 @@ class Launch:
     """The file that names the servers."""
     tuning: TuningPlaces | None = None
     """Where pairs are tuned; None tunes nothing."""
-    live: WatchedFiles | None = None
+    live: LiveFiles | None = None
     warnings: tuple[str, ...] = ()
     """Sentences to show once the window is up, such as a theme file that could not be read."""

@@ -3,7 +3,7 @@
 from textual.app import App
 
 from specchat.clean import clean
-from specchat.tui.launch import WatchedFiles
+from specchat.config.live import LiveFiles
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.themes import textual_theme
 
@@ -11,7 +11,7 @@ LOOK_EVERY = 1.5
 """Seconds between looks at the files' times."""
 
 
-def watch(chat: ChatScreen, files: WatchedFiles) -> None:
+def watch(chat: ChatScreen, files: LiveFiles) -> None:
     """Look at the files now and then from here on."""
 
     def look() -> None:
@@ -21,7 +21,7 @@ def watch(chat: ChatScreen, files: WatchedFiles) -> None:
     chat.app.set_interval(LOOK_EVERY, look)
 
 
-def reload(chat: ChatScreen, files: WatchedFiles) -> None:
+def reload(chat: ChatScreen, files: LiveFiles) -> None:
     """Take in what the files hold. The pair that is loaded stays as it is until it is chosen again."""
     app, fresh = chat.app, files.read()
     known = {theme.name: theme for theme in chat.themes}

@@ -3,18 +3,18 @@
 from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
 from specchat.engine.port import EnginePort
+from specchat.insight.diagnosis import Advisor, Diagnosis
+from specchat.insight.gpu_use import GpuWatch
+from specchat.insight.ledger import Ledger
+from specchat.insight.racing import Racing
+from specchat.models.fetching import Fetching
+from specchat.recommend.beside import Recommending
 from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
 from specchat.service.settings import ChatSettings
 from specchat.tui.draft import QueuedPrompt
-from specchat.tui.fetching import Fetching
-from specchat.tui.insight.diagnosis import Advisor, Diagnosis
-from specchat.tui.insight.gpu_use import GpuWatch
-from specchat.tui.insight.ledger import Ledger
-from specchat.tui.insight.racing import Racing
 from specchat.tui.launch import Launch
-from specchat.tui.recommending import Recommending
-from specchat.tui.tuning import Tuning
+from specchat.tune.beside_tune import Tuning
 
 _CUT = {
     "length": "the reply reached the token limit: /continue goes on",

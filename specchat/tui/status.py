@@ -4,17 +4,18 @@ from time import monotonic
 
 from textual.content import Content
 
+from specchat import figures
 from specchat.chat.record import speculation_label
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply
 from specchat.clean import one_line
+from specchat.config.personas import persona_name
 from specchat.engine.events import Loading
 from specchat.service.calls import CallRound
-from specchat.tui import figures
 from specchat.tui.composing import slash
-from specchat.tui.composing.personas import persona_name
 from specchat.tui.keys import Keys
 from specchat.tui.session import AppSession
+from specchat.tui.text.bars import bar
 from specchat.tui.text.lines import EMPTY, styled
 
 _RUNNING = {
@@ -57,7 +58,7 @@ def loading_words(loading: Loading | None) -> str:
         return ""
     if loading.fraction is None:
         return loading.what
-    filled, rest = figures.bar(loading.fraction, 16)
+    filled, rest = bar(loading.fraction, 16)
     return f"{loading.what} {filled}{rest} {100 * loading.fraction:.0f} %"
 
 

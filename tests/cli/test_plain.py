@@ -196,10 +196,10 @@ def test_a_terminal_gets_prompts_and_figures_and_no_codes() -> None:
     terminal.until(b"is loaded, on none. /help lists the commands.\r\n> ")
     terminal.type(b"hello\n")
     terminal.until(b"Once there was a fox.\r\n")
-    terminal.until(b"seed 5.\r\n> ")
+    terminal.until(b" s to first.\r\n> ")
     terminal.type(b"codes\n")
     terminal.until("Once ␛]52;c;aGk=there".encode())
-    terminal.until(b"seed 5.\r\n> ")
+    terminal.until(b" s to first.\r\n> ")
     terminal.type(b"\x04")
     assert terminal.end() == 0
     assert b"\x1b" not in terminal.output

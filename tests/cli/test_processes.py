@@ -263,7 +263,7 @@ def test_on_a_terminal_codes_are_taken_out_and_figures_shown() -> None:
     assert "reading" in text
     assert "Once ␛]52;c;aGk=there" in text
     assert "\x1b]" not in text
-    assert re.search(r"\d+ tok/s · .* · seed 5", text)
+    assert re.search(r"\d+ tok/s · .* · seed 5 · .* s to first", text)
 
 
 def test_in_a_pipe_the_text_is_left_as_it_is() -> None:

@@ -67,6 +67,7 @@ def test_what_a_terminal_lacks_is_noted(
         ({"DISPLAY": ":0"}, set(), "note", "Install xclip"),
         ({}, {"xclip"}, "note", "may ignore it"),
         ({}, {"pbcopy"}, "ok", "pbcopy"),
+        ({"WSL_DISTRO_NAME": "d"}, {"clip.exe"}, "ok", "clip.exe"),
         ({"DISPLAY": ":0", "SSH_CONNECTION": "1"}, {"xclip"}, "ok", "OSC 52 only"),
     ],
 )

@@ -46,14 +46,15 @@ STEP_KEEPS = {
     "_state.depth": ALL,
     "_state.path": ALL,
     "_verifier.tail": ALL,
+    "_verifier.recent": ALL,
     # Always 0: a level is judged from its first row on.
-    "_trees._growth.step.node": ALL,
+    "_trees.growth.step.node": ALL,
 }
 """Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
 
-HEAD_KEEPS = {"drafts._heads._two": ALL}
-"""Of heads that the executor runs: a constant."""
-VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "_on_host": ALL}
+HEAD_KEEPS = {f"drafts._heads.{name}": ALL for name in ("_before", "_width", "_alone")}
+"""Of heads that the executor runs: constants."""
+VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "recent": ALL, "_on_host": ALL}
 """Of `Verifier`: what others hold, the end of the text, and reports that the host may not have read yet."""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import cast
@@ -19,9 +18,6 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_failure import is_gpu_failure
-from specchat.engine.heads import eagle3 as eagle3_module
-from specchat.engine.heads.families import FoundHeads
-from specchat.engine.heads.files import HeadFiles
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.transfer import send
 from specchat.engine.model.checkpoint import Checkpoint
@@ -33,15 +29,11 @@ from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.load import load_runner
 from specchat.engine.runners.runner import Runner
-from specchat.engine.strategy import Head
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.device.test_decoding import SAMPLINGS, write
 from tests.device.test_families import changes
-from tests.device.test_heads import shape, steps
 from tests.device.test_recurrent import changes as recurrent
 from tests.device.test_recurrent import made
-from tests.engine.published_blocks import dflash
-from tests.engine.published_heads import HIDDEN, eagle, eagle3, kv_mtp, mtp
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import Cudart, FakeTorch, fake_torch
 from tests.gpu_net.runtime import Graph
@@ -337,47 +329,3 @@ def test_a_verdict_that_is_read_before_it_is_there_is_noticed(
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) == at_once["plain"]
         monkeypatch.setattr(Clock, "wait", lambda _: (1.0, 1.0))
         assert write(runner, "plain", 0, SAMPLINGS["sampled"], tokens=5) != at_once["plain"]
-
-
-# Trained heads
-
-CAPTURED: dict[Head, Callable[[Path], Path]] = {
-    "eagle": eagle,
-    "eagle3": partial(eagle3, few=None),
-    "mtp": mtp,
-    "kv-mtp": partial(kv_mtp, num_attention_heads=2, num_key_value_heads=1, head_dim=32),
-}
-CHAINS = CAPTURED | {"dflash": dflash}
-"""Heads that draft a chain; a block's the host asks for."""
-
-
-@pytest.fixture(scope="module")
-def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A target that heads go with."""
-    root = tmp_path_factory.mktemp("headed")
-    return checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
-
-
-@pytest.mark.parametrize("head", CHAINS)
-def test_the_chain_of_a_head_is_drafted_on_the_gpu(
-    head: Head, headed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is the one of passes that are not captured, and no token's scores go to the host."""
-    monkeypatch.setattr(eagle3_module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
-    found = FoundHeads({head: HeadFiles.open(CHAINS[head](tmp_path / head))})
-    drafting, sampling = [(head, 3)] * 2, SAMPLINGS["sampled"]
-
-    def runner(captured: bool = True) -> Runner:
-        return device_runner(tiny_decoder(headed, SECOND), None, VOCAB, SECOND, captured, found=found)
-
-    with fake_torch(2, computes=True):
-        launched = shape(steps(runner(captured=False), drafting, sampling))
-    with fake_torch(2, computes=True) as fake:
-        lazily = runner()
-        fake.to_host.clear()
-        assert shape(steps(lazily, drafting, sampling)) == launched
-        assert not fake.runtime.problems
-        assert max(fake.to_host) < 4 * VOCAB
-        assert isinstance(lazily.executor, DeviceExecutor)
-        captured = lazily.executor.graphs._graphs.keys()
-        assert ({(head, 0), (head, 1)} <= captured) == (head in CAPTURED)

@@ -109,7 +109,7 @@ def test_buffers_are_found_wherever_they_are_held(runner: Runner) -> None:
         "_verifier._on_host",
         "_verifier._scored.candidates",
         "_trees._chosen",
-        "_trees._growth.best",
-        "_trees._growth.step.fed",
+        "_trees.growth.best",
+        "_trees.growth.step.fed",
     }
     assert not any("weight" in path or "keys" in path for path in found)

@@ -153,7 +153,7 @@ def test_verdicts_are_the_hosts(acceptance: Acceptance) -> None:
         logits = random_logits(len(TREE) + 1, vocab, 100 + seed, 1.0)
         for parent, token in zip(TREE, tokens, strict=True):
             logits[parent, token] += 4.0
-        commit(chosen_tensor(state, logits), state, state.fed.new_zeros(2))
+        commit(chosen_tensor(state, logits), state, state.fed.new_zeros(2), state.fed.new_zeros(16))
         draft = Draft(tokens, list(TREE))
         verdict = host_judge(logits, draft, len(PROMPT), Sampler(options), History(PROMPT), acceptance)
         accepted, tested, emitted = state.result[:3].tolist()
@@ -202,7 +202,8 @@ def test_commit_walks_the_tree() -> None:
         chosen = [
             tokens[rng.choice(below) - 1] if below and rng.random() < 0.85 else rng.randrange(9) for below in children
         ]
-        commit(torch.tensor(chosen, dtype=torch.int32, device=DEVICE), state, state.fed.new_zeros(2))
+        made = torch.tensor(chosen, dtype=torch.int32, device=DEVICE)
+        commit(made, state, state.fed.new_zeros(2), state.fed.new_zeros(16))
         path = [0]
         while after := [child for child in children[path[-1]] if tokens[child - 1] == chosen[path[-1]]]:
             path += after

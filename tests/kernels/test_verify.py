@@ -262,7 +262,7 @@ def judged(
         judge_block(ours, state, n + 1, chosen, theirs)
     else:
         judge(ours, state, n + 1, chosen, theirs if sampled else None)
-    commit(chosen, state, state.fed.new_zeros(2))
+    commit(chosen, state, state.fed.new_zeros(2), state.fed.new_zeros(16))
     verdict = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
     accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
     assert emitted == accepted + 1
@@ -353,7 +353,7 @@ def write(
         logits = torch.stack([model([*text, *drafted[:i]]) for i in range(len(drafted) + 1)])
         process(logits.to(DEVICE), state, 0, scored, len(logits), model.vocab)
         judge(scored, state, len(logits), chosen, None)
-        commit(chosen, state, state.fed.new_zeros(2))
+        commit(chosen, state, state.fed.new_zeros(2), state.fed.new_zeros(16))
         accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
         assert 0 <= accepted <= tested <= len(drafted)
         assert tokens[emitted:] == [-1] * (len(tokens) - emitted)
@@ -485,8 +485,8 @@ def test_commit() -> None:
         chosen = [t if rng.random() < 0.85 else rng.randrange(9) for t in [*drafted, *[5] * (17 - n)]]
         feed(state, drafted)
         state.counts.fill_(2)
-        tail, fed = state.fed.new_full((3,), 7), state.fed.tolist()
-        commit(torch.tensor(chosen, dtype=torch.int32, device=DEVICE), state, tail)
+        tail, recent, fed = state.fed.new_full((3,), 7), state.fed.new_tensor(range(100, 116)), state.fed.tolist()
+        commit(torch.tensor(chosen, dtype=torch.int32, device=DEVICE), state, tail, recent)
         accepted = next((i for i in range(n) if chosen[i] != drafted[i]), n)
         tokens = chosen[: accepted + 1]
         end = next((i for i, t in enumerate(tokens) if t in eos), accepted)
@@ -496,6 +496,7 @@ def test_commit() -> None:
         assert state.result.tolist() == [accepted, tested, len(tokens), *tokens, *[-1] * (17 - len(tokens)), *nodes]
         assert state.report[37:-17].tolist() == [n, *fed, *state.parents.tolist()]
         assert tail.tolist() == [*[PROMPT[-1], *tokens][-2:], 7]
+        assert recent.tolist() == [*range(100, 116), *tokens][-16:]
         assert int(state.length) == len(PROMPT) - 1 + len(tokens)
         assert int(state.fed[0]) == tokens[-1]
         assert state.counts.tolist() == [2 + tokens.count(t) for t in range(9)]

@@ -19,11 +19,11 @@ from specchat.engine.options import Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Change, Count, Generate
 from specchat.engine.strategies import STRATEGIES
+from specchat.insight.footer import footer
 from specchat.service.settings import as_data, from_data
 from specchat.tui.actions.chat import choose_settings
 from specchat.tui.actions.models import use_pair
 from specchat.tui.app import SpecchatApp
-from specchat.tui.gauges import footer
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
@@ -514,7 +514,7 @@ async def test_a_megabyte_is_pasted_folded_and_sent_whole() -> None:
 
 async def test_copy_takes_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     natively: list[str] = []
-    monkeypatch.setattr("specchat.tui.clipboard.copy", lambda text, _: natively.append(text) or "copied")
+    monkeypatch.setattr("specchat.clipboard.copy", lambda text, _: natively.append(text) or "copied")
     app = make_app(FakeEngine((STORY,)))
     async with app.run_test(size=(120, 36)) as pilot:
         await loaded(app, pilot)

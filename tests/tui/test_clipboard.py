@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from specchat.clipboard import OSC_52_LIMIT, TOOLS, copy, osc_52
 from specchat.tui import editor
-from specchat.tui.clipboard import OSC_52_LIMIT, TOOLS, copy, osc_52
 from specchat.tui.editor import EditorError, edit_text, editor_command, suffix_of
 
 TEXT = "two\nlines, ünï"

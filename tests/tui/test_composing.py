@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.attachments import AttachmentError
-from specchat.config.personas import Persona
-from specchat.config.presets import Preset
+from specchat.config.personas import Persona, persona_name
+from specchat.config.presets import Preset, apply, preset_name
 from specchat.engine.options import Sampling
 from specchat.tui.action import Action
 from specchat.tui.actions.table import ACTIONS
@@ -29,7 +29,6 @@ from specchat.tui.composing.mentions import (
     pasted_path,
     typed_mention,
 )
-from specchat.tui.composing.personas import apply, persona_name, preset_name
 from specchat.tui.composing.slash import Command, Mistake, complete, nearest, parse
 from specchat.tui.keys import Keys
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
-from replies import reply_of
 from textual.pilot import Pilot
 
 from specchat.chat.sources import rejected_text
@@ -18,6 +17,7 @@ from specchat.tui.text.draft_rows import tree_rows
 from specchat.tui.text.inspect import inspected
 from specchat.tui.text.tokens import TokenSection, TokenView
 from specchat.tui.widgets.rows import Inspector
+from tests.insight.replies import reply_of
 
 TEXT = "Once there was a small fox who kept a lamp, and read from a book."
 

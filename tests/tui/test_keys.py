@@ -12,9 +12,9 @@ from textual.events import Key
 from specchat.config.keymap import read_keymap
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
+from specchat.insight.diagnosis import Advice, Diagnosis
+from specchat.insight.gauges import gauges
 from specchat.tui.actions.table import ACTIONS
-from specchat.tui.gauges import gauges
-from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.keys import Keys
 from specchat.tui.screens.ask import AskScreen
 from specchat.tui.screens.help import HelpScreen

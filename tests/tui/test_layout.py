@@ -8,7 +8,7 @@ from test_chat import being_answered, slow
 from textual.content import EMPTY_CONTENT, Content, Span
 
 from specchat.engine.fake import FakeEngine
-from specchat.tui.gauges import whole_footer
+from specchat.insight.footer import whole_footer
 from specchat.tui.text.code_wrap import wrapped
 from specchat.tui.widgets import rows
 from specchat.tui.widgets.chat_view import WIDEST

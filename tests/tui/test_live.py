@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import CATALOG, LAUNCH, loaded, make_app, screen_text, wait_until
 
-from specchat.cli.live import LiveFiles
 from specchat.config.catalog import Catalog
+from specchat.config.live import LiveFiles
 from specchat.config.paths import user_paths
 from specchat.engine.fake import FakeEngine
 from specchat.tui.themes import textual_theme

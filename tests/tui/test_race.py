@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 from conftest import CATALOG, LAUNCH
-from replies import step_of
 
 from specchat.chat.store import Store
 from specchat.engine.events import Event, Failed, Finished, Started
@@ -14,10 +13,11 @@ from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.requests import Cancel, Generate, Request
 from specchat.engine.stats import Stats
+from specchat.insight.race import Race, RaceView, first_difference, rival
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
-from specchat.tui.insight.race import Race, RaceView, first_difference, rival
 from specchat.tui.session import AppSession
+from tests.insight.replies import step_of
 
 TEXT = "one two three four five six seven eight nine ten"
 

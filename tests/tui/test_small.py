@@ -8,24 +8,26 @@ import pytest
 from conftest import PROBLEMS, ROOT, THEMES
 from hypothesis import given
 from hypothesis import strategies as st
-from replies import finished, reply_of, step_of
 
+from specchat import figures
 from specchat.chat.sources import LEGEND, REJECTED, source_of
 from specchat.engine.events import Changed
 from specchat.engine.fake import INFO
 from specchat.engine.fake_steps import compared, steps
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
+from specchat.insight.diagnosis import Advice, Diagnosis
+from specchat.insight.footer import footer, whole_footer
+from specchat.insight.gauges import gauges
 from specchat.service.settings import ChatSettings
-from specchat.tui import figures
 from specchat.tui.actions.table import ACTIONS, as_markdown
-from specchat.tui.gauges import footer, gauges, whole_footer
 from specchat.tui.history import PromptHistory
-from specchat.tui.insight.diagnosis import Advice, Diagnosis
 from specchat.tui.pastes import Pastes
 from specchat.tui.settings import FIELDS, InvalidValue, nudged
+from specchat.tui.text.bars import columns
 from specchat.tui.themes import SPEC_DEFAULTS, textual_theme
 from specchat.tui.widgets.panel import WIDTH, one_row, panel_rows
+from tests.insight.replies import finished, reply_of, step_of
 
 
 def test_the_key_page_is_current() -> None:
@@ -212,7 +214,7 @@ def test_figures() -> None:
 
 @given(st.lists(st.floats(0, 20), max_size=80), st.integers(1, 30), st.integers(1, 5))
 def test_columns_fill_their_box(values: list[float], width: int, height: int) -> None:
-    rows = figures.columns(values, 15, width, height)
+    rows = columns(values, 15, width, height)
     assert [len(row) for row in rows] == [width] * height
     assert all(char in " ▁▂▃▄▅▆▇█" for row in rows for char in row)
 

@@ -39,12 +39,12 @@ OPENED_LATER = {
     "specchat.chat.json_format",
     "specchat.chat.markdown",
     "specchat.chat.search",
-    "specchat.tui.clipboard",
-    "specchat.tui.commands",
+    "specchat.clipboard",
+    "specchat.tui.screens.palette",
     "specchat.tui.composing.files",
     "specchat.tui.composing.listing",
-    "specchat.tui.insight.race",
-    "specchat.tui.insight.replay",
+    "specchat.insight.race",
+    "specchat.insight.replay",
 }
 
 

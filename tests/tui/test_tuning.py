@@ -18,7 +18,7 @@ from specchat.models.declare import set_setting
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.tune import TuneScreen
-from specchat.tui.tuning import Tuning, span
+from specchat.tune.beside_tune import Tuning, span
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from specchat.engine.client import EngineClient
 from specchat.engine.options import Limits, Sampling
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
-from specchat.tui.launch import Launch, TuningPlaces
+from specchat.tui.launch import Launch
 from specchat.tune.beside import BesideCommand
+from specchat.tune.beside_work import TuningPlaces
 from specchat.tune.registry import register
 from specchat.tune.shelf import Tuned
 from tests.chat.conftest import answer, flush

@@ -13,9 +13,9 @@ from textual.widgets import OptionList
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Speculation
 from specchat.engine.requests import Cancel, Change, Generate
+from specchat.insight import replay
 from specchat.service.settings import Preferences
 from specchat.tui.app import SpecchatApp
-from specchat.tui.insight import replay
 from specchat.tui.screens.board import Board
 from specchat.tui.screens.ledger import LedgerScreen
 from specchat.tui.screens.race import RaceScreen

@@ -14,7 +14,8 @@ from specchat.chat.tree import Conversation
 from specchat.config.catalog import load_catalog
 from specchat.engine.fake import FakeEngine
 from specchat.tui.app import SpecchatApp
-from specchat.tui.launch import Launch, TuningPlaces
+from specchat.tui.launch import Launch
+from specchat.tune.beside_work import TuningPlaces
 from tests.chat.conftest import answer
 
 SIZE = (120, 36)

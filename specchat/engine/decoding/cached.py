@@ -123,6 +123,10 @@ class CachedModel(Generic[M]):
 
     def __init__(self, model: M) -> None:
         self.model = model
+        self.ahead = False
+        """True if a device runs its passes while the host goes on."""
+        self.read_again = 2
+        """Tokens at the end of a text that its first pass over a draft reads, known or not."""
         self.tokens: list[int] = []
         self._turn = -1
         """Position at which a checkpoint is due; -1 for none."""

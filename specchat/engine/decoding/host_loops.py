@@ -175,7 +175,7 @@ class HostLoops:
         if isinstance(chain, Block):
             # Some heads estimate the acceptance of their tokens.
             told = getattr(model, "chance", None)
-            probability = probability if told is None else told
+            probability = probability if told is None else float(told)
         draft.tokens.append(token)
         draft.confidence.append(probability)
         self.history.push(token)

@@ -1,15 +1,17 @@
 """Draft loops on a device: captured passes over one token of a chain, or one level of a tree."""
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.decoding.draft import WIDTH, Chain, Role, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.head_chain import CapturedHead, ChainHead, HeadChain, KvChain, KvHead
+from specchat.engine.device.heads import CapturedHead, captured
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.gpu_shapes import VERIFY_ROWS
@@ -18,12 +20,16 @@ from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
+FIRST = 2
+"""Passes of a model that differ: the first, and any later one."""
+
 
 class CapturedDrafts:
     """Drafter of one chain or tree at a time, with passes still to come.
 
     Two passes are launched at once. The host decides on further ones when the first is done and it has no other work.
-    There are two graphs a strategy: later passes differ only in the device's node count.
+    There are two graphs a strategy, as later passes differ only in the device's node count, and one for each level
+    where levels have heads of their own.
     """
 
     def __init__(
@@ -33,13 +39,19 @@ class CapturedDrafts:
         state: VerifyState,
         drawn: Scored,
         tail: Tensor,
+        recent: Tensor,
         trees: DeviceTrees,
         graphs: Graphs,
     ) -> None:
-        """Initialise; `drawn` receives the distributions of sampled tokens, `tail` int32 [>= 2] are the last tokens."""
+        """Initialise; `drawn` receives the distributions of sampled tokens.
+
+        `tail` int32 [>= 2] are the last two tokens of the text, `recent` int32 [rows] more of them.
+        """
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
-        self._trees, self._graphs, device = trees, graphs, state.fed.device
+        self._recent, self._trees, self._graphs, device = recent, trees, graphs, state.fed.device
         self._heads: dict[Role, CapturedHead] = {}
+        self.whole = False
+        """True to run every pass, however unlikely."""
         self._flags = SkipFlags(models["target"].config.recipe, device)
         self._token, self._slot = (torch.zeros(1, device=device, dtype=torch.int32) for _ in range(2))
         """Input token of a pass, and its position in the cache."""
@@ -48,33 +60,37 @@ class CapturedDrafts:
         """Probabilities of the draft tokens, or the largest value of each level of a tree, for the host."""
         self._passed = [torch.cuda.Event(blocking=True) if on_gpu else None for _ in range(VERIFY_ROWS)]
 
-    def add_head(self, role: Role, head: ChainHead, target: DeviceModel) -> None:
-        """Register a head of `target` to draft chains."""
-        self._heads[role] = HeadChain(head, target, self._state, self._tail)
+    def add_head(self, role: Role, head: CachedModel[Any], target: DeviceModel) -> bool:
+        """Register a head of `target`; return True if captured passes can run it."""
+        if (made := captured(head.model, target, self._state, self._recent)) is None:
+            return False
+        self._heads[role], head.ahead, head.read_again = made, True, len(self._recent)
+        return True
 
-    def add_kv_head(self, role: Role, head: KvHead, target: DeviceModel) -> None:
-        """Register a head that attends to the KV entries of `target` to draft chains."""
-        self._heads[role] = KvChain(head, target, self._state, self._tail)
+    @property
+    def longest(self) -> int:
+        """Passes after which a draft launches no further graph for the first time."""
+        return max(FIRST, *(head.passes for head in self._heads.values()), 0)
 
     def runs(self, proposal: Chain | Tree) -> bool:
         """Return true if captured passes can make this proposal."""
-        return proposal.model in self._models or (type(proposal) is Chain and proposal.model in self._heads)
+        return proposal.model in self._models or proposal.model in self._heads
 
     def start(self, proposal: Chain | Tree, policy: LengthPolicy | None) -> None:
         """Begin to draft; `policy` ends a chain."""
         self._proposal, self._policy, self._done = proposal, policy, 0
+        self._most = min(proposal.limit, proposal.levels) if isinstance(proposal, Tree) else proposal.limit
         if isinstance(proposal, Tree):
-            assert proposal.levels >= proposal.limit  # here trees have at least as many levels as nodes
             self._trees.start(proposal.limit, proposal.least)
         elif proposal.skip is not None:
             self._flags.set(proposal.skip)
-        for _ in range(min(proposal.limit, 2)):
+        for _ in range(min(self._most, 2)):
             self._run_pass()
 
     def finish(self) -> int:
         """Draft on until a further token is unlikely to pay off; return the number of nodes at most."""
         limit = self._proposal.limit
-        while self._done < limit and not self._ends(self._value(self._done - 2)):
+        while self._done < self._most and not self._ends(self._value(self._done - 2)):
             self._run_pass()
         if isinstance(self._proposal, Tree):
             self._graphs.eagerly(self._trees.settle)
@@ -84,8 +100,9 @@ class CapturedDrafts:
 
     def kept(self) -> None:
         """After the verdict, move the accepted path of a tree after the text in its model's cache."""
-        if isinstance(self._proposal, Tree):
-            self._graphs.eagerly(partial(self._trees.keep, self._models[self._proposal.model]))
+        # A head reads accepted tokens again, with the target's own states.
+        if isinstance(self._proposal, Tree) and (model := self._models.get(self._proposal.model)):
+            self._graphs.eagerly(partial(self._trees.keep, model))
 
     def confidence(self, drafted: int) -> tuple[float, ...]:
         """Probabilities of the draft tokens, once the step is done."""
@@ -93,6 +110,8 @@ class CapturedDrafts:
 
     def _ends(self, value: float) -> bool:
         """Return true if drafting ends after the pass with this value."""
+        if self.whole:
+            return False
         if isinstance(self._proposal, Tree):
             return value < self._proposal.least
         assert self._policy is not None
@@ -106,43 +125,47 @@ class CapturedDrafts:
 
     def _run_pass(self) -> None:
         """Draft one more token or level."""
-        first = min(self._done, 1)
-        self._graphs.run((self._proposal.strategy, first), partial(self._pass, self._proposal, first))
+        head = self._heads.get(self._proposal.model)
+        number = min(self._done, FIRST - 1 if head is None else head.passes - 1)
+        self._graphs.run((self._proposal.strategy, number), partial(self._pass, self._proposal, number))
         if (event := self._passed[self._done]) is not None:
             event.record(torch.cuda.current_stream(self._state.fed.device))
         self._done += 1
 
+    @torch.inference_mode()
     def _pass(self, proposal: Chain | Tree, node: int) -> None:
         """Run one pass, over node 0 or the device's current node, and copy its values to the host."""
         if node == 0:
             self._state.node.zero_()
+        head = self._heads.get(proposal.model)
+        columns = min(self._vocab, self._models[proposal.model].config.vocab if head is None else head.vocab)
         if isinstance(proposal, Tree):
-            self._level(proposal, node)
+            self._level(proposal, node, columns)
             self._sure[:MAX_DRAFT_LENGTH].copy_(self._trees.values, non_blocking=True)
             return
-        if (head := self._heads.get(proposal.model)) is not None:
-            head.run(node)
-            logits, columns = head.logits(), head.vocab
-        else:
-            flags = None if proposal.skip is None else self._flags
-            logits, columns = self._run(proposal.model, node, flags), self._models[proposal.model].config.vocab
-        process(logits, self._state, 0, self._drawn, 1, min(self._vocab, columns))
+        skip = self._flags if proposal.skip is not None else None
+        process(self._logits(proposal.model, node, skip), self._state, 0, self._drawn, 1, columns)
         choose(self._drawn, self._state, 0, 1, self._state.fed[1:])
+        if head is not None and (chance := head.chance) is not None:
+            self._state.sure.index_copy_(0, self._state.node.long(), chance)
         self._state.node.add_(1)
         self._sure.copy_(self._state.sure, non_blocking=True)
 
-    def _level(self, tree: Tree, level: int) -> None:
-        model = self._models[tree.model]
-        columns = min(self._vocab, model.config.vocab)
-        if level:
+    def _level(self, tree: Tree, level: int, columns: int) -> None:
+        if not level:
+            self._trees.begin()
+            self._trees.branch(self._logits(tree.model, 0, None), 1, columns)
+        elif (head := self._heads.get(tree.model)) is not None:
+            self._trees.branch(head.level(self._trees.growth, level), WIDTH, columns)
+        else:
+            model = self._models[tree.model]
             self._trees.run(model, None)
             self._trees.branch(model.logits(0, WIDTH), WIDTH, columns)
-        else:
-            self._trees.begin()
-            self._trees.branch(self._run(tree.model, 0, None), 1, columns)
 
-    def _run(self, role: Role, node: int, flags: SkipFlags | None) -> Tensor:
-        """Run a model on a node of a chain; return logits float32 [1, >= vocab] after it."""
+    def _logits(self, role: Role, node: int, flags: SkipFlags | None) -> Tensor:
+        """Run a model or a head on a node of a chain; return logits float32 [1, >= vocab] after it."""
+        if (head := self._heads.get(role)) is not None:
+            return head.node(node)
         model, state = self._models[role], self._state
         if role == "draft" and node == 0:
             # Over the last two tokens of the text, so that the draft model's cache never lags behind.

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.draft import Chain, Copy, Proposal, Role, Then, Tree
-from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.draft import Block, Chain, Copy, Proposal, Role, Then, Tree
+from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.beside import LoopsBeside, Picker
@@ -51,12 +51,11 @@ class DeviceExecutor:
         self._trees = DeviceTrees(state, self._drawn)
         self._branched = False
         """True if the state describes a draft tree."""
-        self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), self._verifier.tail], captured)
+        tail, recent = self._verifier.tail, self._verifier.recent
+        self.graphs = graphs(device, [*state.tensors(), *self._trees.tensors(), tail, recent], captured)
         self.costs = StepCosts()
         self.policies = LengthPolicies(self.costs)
-        self.drafts = CapturedDrafts(
-            dict(models), vocab, state, self._drawn, self._verifier.tail, self._trees, self.graphs
-        )
+        self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, self._trees, self.graphs)
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
@@ -110,7 +109,7 @@ class DeviceExecutor:
             case Chain() if self.drafts.runs(proposal):
                 self._drafting = True
                 self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
-                self.drafts.start(proposal, self.policies.begin(proposal.strategy, self.timed))
+                self.drafts.start(proposal, self._policy_of(proposal))
             case Tree() | Chain():
                 made = self.beside[proposal.model].make(proposal).draft
                 self._send(Copy(made.tokens, made.parents, confidence=made.confidence))
@@ -151,6 +150,9 @@ class DeviceExecutor:
         )
         self.policies.observe(stepped)
         return stepped
+
+    def _policy_of(self, chain: Chain) -> LengthPolicy:
+        return self.policies.begin(chain.strategy, self.timed, isinstance(chain, Block))
 
     @property
     def timed(self) -> bool:

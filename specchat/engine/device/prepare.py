@@ -13,7 +13,7 @@ from specchat.engine.options import Sampling
 
 PROMPT = WINDOW + 2
 DRAFTED = 3
-"""Tokens of a draft with a first pass and later ones."""
+"""Tokens of a draft with a first pass and later ones, unless passes of a head differ."""
 
 
 def prepare(
@@ -33,12 +33,14 @@ def prepare(
     notify("verifying")
     executor.capture_verify()
     executor.place(prompt)
+    executor.drafts.whole = True
     for name, drafter in drafters.items():
         notify(f"drafting by {name}")
         drafter.begin(prompt)
-        decoding.step(drafter, DRAFTED, "coupled")
+        decoding.step(drafter, max(DRAFTED, executor.drafts.longest), "coupled")
         decoding.close()
         drafter.warm(prompt)
+    executor.drafts.whole = False
     target.keep(0)
     for drafter in drafters.values():
         drafter.forget()

@@ -21,32 +21,32 @@ class DeviceTrees:
         """Initialise; `state` is the step's and receives the tree, and rows of `scored` are overwritten."""
         self._state = state
         self._scored = scored
-        self._growth = Growth.create(state, WIDTH, MAX_DRAFT_LENGTH)
+        self.growth = Growth.create(state, WIDTH, MAX_DRAFT_LENGTH)
         self._chosen = torch.zeros(WIDTH, device=state.fed.device, dtype=torch.int32)
 
     @property
     def values(self) -> Tensor:
         """Largest value of each level: float32 [MAX_DRAFT_LENGTH], on the device."""
-        return self._growth.sure
+        return self.growth.sure
 
     def start(self, limit: int, least: float) -> None:
         """Start a tree of at most `limit` nodes, each of a value of at least `least`."""
-        self._growth.limit.fill_(limit)
-        self._growth.least.fill_(least)
+        self.growth.limit.fill_(limit)
+        self.growth.least.fill_(least)
 
     def begin(self) -> None:
         """Reset the level counters on the device."""
-        self._growth.begin()
+        self.growth.begin()
 
     def run(self, model: DeviceDecoder, flags: SkipFlags | None) -> None:
         """Run over the nodes that a level extends, after node 0."""
-        growth = self._growth
+        growth = self.growth
         tree = Branches(self._state.length, growth.offsets, growth.step.path)
         model.forward(growth.ids, growth.start, WIDTH, flags, tree)
 
     def branch(self, logits: Tensor, rows: int, columns: int) -> None:
         """Find candidates from logits float32 [>= rows, >= columns], and the nodes that the next level extends."""
-        growth, scored = self._growth, self._scored
+        growth, scored = self.growth, self._scored
         process(logits, growth.step, 0, scored, rows, columns)
         choose(scored, growth.step, 0, rows, self._chosen)
         gather(scored, growth, rows)
@@ -54,17 +54,17 @@ class DeviceTrees:
 
     def settle(self) -> None:
         """Draft the best candidates."""
-        settle(self._growth, self._state)
+        settle(self.growth, self._state)
 
     def keep(self, model: DeviceDecoder) -> None:
         """After the verdict, move the accepted path after the text in the cache of the drafting model."""
-        model.keep(self._state, self._growth.places)
+        model.keep(self._state, self.growth.places)
 
     def tensors(self) -> list[Tensor]:
         """Tensors that a pass over a level changes."""
-        return self._growth.tensors()
+        return self.growth.tensors()
 
     def memory(self) -> int:
         """Bytes held."""
-        held = [t for t in vars(self._growth).values() if isinstance(t, Tensor)]
+        held = [t for t in vars(self.growth).values() if isinstance(t, Tensor)]
         return sum(t.numel() * t.element_size() for t in held)

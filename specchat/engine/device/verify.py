@@ -59,13 +59,17 @@ class Verifier:
         self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
         self.tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
         """The last two tokens of the text, on the device."""
+        self.recent = torch.zeros(VERIFY_ROWS, device=device, dtype=torch.int32)
+        """The last tokens of the text, as many as a step adds at most; zeros before a shorter one."""
         pinned = device.type == "cuda"
         self._on_host = [torch.zeros(state.report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
         """One report of a finished step, one of the step that follows it meanwhile."""
 
     def place(self, text: Sequence[int]) -> None:
         """Set the text to `text`."""
-        self.tail[:2].copy_(torch.tensor([text[-2] if len(text) > 1 else 0, text[-1]]))
+        last = [*[0] * VERIFY_ROWS, *text[-VERIFY_ROWS:]][-VERIFY_ROWS:]
+        self.recent.copy_(torch.tensor(last))
+        self.tail[:2].copy_(self.recent[-2:])
 
     def run(self, rows: int, kind: Kind) -> None:
         """Run over the first `rows` nodes, including all draft tokens; reads nothing back."""
@@ -81,7 +85,7 @@ class Verifier:
             judge_block(self._scored, state, rows, self._chosen, self._drawn)
         else:
             judge(self._scored, state, rows, self._chosen, self._drawn if kind == "sampled chain" else None)
-        commit(self._chosen, state, self.tail)
+        commit(self._chosen, state, self.tail, self.recent)
         if kind == "tree":
             target.keep(state, None)
             if target.states is not None:

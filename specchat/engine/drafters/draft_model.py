@@ -21,18 +21,17 @@ class DraftModelDrafter(ModelDrafter):
     """Drafter of a chain. The model samples with the target's options and noise, so that both mostly choose alike."""
 
     shortest = 2
-    """Least length of a text to draft for: a device's first pass runs over this many tokens."""
+    """Least length of a text to draft for."""
 
-    def __init__(self, name: str, role: Role, draft: CachedModel[Model], ahead: bool = False) -> None:
-        """Initialise; `ahead` is true if the model runs asynchronously on a device."""
-        self.name, self.role, self.draft, self._ahead = name, role, draft, ahead
+    def __init__(self, name: str, role: Role, draft: CachedModel[Model]) -> None:
+        self.name, self.role, self.draft = name, role, draft
         self._proposed = 0
         self._read = Mean()
         """Milliseconds to read a token."""
 
     @property
     def ahead(self) -> bool:
-        return self._ahead
+        return self.draft.ahead
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.draft.rewind(prompt)
@@ -66,9 +65,10 @@ class DraftModelDrafter(ModelDrafter):
     def unread(self, text: Sequence[int]) -> int:
         """Count tokens of `text` that the model must read before it can draft; 0 if `text` exceeds its context.
 
-        A device's first pass always runs over the last two tokens: after full acceptance the cache lacks both.
+        A first pass reads the last two tokens at least: after full acceptance the cache lacks both.
         """
-        return max(0, len(text) - 2 - len(self.draft.tokens)) if len(text) < self.draft.model.context else 0
+        known = len(self.draft.tokens) + self.draft.read_again
+        return max(0, len(text) - known) if len(text) < self.draft.model.context else 0
 
     def behind(self, text: Sequence[int]) -> float:
         return self.unread(text) * self._read.value
@@ -107,12 +107,12 @@ class DraftTreeDrafter(DraftModelDrafter):
 
 def _chain(parts: Parts) -> DraftModelDrafter:
     assert parts.draft is not None
-    return DraftModelDrafter(DRAFT.name, "draft", parts.draft, parts.draft_ahead)
+    return DraftModelDrafter(DRAFT.name, "draft", parts.draft)
 
 
 def _tree(parts: Parts) -> DraftModelDrafter:
     assert parts.draft is not None
-    return DraftTreeDrafter(DRAFT_TREE.name, "draft", parts.draft, parts.draft_ahead)
+    return DraftTreeDrafter(DRAFT_TREE.name, "draft", parts.draft)
 
 
 DRAFT = Strategy(

@@ -24,6 +24,10 @@ class MedusaDrafter(ModelDrafter):
     def __init__(self, heads: CachedModel[Any]) -> None:
         self._heads = heads
 
+    @property
+    def ahead(self) -> bool:
+        return self._heads.ahead
+
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._heads.keep(0)
 

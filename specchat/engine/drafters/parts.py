@@ -28,7 +28,6 @@ class Parts:
         earlier: cross-chat n-gram cache.
         fences: tracker of code in the reply.
         draft: the draft model.
-        draft_ahead: true if the draft model runs asynchronously on a device.
         heads: trained heads by family.
         head_layers: cost of the target's output head, in layers.
         exit_layer: number of layers that draft by early exit; None to search for it.
@@ -46,7 +45,6 @@ class Parts:
     earlier: Earlier = field(default_factory=Earlier)
     fences: Fences = field(default_factory=Fences)
     draft: CachedModel[Any] | None = None
-    draft_ahead: bool = False
     heads: Mapping[str, CachedModel[Any]] = field(default_factory=dict)
     head_layers: float = 0.0
     exit_layer: int | None = None

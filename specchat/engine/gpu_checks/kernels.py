@@ -257,7 +257,7 @@ def verdicts(notes: Notes) -> None:
         process(logits.to(device), state, 0, scored, rows, VOCAB)
         choose(scored, state, 0, rows, chosen)
         judge(scored, state, rows, chosen, None)
-        commit(chosen, state, torch.zeros_like(chosen[:2]))
+        commit(chosen, state, torch.zeros_like(chosen[:2]), torch.zeros_like(chosen[:16]))
         truth = host_judge(logits, Draft(drafts), len(PROMPT), sampler, History(PROMPT), "coupled")
         accepted, _, emitted, *tokens = state.result[: 3 + rows].tolist()
         made = [accepted, emitted, *tokens[:emitted]]

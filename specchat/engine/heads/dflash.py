@@ -9,7 +9,7 @@ Each layer's keys and values of the text come from the target's auxiliary hidden
 Row i predicts the token i positions after the pending one, or i + 1 positions as trained by DeepSpec.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -19,7 +19,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, number
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import BlockLayer
+from specchat.engine.heads.layer import AttendAfter, BlockLayer
 from specchat.engine.heads.target import Embedding, Scores, StandIn, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -68,12 +68,13 @@ class DFlashHead(StandIn):
             self._layers = [BlockLayer(weights, tensors, layer, slots, kernel) for layer in given.recipe.layers]
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._scores = Scores(weights, tensors, model, given.proposes, hidden)
+            self.places = self.wanted = self._block_size - given.first
+            """Draft tokens of a block at most, and number wanted from the next pass."""
             self._more(files, weights)
         model.record_states(given.recipe.aux_layers)
-        self.places = self.wanted = self._block_size - given.first
-        """Draft tokens of a block at most, and number wanted from the next pass."""
         self._before: list[int] = []
         """The pending token and the draft tokens before the position being scored."""
+        self._masks = torch.full((self._block_size - 1,), given.mask, device=model.device)
 
     def _size(self, files: HeadFiles) -> int:
         """Rows of the block, including the pending token's."""
@@ -96,38 +97,57 @@ class DFlashHead(StandIn):
         place = start + len(tokens) - 1 - known
         if not place:
             self._remember(start, known)
-            self._guess(tokens[-1], known)
+            self._guess(torch.tensor([*self.target.tokens[-1:], *tokens[-1:]], device=self._masks.device), known)
         self._before[place:] = tokens[-1:]
         return self._rows[place : place + 1]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        return self._scored(len(self._before) - 1).unsqueeze(0)
+        return self.scored(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._masks.device))
 
-    def _scored(self, place: int) -> Tensor:
-        """Logits float32 [vocab] at position `place` of the draft, after the tokens `_before`."""
-        return self._base[place]
+    def guess(
+        self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
+    ) -> None:
+        """Predict a block, as a captured graph needs it: all arguments are on the device.
+
+        Args:
+            recent: int [rows], the last tokens of the text with the pending one.
+            length: int64 [1], tokens before the pending one; the entries of the last `rows` of them are written.
+            states: as `DeviceModel.states_at`.
+        """
+        slots = length + torch.arange(-len(recent), 0, device=recent.device)
+        self._write([states(layer, slots.clamp(min=0)) for layer in self.looked_at], slots)
+        self._guess(recent[-2:], length, attend_after)
+
+    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+        """Logits float32 [1, vocab] at position `place` of the draft, after `token`; int [1] both, places in order."""
+        return self._base.index_select(0, place)
 
     def _remember(self, first: int, last: int) -> None:
         """Write the KV entries of positions first, ..., last - 1 from the target's hidden states."""
-        if first == last:  # a product takes at least one row
-            return
-        states = torch.cat([self.target.model.states(layer, first, last) for layer in self.recipe.aux_layers], -1)
-        text = norm(self._text_norm, self._tensors.product(states, self._fc), self._tensors)
-        for layer in self._layers:
-            layer.remember(text, first)
+        if first < last:  # a product takes at least one row
+            self._write([self.target.model.states(layer, first, last) for layer in self.looked_at], first)
 
-    def _guess(self, pending: int, known: int) -> None:
-        given = self._given
-        x = self._embedding([pending, *[given.mask] * (self._block_size - 1)])
+    def _write(self, states: Sequence[Tensor], at: int | Tensor) -> None:
+        """Write the KV entries that belong to `states`, `at` as in `BlockLayer.remember`."""
+        text = norm(self._text_norm, self._tensors.product(torch.cat(list(states), -1), self._fc), self._tensors)
         for layer in self._layers:
-            x = layer(x, known)
-        self._block = norm(self._norm, x, self._tensors)
-        """All rows of the block, float32 [block, hidden]."""
-        self._rows = self._block[given.first :]
+            layer.remember(text, at)
+
+    def _guess(self, last_two: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+        """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
+        hidden]. The rest as in `BlockLayer`."""
+        tokens = torch.cat([last_two[-1:], self._masks])
+        x = self._embedding(tokens if isinstance(known, Tensor) else tokens.tolist())
+        for layer in self._layers:
+            x = layer(x, known, attend_after)
+        block = norm(self._norm, x, self._tensors)
+        self._rows = self._keep("rows", block[self._given.first :])
         """Rows that predict, by position in the draft."""
-        self._base = self._scores(self._rows[: self.wanted])
+        wanted = self.places if isinstance(known, Tensor) else self.wanted
+        self._base = self._keep("base", self._scores(self._rows[:wanted]))
         """Their logits before any correction, float32 [wanted, vocab]."""
+        return block
 
     def memory(self) -> int:
         return super().memory() + sum(layer.memory() for layer in self._layers)

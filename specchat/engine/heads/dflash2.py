@@ -40,9 +40,10 @@ class DFlash2Head(DFlashHead):
         self._next = self._tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)
         self._projection = self._tensors.read(weights, Matrix((f"{prefix}hidden_projection",), (rank,), shape.hidden))
 
-    def _scored(self, place: int) -> Tensor:
-        scores, tokens = self._base[place].topk(self._best)
-        of_row = self._tensors.product(self._rows[place : place + 1], self._projection)[0]
-        edge = self._after[self._before[place]].float() * of_row
-        whole = torch.full_like(self._base[place], float("-inf"))
-        return whole.index_copy_(0, tokens, scores + self._next[tokens].float() @ edge)
+    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+        base = super().scored(place, token)
+        scores, tokens = base.topk(self._best)
+        of_row = self._tensors.product(self._rows.index_select(0, place), self._projection)
+        edge = self._after.index_select(0, token).float() * of_row
+        whole = torch.full_like(base, float("-inf"))
+        return whole.scatter_(1, tokens, scores + edge @ self._next.index_select(0, tokens[0]).float().T)

@@ -67,30 +67,29 @@ class DSparkHead(DFlashHead):
         self._sees_token = known.confidence_head_with_markov
         if known.enable_confidence_head:
             self._chances = matrix("confidence_head.proj", 1, shape.hidden + (rank if self._sees_token else 0))
-        self._states: list[Tensor] = []
+        self._states = torch.zeros(self.places + 1, rank, device=weights.device)
         """The state s before each position."""
-        self.chance: float | None = None
-        """Predicted acceptance probability of the last scored position; None without a confidence head."""
+        self.chance: Tensor | None = None
+        """Predicted acceptance probability of the last scored position, float32 [1]; None without a confidence head."""
 
-    def _scored(self, place: int) -> Tensor:
-        h = self._rows[place : place + 1]
-        token = h[:, :0] if self._w1 is None else self._w1[self._before[place]].float().unsqueeze(0)
+    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+        h = self._rows.index_select(0, place)
+        known = h[:, :0] if self._w1 is None else self._w1.index_select(0, token).float()
         if self._chances is not None:
-            of = torch.cat([h, token], -1) if self._sees_token else h
-            self.chance = float(self._tensors.product(of, self._chances).sigmoid())
+            of = torch.cat([h, known], -1) if self._sees_token else h
+            self.chance = self._keep("chance", self._tensors.product(of, self._chances).sigmoid()[0])
+        base = super().scored(place, token)
         if self._w2 is None:
-            return self._base[place]
-        more = self._tensors.product(self._latent(place, h, token), self._w2)
-        return self._base[place] + self._scores.spread(more, 0.0)[0]
+            return base
+        return base + self._scores.spread(self._tensors.product(self._latent(place, h, known), self._w2), 0.0)
 
-    def _latent(self, place: int, h: Tensor, token: Tensor) -> Tensor:
-        """The vector z float32 [1, rank]."""
+    def _latent(self, place: Tensor, h: Tensor, token: Tensor) -> Tensor:
+        """The vector z float32 [1, rank], after W1[p] `token`."""
         if self._inner is None:
             return token
         if self._kind == "gated":
             return self._tensors.product(torch.cat([h, token], -1), self._inner).sigmoid() * token
-        self._states[place:] = [self._states[place]] if place else [token.new_zeros(1, self._rank)]
-        given = torch.cat([self._states[place], token, h], -1)
-        gate, new, out = self._tensors.product(given, self._inner).chunk(3, -1)
-        self._states.append(gate.sigmoid() * self._states[place] + (1 - gate.sigmoid()) * new.tanh())
+        state = self._states.index_select(0, place)
+        gate, new, out = self._tensors.product(torch.cat([state, token, h], -1), self._inner).chunk(3, -1)
+        self._states.index_copy_(0, place + 1, gate.sigmoid() * state + (1 - gate.sigmoid()) * new.tanh())
         return out.tanh()

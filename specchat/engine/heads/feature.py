@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.layer import Attend, HeadLayer, Places
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -42,11 +42,6 @@ class FeatureHead(StandIn):
         layer = HeadLayer(weights, self._tensors, of, self.context, compiled and self.target.model.compiled)
         self._layers.append(layer)
         return layer
-
-    @property
-    def looked_at(self) -> Sequence[int]:
-        """Layer counts after which the target's hidden states make a feature."""
-        return self.recipe.aux_layers
 
     @property
     def capturable(self) -> bool:
@@ -95,15 +90,16 @@ class FeatureHead(StandIn):
         self._made[first + 1 : last + 1] = self.fed_on(hidden)
         return hidden
 
-    def guessed(self, slots: Tensor) -> Tensor:
-        """The head's features at positions `slots`, int64 on the device."""
-        return self._made.index_select(0, slots)
+    def placed(
+        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, attend: Attend
+    ) -> tuple[Tensor, Tensor]:
+        """Run over tokens int [rows] and the features before them, as a captured graph needs; return rows for `logits`
+        and the features after them.
 
-    def chained(self, embedded: Tensor, features: Tensor, slots: Tensor) -> Tensor:
-        """Run `forward` at positions `slots`, int64 on the device, as a captured graph needs."""
-        hidden = self.step(embedded, features, Places(0, slots=slots))
-        self._made.index_copy_(0, slots + 1, self.fed_on(hidden))
-        return hidden
+        The rest as in `Places`.
+        """
+        hidden = self.step(self.embedded(tokens), features, Places(0, positions, None, slots, attend))
+        return hidden, self.fed_on(hidden)
 
     def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:
         """Run one level of a tree: scratch row r has position start + r, and attends to the text and its own path."""

@@ -86,7 +86,6 @@ class KvMtpHead(StandIn):
         """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
         return all(isinstance(layer.feed, Gated) for layer in self._layers)
 
-    @torch.inference_mode()
     def chained(
         self, token: Tensor, state: Tensor, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor
     ) -> tuple[Tensor, Tensor]:

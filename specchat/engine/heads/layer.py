@@ -3,6 +3,7 @@
 Chains of small heads use a compiled function instead.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -28,27 +29,36 @@ from specchat.engine.reference.layer import (
     norm,
 )
 
+Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""As `Context.attend`."""
+AttendAfter = Callable[[Tensor, int, bool, int], Attend]
+"""(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
+
 
 class Places(NamedTuple):
     """Positions of the rows of a pass: `first`, first + 1, ... in the cache.
 
     `positions` int64 [rows] rotate queries and keys. `seen` bool [rows, first + rows] is the attention mask. By default
-    rows are consecutive and causal. `slots` int64 [rows] on the device replace a `first` unknown to the host.
+    rows are consecutive and causal. Where the host does not know `first`, KV entries go to `slots` int64 [rows] on the
+    device, modulo the cache, and `attend` mixes those of all of it.
     """
 
     first: int
     positions: Tensor | None = None
     seen: Tensor | None = None
     slots: Tensor | None = None
+    attend: Attend | None = None
 
 
 class HeadCache:
-    """KV cache of a layer, and the rotations of its positions."""
+    """KV cache of a layer, and the rotations of its positions; on a GPU in bfloat16, as products are."""
 
     def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
         cos, sin = tables(of.rope, of.rotary_dim, slots)
         self.rotations = cos.to(device), sin.to(device)
-        self.keys, self.values = (torch.zeros(of.kv_heads, slots, of.head_dim, device=device) for _ in range(2))
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+        shape = of.kv_heads, slots, of.head_dim
+        self.keys, self.values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
 
     def rotation(self, positions: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of positions."""
@@ -71,23 +81,24 @@ class HeadCache:
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             last = self.write(at.first, key, value)
-            return self.keys[:, since:last], self.values[:, since:last]
+            return self.keys[:, since:last].float(), self.values[:, since:last].float()
 
         return Context(self.rotation(positions), entries, at.seen, fused)
 
-    def whole(self, slots: Tensor) -> Context:
-        """Attention context of rows at positions `slots` on the device, each causal.
+    def put(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Write keys and values float32 [kv_heads, rows, head_dim] at `slots` int64 [rows], modulo the cache."""
+        places = slots % self.keys.shape[1]
+        self.keys.index_copy_(1, places, key.to(self.keys.dtype))
+        self.values.index_copy_(1, places, value.to(self.values.dtype))
 
-        It attends to the whole cache under a mask, because the host does not know the positions.
-        """
+    def whole(self, slots: Tensor, positions: Tensor, attend: Attend | None) -> Context:
+        """Attention context of rows that the host does not know the positions of, as in `Places`."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            self.keys.index_copy_(1, slots, key)
-            self.values.index_copy_(1, slots, value)
+            self.put(slots, key, value)
             return self.keys, self.values
 
-        seen = torch.arange(self.keys.shape[1], device=slots.device) <= slots.unsqueeze(1)
-        return Context(self.rotation(slots), entries, seen)
+        return Context(self.rotation(positions % self.keys.shape[1]), entries, attend=attend)
 
     def memory(self) -> int:
         """Bytes of keys and values."""
@@ -141,7 +152,8 @@ class HeadLayer:
         rows, cache = len(x), self._cache
         inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
         if at.slots is not None:
-            context = cache.whole(at.slots)
+            assert at.positions is not None
+            context = cache.whole(at.slots, at.positions, at.attend)
         elif at.seen is not None:
             context = cache.context(at, rows)
         elif self.compiled is not None and rows <= TILE:
@@ -179,17 +191,31 @@ class BlockLayer:
             names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
             self._around = [Convolution(weights, tensors, name, of.gated.down.outputs[0], *kernel) for name in names]
 
-    def remember(self, x: Tensor, first: int) -> None:
-        """Write the KV entries of rows float32 [rows, hidden] at positions first, first + 1, ..."""
-        rotation = self._cache.rotation(slice(first, first + len(x)))
-        self._cache.write(first, *keys_and_values(self._of.attention, x, self._tensors, rotation))
+    def remember(self, x: Tensor, at: int | Tensor) -> None:
+        """Write the KV entries of rows float32 [rows, hidden] at positions at, at + 1, ..., or at the slots `at`, int64
+        [rows] on the device."""
+        of, tensors, cache = self._of.attention, self._tensors, self._cache
+        if isinstance(at, Tensor):
+            cache.put(at, *keys_and_values(of, x, tensors, cache.rotation(at % cache.keys.shape[1])))
+        else:
+            cache.write(at, *keys_and_values(of, x, tensors, cache.rotation(slice(at, at + len(x)))))
 
-    def __call__(self, x: Tensor, known: int) -> Tensor:
-        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text."""
+    def __call__(self, x: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text.
+
+        If the host does not know them, they are int64 [1] on the device, and `attend_after` is needed. The window of a
+        layer that is not causal is then counted from the end of the block.
+        """
         of, tensors, rows = self._of, self._tensors, len(x)
-        since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
-        at = Places(known, seen=self._seen(known - since, rows, x.device))
-        context = self._cache.context(at, rows, since)
+        if isinstance(known, Tensor):
+            assert attend_after is not None
+            slots, causal = known + torch.arange(rows, device=x.device), of.attention.causal
+            window = of.attention.window + (0 if causal else rows - 1) if of.attention.window else 0
+            context = self._cache.whole(slots, slots, attend_after(known, rows, causal, window))
+        else:
+            since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
+            at = Places(known, seen=self._seen(known - since, rows, x.device))
+            context = self._cache.context(at, rows, since)
         if not self._around:
             return after_feed(of, after_mixer(of, x, tensors, context), tensors)
         around_mixer, around_feed = self._around

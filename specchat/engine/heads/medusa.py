@@ -69,14 +69,21 @@ class MedusaHeads(StandIn):
         """Hidden state before the head's output matrix, the same for each token: heads do not see draft tokens."""
         known = len(self.target.tokens)
         self._next = runs.depths[0] if runs is not None else start + len(tokens) - 1 - known
-        hidden = self.target.model.normed(self.target.model.states(self._last, known - 1, known))
-        for matrix in self._heads[self._next][0]:
-            hidden = hidden + silu(self._tensors.product(hidden, matrix))
-        return hidden.expand(len(tokens), -1)
+        return self._through(self._next, self.target.model.states(self._last, known - 1, known)).expand(len(tokens), -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        scores = self._tensors.product(hidden[:1], self._heads[self._next][1])
-        return scores.expand(len(hidden), -1)
+        return self._tensors.product(hidden[:1], self._heads[self._next][1]).expand(len(hidden), -1)
+
+    def scored(self, place: int, state: Tensor) -> Tensor:
+        """Logits float32 [1, vocab] of head `place`, from the target's last hidden state float32 [1, hidden]."""
+        return self._tensors.product(self._through(place, state), self._heads[place][1])
+
+    def _through(self, place: int, state: Tensor) -> Tensor:
+        """Hidden state float32 [1, hidden] before the output matrix of head `place`."""
+        hidden = self.target.model.normed(state)
+        for matrix in self._heads[place][0]:
+            hidden = hidden + silu(self._tensors.product(hidden, matrix))
+        return hidden
 
     def write(self, tokens: Sequence[int], start: int) -> None:
         """Do nothing: heads use only the target's hidden states."""

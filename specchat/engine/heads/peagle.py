@@ -4,7 +4,7 @@ Positions after the text have neither token nor feature yet. The settings' mask 
 learnt, stand in for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -14,11 +14,12 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.layer import AttendAfter
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
-from specchat.engine.strategy import Head
+from specchat.engine.strategy import MAX_DRAFT_LENGTH, Head
 
 
 class PEagleHead(Eagle3Head):
@@ -46,6 +47,8 @@ class PEagleHead(Eagle3Head):
         self._guessed = self._unknown
         self.wanted = 1
         """Number of positions that a pass up to the pending token predicts."""
+        self.places = MAX_DRAFT_LENGTH
+        self._masks = torch.full((self.places - 1,), self._mask, device=self._unknown.device)
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
@@ -57,6 +60,23 @@ class PEagleHead(Eagle3Head):
         rows = len(hidden) - further
         self._guessed = hidden[rows - 1 :]
         return hidden[:rows]
+
+    def guess(
+        self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
+    ) -> None:
+        """Predict all places, as `DFlashHead.guess`."""
+        rows = len(recent)
+        slots = length + torch.arange(-rows, len(self._masks), device=recent.device)
+        known = torch.cat([states(layer, slots[:rows].clamp(min=0)) for layer in self.looked_at], -1)
+        features = torch.cat([self.feature(known), self._unknown.expand(len(self._masks), -1)])
+        attend = attend_after(slots[:1], len(slots), True, 0)
+        hidden, _ = self.placed(torch.cat([recent, self._masks]), features, slots, slots, attend)
+        self._guessed = self._keep("guessed", hidden[rows - 1 :])
+
+    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+        """Logits float32 [1, vocab] at position `place` of the draft, whatever the `token` before it."""
+        del token
+        return self.logits(self._guessed.index_select(0, place))
 
     def fed_on(self, hidden: Tensor) -> Tensor:
         return self._unknown.expand_as(hidden)

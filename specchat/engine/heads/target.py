@@ -90,7 +90,13 @@ class StandIn(ABC):
         self.target, self.recipe = target, recipe
         self._tensors = HeadTensors()
         self._parameters = parameters
+        self._held: dict[str, Tensor] = {}
         self.vocab, self.context = target.model.vocab, target.model.context
+
+    @property
+    def looked_at(self) -> Sequence[int]:
+        """Layer counts after which it reads the target's hidden states."""
+        return self.recipe.aux_layers
 
     @abstractmethod
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
@@ -102,7 +108,15 @@ class StandIn(ABC):
 
     def memory(self) -> int:
         """Bytes held."""
-        return self._tensors.memory()
+        return self._tensors.memory() + sum(one.nbytes for one in self._held.values())
+
+    def _keep(self, name: str, made: Tensor) -> Tensor:
+        """Return `made`; on a GPU in memory that stays, as each place of a draft is a graph of its own."""
+        if made.device.type == "cpu":
+            return made
+        if name not in self._held:
+            self._held[name] = torch.empty_like(made)
+        return self._held[name].copy_(made)
 
     def parameters(self) -> int:
         """Number of weights."""

@@ -20,6 +20,7 @@ from specchat.engine.foreign import Count, Foreign, MaybeCount, checked
 from specchat.engine.heads.block_settings import MOST_BLOCK, MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.layer import AttendAfter
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Gated, Matrix
 from specchat.engine.reference.layer import gated
@@ -63,29 +64,31 @@ class XPressHead(DFlashHead):
         fused = weights.get(f"{prefix}in_proj.weight", rank, 3 * rank)
         self._fused = tensors.put(Matrix(("of row and block",), (rank,), 2 * rank), fused[:, : 2 * rank])
         self._of_token = tensors.put(Matrix(("of token",), (rank,), rank), fused[:, 2 * rank :])
-        self._mixer = tensors.table(weights, f"{prefix}{mixer}", rank, block, block).permute(1, 2, 0).contiguous()
+        self._mixer = tensors.table(weights, f"{prefix}{mixer}", rank, block, block)
         gate_up = Matrix((f"{prefix}{gate}", f"{prefix}{up}"), (inner, inner), rank)
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _guess(self, pending: int, known: int) -> None:
-        super()._guess(pending, known)
-        product, mean = self._tensors.product, self._block.mean(0, keepdim=True)
-        of_block = product(mean, self._of_block).expand(len(self._block), -1)
-        self._without = product(torch.cat([product(self._block, self._of_row), of_block], -1), self._fused)
+    def _guess(self, last_two: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+        block, product = super()._guess(last_two, known, attend_after), self._tensors.product
+        of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
+        without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
+        self._without = self._keep("without", without)
         """x float32 [block, rank] without the contribution of p."""
-        self._x = torch.zeros_like(self._without)
+        self._x = self._keep("x", torch.zeros_like(without))
         if self._given.first:
-            self._tell(0, self.target.tokens[-1])
+            self._tell(torch.zeros(1, dtype=torch.int64, device=self._x.device), last_two[:1])
+        return block
 
-    def _tell(self, row: int, token: int) -> None:
+    def _tell(self, row: Tensor, token: Tensor) -> None:
         """Complete x of a row, now that the token before it is known."""
-        of_token = self._tensors.product(self._w1[token : token + 1].float(), self._of_token)[0]
-        self._x[row] = self._without[row] + of_token
+        of_token = self._tensors.product(self._w1.index_select(0, token).float(), self._of_token)
+        self._x.index_copy_(0, row, self._without.index_select(0, row) + of_token)
 
-    def _scored(self, place: int) -> Tensor:
-        row = self._given.first + place
-        self._tell(row, self._before[place])
-        y = self._x[row] + (self._mixer[row, : row + 1] * self._x[: row + 1]).sum(0)
-        z = y + gated(self._mlp, y.unsqueeze(0), self._tensors)
-        return self._base[place] + self._scores.spread(self._tensors.product(z, self._w2), 0.0)[0]
+    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+        row = place + self._given.first
+        self._tell(row, token)
+        # Rows that are not complete yet are zeros.
+        y = self._x.index_select(0, row) + (self._mixer.index_select(1, row)[:, 0] * self._x.T).sum(1)
+        z = y + gated(self._mlp, y, self._tensors)
+        return super().scored(place, token) + self._scores.spread(self._tensors.product(z, self._w2), 0.0)

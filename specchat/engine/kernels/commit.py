@@ -24,9 +24,11 @@ def _commit(
     eos: tl.tensor,
     report: tl.tensor,
     tail: tl.tensor,
+    recent: tl.tensor,
     ROWS: tl.constexpr,
     SLOTS: tl.constexpr,
     END_TOKENS: tl.constexpr,
+    RECENT: tl.constexpr,
 ) -> None:
     i = tl.arange(0, SLOTS)
     n = tl.load(drafted)
@@ -64,6 +66,13 @@ def _commit(
     pending = tl.sum(tl.where(i == 0, fed_to, 0), 0)
     tl.store(tail, tl.where(emitted > 1, tl.sum(tl.where(i == emitted - 2, ours, 0), 0), pending))
     tl.store(tail + 1, last)
+    # The text's last tokens: those before, moved to the front, then ours.
+    k = tl.arange(0, RECENT)
+    before = tl.load(recent + k + emitted, mask=k + emitted < RECENT, other=0)
+    added = tl.sum(tl.where(k[:, None] + emitted - RECENT == i[None, :], ours[None, :], 0), 1)
+    # Write only after other threads of this program have read.
+    tl.debug_barrier()
+    tl.store(recent + k, tl.where(k + emitted < RECENT, before, added))
     tl.store(report, accepted)
     tl.store(report + 1, tested)
     tl.store(report + 2, emitted)
@@ -73,7 +82,7 @@ def _commit(
     tl.store(report + 4 + 3 * (ROWS + 1) + i, parent, mask=nodes)
 
 
-def commit(chosen: Tensor, state: VerifyState, tail: Tensor) -> None:
+def commit(chosen: Tensor, state: VerifyState, tail: Tensor, recent: Tensor) -> None:
     """Commit the chosen tokens to the state: report (but `drafted` and `likeliest`), counts, length and fed[0].
 
     From node 0 on, a draft token is accepted if its parent's row chose the same. The row of the last accepted one has
@@ -82,6 +91,7 @@ def commit(chosen: Tensor, state: VerifyState, tail: Tensor) -> None:
     Args:
         chosen: int32 [rows + 1], token r chosen by the row of node r.
         tail: int32 [>= 2], receives the last two tokens of the text.
+        recent: int32 [a power of two], the last tokens of the text, in order; earlier ones make room for those added.
     """
     rows = state.fed.shape[0] - 1
     _commit[(1,)](
@@ -96,9 +106,11 @@ def commit(chosen: Tensor, state: VerifyState, tail: Tensor) -> None:
         state.eos,
         state.report,
         tail,
+        recent,
         ROWS=rows,
         SLOTS=triton.next_power_of_2(rows + 1),
         END_TOKENS=END_TOKENS,
+        RECENT=recent.shape[0],
         num_warps=1,
         enable_fp_fusion=True,
     )

@@ -21,8 +21,6 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.heads.families import FoundHeads, read
-from specchat.engine.heads.feature import FeatureHead
-from specchat.engine.heads.kv_mtp import KvMtpHead
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
@@ -45,7 +43,7 @@ def device_runner(
 
     `skip`: sub-layers that drafting leaves out.
 
-    The heads in `found` run on the target's device in plain torch, which the host launches.
+    The heads in `found` run on the target's device in plain torch.
     """
     models: dict[Role, DeviceDecoder] = {"target": target}
     if isinstance(draft, DeviceDecoder):
@@ -55,6 +53,8 @@ def device_runner(
         role: CachedModel(DeviceModel(model, role, vocab, executor.graphs, device)) for role, model in models.items()
     }
     small: CachedModel[Any] | None = cached.get("draft")
+    if small is not None:
+        small.ahead = True
     if draft is not None and not isinstance(draft, DeviceDecoder):
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
@@ -62,11 +62,8 @@ def device_runner(
     heads, found = read(found, cached["target"])
     loops = LoopsBeside(heads, vocab, executor.policies, executor.pick_from)
     for role, head in heads.items():
-        executor.beside[role] = loops
-        if isinstance(head.model, FeatureHead) and head.model.capturable:
-            executor.drafts.add_head(role, head.model, cached["target"].model)
-        elif isinstance(head.model, KvMtpHead) and head.model.capturable:
-            executor.drafts.add_kv_head(role, head.model, cached["target"].model)
+        if not executor.drafts.add_head(role, head, cached["target"].model):
+            executor.beside[role] = loops
     layers = target.config.layers
     parts = Parts(
         target=cached["target"],
@@ -74,7 +71,6 @@ def device_runner(
         joins=executor.joins,
         costs=executor.costs,
         draft=small,
-        draft_ahead="draft" in cached,
         heads=heads,
         skip=skip,
     )

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from specchat.clean import clean, one_line
 from specchat.config.kinds import NO_PERSONA
+from specchat.config.presets import apply, preset_words
 from specchat.tui.action import Action
 from specchat.tui.actions.models import want_pair
-from specchat.tui.composing.personas import apply, preset_words
 from specchat.tui.composing.slash import nearest
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.settings import FIELDS, InvalidValue

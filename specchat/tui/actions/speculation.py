@@ -54,7 +54,7 @@ def _reply(chat: ChatScreen, argument: str) -> Reply | None:
 
 
 def _what_if(chat: ChatScreen, argument: str) -> None:
-    from specchat.tui.insight.projection import ENOUGH_STEPS, project
+    from specchat.insight.projection import ENOUGH_STEPS, project
     from specchat.tui.screens.what_if import WhatIfScreen
 
     if (reply := _reply(chat, argument)) is None:

@@ -9,9 +9,9 @@ from specchat.config.catalog import Pair, load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.tui.action import Action
-from specchat.tui.launch import TuningPlaces
 from specchat.tui.screens.chat import ChatScreen
-from specchat.tui.tuning import TuneEnd
+from specchat.tune.beside_tune import TuneEnd
+from specchat.tune.beside_work import TuningPlaces
 
 LOOK_EVERY = 0.4
 """Seconds between looks at a tune."""

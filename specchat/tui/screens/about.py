@@ -4,9 +4,9 @@ from importlib.metadata import version
 
 from textual.content import Content
 
+from specchat import figures
 from specchat.clean import one_line
 from specchat.engine.pair import PairInfo
-from specchat.tui import figures
 from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import hang, styled
 

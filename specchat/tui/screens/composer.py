@@ -4,8 +4,8 @@ import asyncio
 
 from textual.timer import Timer
 
+from specchat import figures
 from specchat.attachments import Attachment, AttachmentError, with_attachments
-from specchat.tui import figures
 from specchat.tui.composing import slash
 from specchat.tui.composing.mentions import Attacher
 from specchat.tui.pastes import FOLD_ABOVE

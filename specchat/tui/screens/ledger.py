@@ -2,9 +2,9 @@
 
 from textual.content import Content
 
+from specchat import figures
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui import figures
-from specchat.tui.insight.ledger import Account, Ledger
+from specchat.insight.ledger import Account, Ledger
 from specchat.tui.screens.text_dialog import TextDialog
 from specchat.tui.text.lines import EMPTY, styled
 

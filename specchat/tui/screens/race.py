@@ -5,10 +5,11 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from specchat.tui import figures
-from specchat.tui.insight.race import Lane, Race, RaceVerdict, RaceView
+from specchat import figures
+from specchat.insight.race import Lane, Race, RaceVerdict, RaceView
 from specchat.tui.screens.board import Board
 from specchat.tui.session import AppSession
+from specchat.tui.text.bars import bar
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.text.tail import tail_rows
 
@@ -89,7 +90,7 @@ def _way(race: Race, tokens: int, width: int) -> Content:
     """Tokens to the end, known once a lane has reached it."""
     goal = max((one.timeline.tokens_after(one.timeline.steps) for one in race.lanes if one.reply.ended), default=0)
     words = f" {tokens}/{goal}" if goal else f" {tokens}"
-    done, rest = figures.bar(tokens / goal if goal else 0.0, max(width - len(words), 1))
+    done, rest = bar(tokens / goal if goal else 0.0, max(width - len(words), 1))
     return styled(done, ".spark") + styled(rest, ".track") + styled(words, ".label")
 
 

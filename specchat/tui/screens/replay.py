@@ -12,9 +12,9 @@ from specchat.clean import clean
 from specchat.engine.events import Step
 from specchat.engine.step_tree import branched
 from specchat.engine.strategies import SERVER
-from specchat.tui import figures
-from specchat.tui.insight.replay import Playback, ReplayState
+from specchat.insight.replay import Playback, ReplayState
 from specchat.tui.screens.board import Board
+from specchat.tui.text.bars import bar
 from specchat.tui.text.draft_rows import tree_rows
 from specchat.tui.text.inspect import WAITED_MS
 from specchat.tui.text.lines import EMPTY, styled
@@ -111,7 +111,7 @@ def _fitting(first: Content, between: str, rest: Sequence[str], width: int) -> C
 
 
 def _track(moment: ReplayState, width: int) -> Content:
-    done, rest = figures.bar(moment.milliseconds / moment.total if moment.total else 1.0, width)
+    done, rest = bar(moment.milliseconds / moment.total if moment.total else 1.0, width)
     return styled(done, ".spark") + styled(rest, ".track")
 
 

@@ -16,11 +16,11 @@ from textual.widgets.option_list import Option
 from specchat.clean import one_line
 from specchat.config.errors import ConfigError
 from specchat.models import words
-from specchat.tui.launch import TuningPlaces
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, hang, styled
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
+from specchat.tune.beside_work import TuningPlaces
 from specchat.tune.registry import give_back, take_away, use, used_by
 from specchat.tune.shelf import Tuned, shelved
 
@@ -125,10 +125,7 @@ class TunedScreen(Dialog[None]):
         if self._problem:
             yield "problem", self._problem
         if marked is None:
-            yield (
-                "",
-                "Reading ..." if self._rows is None else "Nothing was tuned yet. /tune trains the draft on your chats.",
-            )
+            yield "", "Reading ..." if self._rows is None else _NOTHING
             return
         one, users = marked
         yield "learnt from", one.data

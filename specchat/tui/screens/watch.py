@@ -5,9 +5,9 @@ from itertools import zip_longest
 
 from textual.content import Content
 
+from specchat import figures
+from specchat.insight.gauges import Gauges, gauges
 from specchat.service.others import OtherReply
-from specchat.tui import figures
-from specchat.tui.gauges import Gauges, gauges
 from specchat.tui.screens.board import Board
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled

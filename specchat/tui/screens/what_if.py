@@ -6,10 +6,11 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from specchat import figures
 from specchat.engine.strategies import STRATEGIES
-from specchat.tui import figures
-from specchat.tui.insight.projection import LengthOutlook, Projection
+from specchat.insight.projection import LengthOutlook, Projection
 from specchat.tui.screens.dialog import Dialog
+from specchat.tui.text.bars import level
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
@@ -56,7 +57,7 @@ class WhatIfScreen(Dialog[int | None]):
             row += Content.styled(f"{outlook.tokens_per_step:>7.1f} ", "$quiet")
         if width >= _MIDDLE:
             share = outlook.tokens_per_second / best.tokens_per_second if best.tokens_per_second else 0.0
-            row += Content.styled(figures.level(share, 20 if width >= _WIDE else 10) + " ", "$accent")
+            row += Content.styled(level(share, 20 if width >= _WIDE else 10) + " ", "$accent")
         words = [
             "best" if is_best else "",
             "in use" if outlook.length == self._in_use else "",

@@ -6,9 +6,9 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
 from specchat.config.catalog import Catalog
+from specchat.insight.gauges import gauges
 from specchat.service.dispatch import UpdateKind
 from specchat.tui.action import When, Where
-from specchat.tui.gauges import gauges
 from specchat.tui.history import PromptHistory
 from specchat.tui.keys import Keys
 from specchat.tui.notice import Notice

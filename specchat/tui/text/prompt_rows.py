@@ -6,10 +6,10 @@ from dataclasses import replace
 from textual.content import Content
 from textual.style import Style
 
+from specchat import figures
 from specchat.attachments import Attachment
 from specchat.chat.turn import Turn
 from specchat.clean import clean, one_line
-from specchat.tui import figures
 from specchat.tui.text.lines import Section, TextLine, hang, styled
 
 _BAR = styled("▌ ", ".band-bar")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from textual.content import Content
 
+from specchat import figures
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Group, Strategy
-from specchat.tui import figures
 from specchat.tui.text.lines import hang
 
 _ORDER: Sequence[Group] = ("plain", "auto", "model", "heads", "copied", "itself")

@@ -7,7 +7,7 @@ from typing import Any
 from specchat.chat.fork import Fork
 from specchat.chat.reasoning import Reasoning
 from specchat.chat.turn import Reply, Turn
-from specchat.tui.gauges import footer, whole_footer
+from specchat.insight.footer import footer, whole_footer
 from specchat.tui.text.blocks import BlockSplitter, TextBlock
 from specchat.tui.text.calls import CallsView
 from specchat.tui.text.code import SLICE_S, Highlighting, OpenCode, box, language_of

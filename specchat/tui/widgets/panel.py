@@ -7,10 +7,10 @@ from typing import ClassVar
 from textual.content import Content
 from textual.geometry import Size
 
-from specchat.tui import figures
-from specchat.tui.gauges import Gauges
+from specchat import figures
+from specchat.insight.gauges import Gauges
 from specchat.tui.keys import Keys
-from specchat.tui.text.digits import big
+from specchat.tui.text.bars import bar, big, columns
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 
@@ -67,9 +67,9 @@ def _accepted(shown: Gauges) -> Iterable[Row]:
     yield styled("tokens per step", ".label")
     value = "–" if shown.acceptance_length is None else figures.per_step(shown.acceptance_length)
     room = WIDTH - _NUMBER
-    spark = figures.columns(shown.recent, max(shown.longest, 1), room, 2) if shown.recent else [" " * room] * 2
-    for number, columns in zip(("", value), spark, strict=True):
-        yield styled(number.ljust(_NUMBER), ".value") + styled(columns, ".spark")
+    spark = columns(shown.recent, max(shown.longest, 1), room, 2) if shown.recent else [" " * room] * 2
+    for number, cells in zip(("", value), spark, strict=True):
+        yield styled(number.ljust(_NUMBER), ".value") + styled(cells, ".spark")
 
 
 def _diagnosis(shown: Gauges, key: str) -> Iterable[Row]:
@@ -94,7 +94,7 @@ def _facts(shown: Gauges) -> Iterable[Row]:
         yield _fact("GPU", shown.gpu.words)
     if shown.context:
         yield _fact("context", f"{figures.count(shown.context_used)} / {figures.count(shown.context)}")
-        filled, rest = figures.bar(shown.context_used / shown.context, WIDTH)
+        filled, rest = bar(shown.context_used / shown.context, WIDTH)
         full = shown.context_used > 0.9 * shown.context
         yield styled(filled, ".slow" if full else ".spark") + styled(rest, ".track")
 
@@ -128,7 +128,7 @@ def _histogram(shown: Gauges) -> Iterable[Row]:
     if not most:
         return
     yield styled("steps by tokens accepted", ".label")
-    for row in figures.columns(counts, most, lengths, _CHART):
+    for row in columns(counts, most, lengths, _CHART):
         yield styled("".join((char * (cell - 1)).ljust(cell) for char in row), ".spark")
     wide = cell > 2
     labels = [str(i) if wide or i % 2 == 0 else "" for i in range(lengths)]
@@ -150,7 +150,7 @@ def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
         row += styled(" · ", ".label") + styled(figures.per_step(shown.acceptance_length), ".value")
         row += styled(" a step", ".label")
         if shown.recent and width >= (90 if advice else 60):
-            row += " " + styled(figures.columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
+            row += " " + styled(columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
     if advice:
         room = width - row.cell_length - len(f" · {advice_key}: ")
         words = advice.words if len(advice.words) <= room else advice.deed

@@ -1,0 +1,44 @@
+"""The figures of a reply in a line, for people."""
+
+from specchat import figures
+from specchat.chat.turn import Reply
+from specchat.engine.stats import Stats
+
+
+def footer(reply: Reply) -> str:
+    """`142 tok/s · 1.9x`, as far as it is known."""
+    stats = reply.stats
+    if stats is None or not stats.completion_tokens:
+        return f"seed {reply.seed}" if reply.tally.tokens else ""
+    return " · ".join(_speed(stats))
+
+
+def _speed(stats: Stats, of: str = "") -> list[str]:
+    """Speed, speed-up over `of`, and its cause where that is not the strategy."""
+    parts = [f"{figures.per_second(stats.tokens_per_second)} tok/s"]
+    if stats.speedup_vs_plain is not None:
+        parts.append(figures.times(stats.speedup_vs_plain) + of)
+    if stats.num_repeated_tokens:
+        parts.append("copied from an earlier reply")
+    return parts
+
+
+def whole_footer(reply: Reply) -> str:
+    """All that is known of a reply, as `reply_words` has it, and its pair."""
+    stats = reply.stats
+    if stats is None or not stats.completion_tokens:
+        return footer(reply)
+    return " · ".join(filter(None, (*reply_words(stats, reply.seed), reply.name)))
+
+
+def reply_words(stats: Stats, seed: int) -> list[str]:
+    """`142 tok/s`, `1.9x plain`, `214 tokens`, `seed 42`, `3.4 a step`, `0.12 s to first`, as far as it is known."""
+    parts = [
+        *_speed(stats, " plain"),
+        f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
+        f"seed {seed}",
+        f"{stats.mean_acceptance_length:.1f} a step" if stats.num_spec_steps else "",
+        f"{stats.num_choices_again} close choices made again" if stats.num_choices_again else "",
+        f"{figures.seconds(stats.ttft_ms)} to first",
+    ]
+    return list(filter(None, parts))

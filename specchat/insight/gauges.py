@@ -1,0 +1,108 @@
+"""The figures of the engine panel, computed from a reply's steps and the loaded pair."""
+
+from dataclasses import dataclass
+
+from specchat import figures
+from specchat.chat.lately import speedup_lately
+from specchat.chat.turn import Reply
+from specchat.engine.pair import PairInfo
+from specchat.engine.strategies import SERVER
+from specchat.insight.diagnosis import NO_DIAGNOSIS, Diagnosis
+from specchat.insight.gpu_use import NO_USE, GpuUse
+
+RECENT = 64
+"""Steps kept for the sparkline."""
+
+
+@dataclass(frozen=True)
+class Gauges:
+    """Figures of one reply so far. None where there is nothing to show yet; times in milliseconds, memory in bytes."""
+
+    acceptance_length: float | None = None
+    acceptance_rate: float | None = None
+    recent: tuple[int, ...] = ()
+    histogram: tuple[int, ...] = ()
+    longest: int = 0
+    """The longest draft that can be accepted, for the scale of the bars."""
+    tokens_per_second: float | None = None
+    speedup: float | None = None
+    lately: bool = False
+    """True if the speed-up counts the replies before, too."""
+    measuring: bool = False
+    """True if a speed-up will be shown, and too little is known yet."""
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
+    waited_ms: float = 0.0
+    """For a processor that other programs had."""
+    first_token_ms: float | None = None
+    context_used: int = 0
+    context: int = 0
+    memory: int = 0
+    diagnosis: Diagnosis = NO_DIAGNOSIS
+    saved_ms: float | None = None
+    """Saved since the app was started; negative where drafting cost time."""
+    gpu: GpuUse = NO_USE
+
+    @property
+    def slower(self) -> bool:
+        """True if plain decoding would have been faster."""
+        return self.speedup is not None and self.speedup <= 1 - figures.EVEN
+
+
+def gauges(
+    reply: Reply | None,
+    info: PairInfo | None,
+    diagnosis: Diagnosis = NO_DIAGNOSIS,
+    saved_ms: float | None = None,
+    gpu: GpuUse = NO_USE,
+) -> Gauges:
+    """The figures of `reply`, or of an idle engine when there is none.
+
+    While it runs they count from the latest change of speculation, so that the change can be judged.
+    """
+    context = info.context if info else 0
+    used_memory = info.memory if info else 0
+    if reply is None:
+        return Gauges(context=context, memory=used_memory, diagnosis=diagnosis, saved_ms=saved_ms, gpu=gpu)
+    stats = reply.stats
+    tally = reply.stretch if stats is None else reply.tally
+    speed = stats.tokens_per_second if stats else tally.tokens_per_second
+    known = tally.compared.speedup if reply.record.changes and stats is None else speedup_lately(reply)
+    drafting = bool(tally.speculative)
+    here = reply.record.speculation.strategy != SERVER
+    counted = stats if not here and stats is not None and stats.num_spec_steps else None  # by the server, at the end
+    rate, length = tally.acceptance_rate, tally.acceptance_length
+    if counted is not None:
+        rate, length = counted.draft_acceptance_rate, counted.mean_acceptance_length
+    return Gauges(
+        acceptance_length=length if drafting else None,
+        acceptance_rate=rate,
+        recent=tuple(step.accepted for step in reply.steps[-RECENT:]),
+        histogram=tuple(tally.histogram) if counted is None else counted.acceptance_histogram,
+        longest=max(len(tally.histogram) - 1, reply.speculation.draft_length),
+        tokens_per_second=speed or None,
+        speedup=known.times if known is not None and drafting else None,
+        lately=known is not None and reply.speedup is None,
+        measuring=known is None and drafting and bool(tally.compared.steps),
+        draft_ms=tally.draft_ms if here else 0.0,
+        verify_ms=tally.verify_ms if here else 0.0,
+        other_ms=tally.other_ms if here else 0.0,
+        waited_ms=tally.waited_ms,
+        first_token_ms=_first_token_ms(reply),
+        context_used=reply.tally.context_used or reply.prompt_tokens,
+        context=context,
+        memory=used_memory,
+        diagnosis=diagnosis,
+        saved_ms=saved_ms,
+        gpu=gpu,
+    )
+
+
+def _first_token_ms(reply: Reply) -> float | None:
+    """Time to the first token; while the reply is written, of reading the prompt and of the first step."""
+    if not reply.tally.tokens:
+        return None
+    if reply.stats is not None:
+        return reply.stats.ttft_ms
+    return reply.prompt_ms + reply.steps[0].milliseconds

@@ -1,0 +1,53 @@
+"""Work of a command beside a program: its places, and the one that runs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.tune.beside import BesideCommand
+
+
+@dataclass(frozen=True)
+class TuningPlaces:
+    """Where what is tuned beside the chat goes, and how commands for it are run."""
+
+    shelf: Path
+    """What was tuned."""
+    order: Path
+    """File of the tune that is under way."""
+    toml: Path
+    """The models.toml that pairs are changed in."""
+    run: "Callable[[Sequence[str]], BesideCommand]"
+    """Starts a command of specchat; raises OSError where it cannot be."""
+    options: Sequence[str] = ()
+    """Options that name the models.toml, where it is not the usual one."""
+
+
+class BesideWork:
+    """The command that runs, for the pair of the id `pair`."""
+
+    def __init__(self, places: TuningPlaces | None) -> None:
+        """Without `places` nothing can be done."""
+        self.places = places
+        self.job: BesideCommand | None = None
+        self.pair = ""
+
+    @property
+    def busy(self) -> bool:
+        return self.job is not None and self.job.busy
+
+    def pause(self, paused: bool) -> None:
+        if self.job is not None:
+            self.job.pause(paused)
+
+    def stop(self) -> None:
+        """End it; what it keeps so far stays."""
+        if self.job is not None:
+            self.job.stop()
+
+    def close(self) -> None:
+        """End it with the program."""
+        if self.job is not None:
+            self.job.kill()
