@@ -13,7 +13,7 @@ import click
 from specchat.attachments import Attachment, read_attachment, with_newlines
 from specchat.chat.store import Store
 from specchat.chat.turn import Reply
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 from specchat.cli.chat_store import opened_store, store_or_memory
 from specchat.cli.client import answer, load
 from specchat.cli.download import ready
@@ -24,14 +24,18 @@ from specchat.cli.options import CHAT_OPTIONS, DECODING_OPTIONS, PAIR_OPTIONS, w
 from specchat.cli.outlet import Outlet
 from specchat.cli.output import Output, Problem, ProgressLine, on_terminal, reports_errors
 from specchat.cli.prepare import Prepared, engine_for, prepare
-from specchat.cli.schema import read_schema
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair
+from specchat.engine.errors import EngineError
 from specchat.engine.events import Finished
+from specchat.engine.grammar.source import MAX_CHARACTERS, check
 from specchat.engine.options import Grammar
 from specchat.insight.footer import reply_words
-from specchat.reading import TOO_LONG, read_typed
+from specchat.reading import TOO_LONG, read_text, read_typed
 from specchat.service.chat_service import ChatService
+
+MAX_SCHEMA_BYTES = 4 * MAX_CHARACTERS
+"""A character has four bytes at most."""
 
 
 @click.command()
@@ -85,7 +89,7 @@ def ask(
     if save is False and goes_on:
         raise click.UsageError("--no-save does not go with a chat that goes on. Leave one of them out.")
     question, attached = _question(text, files)
-    grammar = None if schema is None else read_schema(schema)
+    grammar = None if schema is None else _schema(schema)
     wishes = Wishes.of(options)
     with ExitStack() as stack:
         going_on = GoingOn(None, wishes)
@@ -178,6 +182,25 @@ def _question(text: tuple[str, ...], files: tuple[Path, ...]) -> tuple[str, tupl
     if not question and not attached:
         raise click.UsageError('Nothing was asked. Give a text, as in: specchat ask "Why is the sky blue?"')
     return question, attached
+
+
+def _schema(path: Path) -> Grammar:
+    """The schema in a file.
+
+    Raises:
+        Problem: the file cannot be read, or is no schema that replies can be held to.
+    """
+    name = one_line(str(path))
+    try:
+        grammar = Grammar("json_schema", read_text(path.expanduser(), MAX_SCHEMA_BYTES, pipes=True))
+        check(grammar)
+    except UnicodeDecodeError as error:
+        raise Problem(f"{name} is not UTF-8 text (byte {error.start}).", ExitCode.USAGE) from None
+    except OSError as error:
+        raise Problem(f"{name} cannot be read ({error.strerror}). Check the path.", ExitCode.USAGE) from None
+    except EngineError as error:
+        raise Problem(f"{name}: {error.message}", ExitCode.USAGE) from None
+    return grammar
 
 
 def _as_json(finished: Finished, pair: str, reply: Reply, chat: str | None) -> str:

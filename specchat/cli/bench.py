@@ -20,13 +20,13 @@ from specchat.cli.options import (
     FOLDER,
     PAIR_OPTIONS,
     SAMPLING_OPTIONS,
+    WRITABLE,
     Named,
     Passing,
     with_options,
 )
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
-from specchat.cli.writable import WRITABLE
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH

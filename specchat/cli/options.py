@@ -1,6 +1,7 @@
 """Options that several commands share, and what they ask for."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -58,6 +59,21 @@ class StopString(click.ParamType[str]):
         return str(value)
 
 
+class Writable(click.ParamType[Path]):
+    """A file to write, refused at once where its folder is not there: figures must not be lost at the end."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        if os.path.isdir(path):
+            self.fail(f"{path} is a folder. Give a file.", param, ctx)
+        if not os.path.isdir(path.absolute().parent):
+            self.fail(f"{path} cannot be written: there is no folder {path.absolute().parent}.", param, ctx)
+        return path
+
+
+WRITABLE = Writable()
 SEED = click.IntRange(0, MAX_SEED)
 DRAFT_LENGTH = click.IntRange(1, MAX_DRAFT_LENGTH)
 SAMPLING_TYPES: dict[str, click.ParamType[Any]] = {

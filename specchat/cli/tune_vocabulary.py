@@ -14,9 +14,8 @@ from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import PAIR_OPTIONS, with_options
+from specchat.cli.options import PAIR_OPTIONS, WRITABLE, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.writable import WRITABLE
 from specchat.engine.errors import ContextError
 from specchat.engine.events import Finished
 from specchat.engine.options import Limits, Speculation

@@ -234,10 +234,7 @@ class RecommendSearch:
             return "memory does not hold it beside the pair"
         try:
             session = load_beside(
-                self.session,
-                self._pair.spec,
-                variant.spec,
-                lambda loading: self._show(loading.what, loading.fraction),
+                self.session, self._pair.spec, variant.spec, lambda loading: self._show(loading.what, loading.fraction)
             )
         except EngineError as error:
             return str(error).rstrip(".")

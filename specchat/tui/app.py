@@ -29,10 +29,9 @@ from specchat.tui.launch import Launch
 from specchat.tui.live import watch
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.session import AppSession
-from specchat.tui.shades import shades
 from specchat.tui.text.code import highlight
 from specchat.tui.text.markdown import parse
-from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, textual_theme
+from specchat.tui.themes import DEFAULT_THEME, SPEC_DEFAULTS, shades, textual_theme
 from specchat.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ class SpecchatApp(App[None]):
             self.push_screen(Palette())
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        from specchat.tui.commands import commands
+        from specchat.tui.screens.palette import commands
 
         del screen
         yield from commands(self.chat)

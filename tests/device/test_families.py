@@ -152,7 +152,7 @@ def launched(layer: Layer, apart: int) -> int:
     )
     if not isinstance(feed, Experts):
         return of_mixer + of_gated
-    beside = of_gated * bool(feed.shared) + bool(feed.shared_gate)
+    beside = 0 if feed.joined else of_gated * bool(feed.shared) + bool(feed.shared_gate)
     return of_mixer + 2 + of_gated + beside
 
 

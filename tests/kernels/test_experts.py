@@ -29,6 +29,8 @@ RULES = {
     "sigmoids of groups": (24, 3, Rule(True, True, (6, 2), 1.5, correction=random(24))),
     "groups of a softmax": (16, 4, Rule(False, False, (4, 3), 1.0)),
     "one of two": (2, 1, SOFTMAX),
+    "beside a gated one": (24, 4, replace(SOFTMAX, shared="gated")),
+    "beside a whole one": (6, 3, replace(SOFTMAX, shared="whole", factor=2.0)),
     "all": (3, 3, SOFTMAX),
 }
 
@@ -37,7 +39,7 @@ def routed(
     scores: Tensor, rule: Rule, rows: int, top: int, skip: Tensor | None = None, last: Tensor | None = None
 ) -> Pairs:
     """The pairs of the first rows of scores [splits, rows, count]; what is not written stays 77."""
-    out = allocated(scores.shape[-1], top, DEVICE)
+    out = allocated(scores.shape[-1] + (rule.shared == "whole"), top, DEVICE)
     for tensor in (out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends):
         tensor.fill_(77)
     route(scores, rule, out, rows, skip, last)
@@ -70,8 +72,9 @@ def test_the_choice_is_the_references(name: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", COUNTS)
-def test_pairs_are_sorted_by_expert_then_row_and_tiles_hold_them_all(rows: int) -> None:
-    count, top, rule = RULES["softmax"]
+@pytest.mark.parametrize("name", ["softmax", "beside a gated one"])
+def test_pairs_are_sorted_by_expert_then_row_and_tiles_hold_them_all(name: str, rows: int) -> None:
+    count, top, rule = RULES[name]
     pairs = routed(random(1, 64, count, seed=3), rule, rows, top)
     many, used, (tile, most) = rows * top, int(pairs.used), expert_tiles(rows, count, top)
     assert used <= most <= most_tiles(count, top) <= len(pairs.experts)
@@ -397,6 +400,8 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "route of 16 rows": (104, 16_384, 0),
         "route of 64 rows": (128, 32_768, 64),
         "route of 16 rows, 256 experts": (128, 32_768, 0),
+        "route of 1 rows and a shared expert": (120, 2048, 0),
+        "route of 16 rows and a shared expert": (128, 32_768, 0),
         "route by sigmoids of groups, 16 rows": (128, 32_768, 0),
         "mix": (88, 8192, 0),
         "mix with an MLP beside": (88, 8192, 0),

@@ -13,8 +13,7 @@ from textual.filter import dim_color
 from textual.geometry import Region
 
 from specchat.engine.fake import FakeEngine
-from specchat.tui.shades import RULE, TEXT, contrast, shades
-from specchat.tui.themes import textual_theme
+from specchat.tui.themes import RULE, TEXT, contrast, shades, textual_theme
 
 MIXED = [theme for theme in THEMES if not theme.ansi]
 """All but the one of the terminal's own colours, which nobody knows here."""

@@ -40,7 +40,7 @@ OPENED_LATER = {
     "specchat.chat.markdown",
     "specchat.chat.search",
     "specchat.clipboard",
-    "specchat.tui.commands",
+    "specchat.tui.screens.palette",
     "specchat.tui.composing.files",
     "specchat.tui.composing.listing",
     "specchat.insight.race",

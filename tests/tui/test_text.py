@@ -313,7 +313,7 @@ def test_a_window_extended_to_the_top_has_every_row_in_order(counts: list[int], 
     sections = numbered(*counts)
     window = SectionWindow()
     window.replace(0, sections, 80)
-    window.reset(80)
+    window.open_at(len(sections), 80)
     for _ in range(taken):
         before = names(window)
         added = window.extend(80)
@@ -333,16 +333,8 @@ def test_a_window_keeps_the_rows_of_sections_that_stay() -> None:
     assert window.replace(1, [], 80) == 2
 
 
-def test_a_place_is_found_again() -> None:
+def test_a_place_is_a_row_of_its_section() -> None:
     sections = numbered(*[50] * 40)
     window = SectionWindow()
     window.replace(0, sections, 80)
-    place = window.place(333)
-    assert place is not None
-    window.reset(40)
-    assert "6.33" not in names(window)
-    row = window.row_of(place, 40)
-    assert row is not None
-    assert names(window)[row] == "6.33"
-    window.replace(0, [], 40)
-    assert window.row_of(place, 40) is None
+    assert window.place(333) == (sections[6], 33)

@@ -44,7 +44,7 @@ class Feeds:
             )
 
         dtypes = torch.float32, dtype, torch.float32
-        self._shared, made = views([shapes(_for_all(layer)) for layer in recipe.layers], dtypes, device)
+        self._shared, made = views([shapes(_for_all(layer, weights)) for layer in recipe.layers], dtypes, device)
         self.layers: list[Sums[Tensor]] = [Sums(*own) for own in made]
         self.mixtures = MixtureFeeds(recipe, weights, device, dtype)
 
@@ -105,6 +105,9 @@ def first_norm(layer: Layer) -> Norm | None:
     return apart.router if apart else layer.pre_feed
 
 
-def _for_all(layer: Layer) -> Gated | None:
-    """The MLP that all rows go through, if any."""
-    return layer.feed.shared if isinstance(layer.feed, Experts) else layer.feed
+def _for_all(layer: Layer, weights: ModelWeights) -> Gated | None:
+    """The MLP that all rows go through, if it has products of its own."""
+    feed = layer.feed
+    if isinstance(feed, Experts):
+        return None if feed.each.down in weights.joined else feed.shared
+    return feed

@@ -125,10 +125,7 @@ class TunedScreen(Dialog[None]):
         if self._problem:
             yield "problem", self._problem
         if marked is None:
-            yield (
-                "",
-                "Reading ..." if self._rows is None else "Nothing was tuned yet. /tune trains the draft on your chats.",
-            )
+            yield "", "Reading ..." if self._rows is None else _NOTHING
             return
         one, users = marked
         yield "learnt from", one.data

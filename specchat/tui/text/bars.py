@@ -1,9 +1,15 @@
-"""Bars of fixed width."""
+"""Bars of fixed width, and numbers three rows tall."""
 
 from collections.abc import Sequence
 
 _EIGHTHS = " ▁▂▃▄▅▆▇█"
 _LEFT_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_DIGITS = (
+    "┏━┓╺┓ ╺━┓╺━┓╻ ╻┏━╸┏━╸╺━┓┏━┓┏━┓",
+    "┃ ┃ ┃ ┏━┛ ━┫┗━┫┗━┓┣━┓  ┃┣━┫┗━┫",
+    "┗━┛╺┻╸┗━╸╺━┛  ╹╺━┛┗━┛  ╹┗━┛╺━┛",
+)
+_OTHER = {".": (" ", " ", "•"), ",": ("", "", "")}
 
 
 def bar(fraction: float, width: int) -> tuple[str, str]:
@@ -36,3 +42,17 @@ def columns(values: Sequence[float], highest: float, width: int, height: int) ->
             cells.append(_EIGHTHS[max(0, min(eighths, 8))])
         rows.append("".join(cells).rjust(width))
     return rows
+
+
+def big(text: str) -> tuple[str, str, str]:
+    """Digits and points as three rows, commas left out, other characters as a dash."""
+    rows = ["", "", ""]
+    for char in text:
+        for index, font in enumerate(_DIGITS):
+            if char.isdigit():
+                rows[index] += font[int(char) * 3 : int(char) * 3 + 3]
+            elif char in _OTHER:
+                rows[index] += _OTHER[char][index]
+            else:
+                rows[index] += ("   ", "╺━╸", "   ")[index]
+    return rows[0], rows[1], rows[2]

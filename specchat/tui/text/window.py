@@ -80,10 +80,6 @@ class SectionWindow:
 
     # Laying out
 
-    def reset(self, width: int) -> None:
-        """Lay out anew at `width`, as many sections from the end as fill `ROWS`."""
-        self.open_at(len(self.sections), width)
-
     def open_at(self, index: int, width: int) -> None:
         """Lay out anew at `width`, about `ROWS` rows above section `index` and as many from it on."""
         self.rows, self._starts = [], []
@@ -141,18 +137,6 @@ class SectionWindow:
         sections = ((i, self.sections[self.first + i]) for i in laid_out)
         at = next((i for i, section in sections if section.reply is not None or section.part), at)
         return self.sections[self.first + at], row - self._starts[at]
-
-    def row_of(self, place: Place, width: int) -> int | None:
-        """The row that shows what was at `place`, laid out anew around it if need be; None when it is not there."""
-        section, row = place
-        index = next((i for i, shown in enumerate(self.sections) if shown.shows_start_of(section)), None)
-        if index is None:
-            return None
-        if (start := self.start_of(index)) is None:
-            self.open_at(index, width)
-            start = self.start_of(index) or 0
-        inside = min(row, len(section.lines(width)) - 1) if self.sections[index] is section else 0
-        return max(start + inside, 0)
 
 
 def _rows(section: Section, width: int) -> list[Row]:

@@ -10,8 +10,7 @@ from textual.geometry import Size
 from specchat import figures
 from specchat.insight.gauges import Gauges
 from specchat.tui.keys import Keys
-from specchat.tui.text.bars import bar, columns
-from specchat.tui.text.digits import big
+from specchat.tui.text.bars import bar, big, columns
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import Plain
 
