@@ -19,7 +19,7 @@ PROCESS = 750_000_000
 """Bytes of a process with all that it imports, and of a smallest training."""
 _TEXT_BYTES, _MOST_TEXT_BYTES = 80, 2_400_000_000
 """Bytes a weight of what a step computes for its texts, and the most of it that training holds at a time."""
-_SLACK = 1.25
+_SLACK = 1.3
 """Factor on the tensors of a training of heads or of an exit: copies that are brief, and what allocators hold."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
 """Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
