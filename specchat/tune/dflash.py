@@ -61,7 +61,7 @@ def size(c: ModelConfig) -> TrainingSize:
     """Size of the training for a target `c`, whose head is held beside it: all layers run over the blocks."""
     stack, read, rows = _stack(c)[1], len(read_layers(c.layers)), ROWS * ANCHORS * BLOCK
     weights = read * c.hidden**2 + sum(layer.parameters for layer in stack)
-    step = state_bytes(read + 1, c.hidden) + score_bytes(c.vocab, 2) + 4 * c.vocab * c.hidden
+    step = state_bytes(read + 1, c.hidden) + score_bytes(c.vocab, 2, BLOCK - 1, ROWS * ANCHORS) + 4 * c.vocab * c.hidden
     step += sum(layer_bytes(layer, rows, LONGEST) for layer in stack)
     return TrainingSize(weights, step, weights * rows + REPLY_TOKENS * c.hidden * c.vocab * BLOCK)
 

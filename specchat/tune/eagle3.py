@@ -41,7 +41,8 @@ def size(c: ModelConfig) -> TrainingSize:
     """Size of the training for a target `c`: every place runs the layer over whole texts."""
     layer, scored, read = _layer(c)[1], min(PROPOSED, c.vocab), len(read_layers(c.layers))
     weights = read * c.hidden**2 + layer.parameters + scored * c.hidden
-    step = state_bytes(read + 1, c.hidden) + score_bytes(scored, 2) + PLACES * layer_bytes(layer, TEXT_TOKENS, LONGEST)
+    step = state_bytes(read + 1, c.hidden) + score_bytes(c.vocab, 2, 0) + score_bytes(scored, 2, PLACES)
+    step += PLACES * layer_bytes(layer, TEXT_TOKENS, LONGEST)
     passed = read * c.hidden**2 + PLACES * layer.parameters
     scores = REPLY_TOKENS * c.hidden * (PLACES * scored + c.vocab)
     return TrainingSize(weights, step, passed * TEXT_TOKENS + scores)

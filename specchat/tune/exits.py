@@ -55,7 +55,7 @@ class ExitChoice:
 def size(c: ModelConfig, places: Sequence[int]) -> TrainingSize:
     """Size of the training after `places` layers of a target `c`, whose head is held beside it."""
     weights = 2 * len(places) * c.hidden**2
-    step = state_bytes(len(places) + 1, c.hidden) + score_bytes(c.vocab, 1) + 4 * c.vocab * c.hidden
+    step = state_bytes(len(places) + 1, c.hidden) + score_bytes(c.vocab, 0, 2 * len(places)) + 4 * c.vocab * c.hidden
     scores = (2 * len(places) + 1) * REPLY_TOKENS * c.hidden * c.vocab
     return TrainingSize(weights, step, weights * REPLY_TOKENS + scores)
 

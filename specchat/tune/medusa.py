@@ -29,7 +29,7 @@ def read_layers(layers: int) -> tuple[int, ...]:
 def size(c: ModelConfig) -> TrainingSize:
     """Size of the training for a target `c`; blocks and heads see replies alone."""
     weights = HEADS * c.hidden * (c.hidden + 1 + c.vocab)
-    step = state_bytes(2, c.hidden) + score_bytes(c.vocab, 2)
+    step = state_bytes(2, c.hidden) + score_bytes(c.vocab, 3, HEADS)
     return TrainingSize(weights, step, weights * REPLY_TOKENS)
 
 

@@ -19,6 +19,8 @@ PROCESS = 750_000_000
 """Bytes of a process with all that it imports, and of a smallest training."""
 _TEXT_BYTES, _MOST_TEXT_BYTES = 80, 2_400_000_000
 """Bytes a weight of what a step computes for its texts, and the most of it that training holds at a time."""
+_SLACK = 1.3
+"""Factor on the tensors of a training of heads or of an exit: copies that are brief, and what allocators hold."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
 """Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
 _REPLY_TOKENS, _STEP_TOKENS = 80, 8 * 180
@@ -80,7 +82,7 @@ def training_plan(info: PairInfo, size: TrainingSize, replies: int, steps: int, 
     """Estimate a training of a given size on a loaded target's replies."""
     cores = cores or os.cpu_count() or 1
     speed = max(info.plain_tokens_per_second, 1.0)
-    trainer = _WHOLE_BYTES * size.weights + size.step_bytes
+    trainer = round(_SLACK * (_WHOLE_BYTES * size.weights + size.step_bytes))
     return TunePlan(
         replies_s=(replies + _HELD_OUT) * _REPLY_TOKENS / speed,
         training_s=steps * (_STEP_S + _OPERATIONS * size.products / (_OPERATIONS_S * cores)),

@@ -18,10 +18,14 @@ def state_bytes(layers: int, hidden: int) -> int:
     return 2 * _FLOAT * layers * TEXT_TOKENS * hidden
 
 
-def score_bytes(vocab: int, wanted: int) -> int:
-    """Bytes of a block of scores over `vocab` tokens, and of `wanted` whole tables of them."""
-    block = min(SCORES, REPLY_TOKENS * vocab)
-    return _FLOAT * (_SCORES_HELD * block + wanted * REPLY_TOKENS * vocab)
+def score_bytes(vocab: int, tables: int, places: int = 1, rows: int = REPLY_TOKENS) -> int:
+    """Bytes of `tables` over `vocab` tokens for all replies, and of the scores of `rows` tokens at several `places`.
+
+    Blocks of more than SCORES are computed again for their gradients, one at a time.
+    """
+    scores = rows * vocab
+    held = SCORES if scores > SCORES else places * scores
+    return _FLOAT * (_SCORES_HELD * held + places * scores + tables * REPLY_TOKENS * vocab)
 
 
 def layer_bytes(layer: Layer, rows: int, seen: int) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from specchat.bench.contender import BenchPrompt, Different
 from specchat.bench.interleaved import BenchProgress, measure
@@ -40,27 +41,28 @@ def held_out_speeds(
 ) -> list[HeldOutSpeed]:
     """Answer `prompts` greedily by `plain` decoding and by each of `others`; the speeds of these.
 
-    Times are those of the steps, without waits for a processor that other programs used.
+    Times are those of the steps, without waits for a processor that other programs used; of the replies to a prompt the
+    median counts, for on a busy machine some are delayed.
 
     Raises:
         Different: a text differs.
     """
     every = {one.name: one for one in (plain, *others)}
-    seconds: dict[str, dict[str, float]] = {name: {} for name in every}
+    spent: dict[str, dict[str, list[float]]] = {name: {} for name in every}
     texts: dict[str, tuple[int, ...]] = {}
-    tokens = 0
     for sample in measure([*every.values()], prompts, REPEATS, TOKENS, notify, lambda *_: None):
         key = sample.prompt.id
         if texts.setdefault(key, sample.run.tokens) != sample.run.tokens:
             raise Different(every[sample.contender].speculation.strategy)
         stats = sample.run.stats
         assert stats is not None
-        seconds[sample.contender][key] = seconds[sample.contender].get(key, 0.0) + 1e-3 * stats.ran_ms
-        tokens += len(sample.run.tokens) if sample.contender == plain.name else 0
+        spent[sample.contender].setdefault(key, []).append(1e-3 * stats.ran_ms)
+    seconds = {name: {key: median(each) for key, each in some.items()} for name, some in spent.items()}
+    tokens = sum(map(len, texts.values()))
     return [
         HeldOutSpeed(
             one.speculation.strategy,
-            {key: seconds[plain.name][key] / spent for key, spent in seconds[one.name].items()},
+            {key: seconds[plain.name][key] / mine for key, mine in seconds[one.name].items()},
             tokens / sum(seconds[one.name].values()),
         )
         for one in others

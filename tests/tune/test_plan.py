@@ -1,12 +1,30 @@
 """The estimate of what a tune takes, and who cannot be tuned."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from specchat.bench.published import narrowed
 from specchat.engine.fake import INFO
+from specchat.engine.model.config import parse_config
 from specchat.engine.pair import PairInfo
-from specchat.tune.plan import LARGEST_WHOLE, tune_plan, unsupported
+from specchat.tune import exits
+from specchat.tune.families import FAMILIES
+from specchat.tune.plan import LARGEST_WHOLE, TunePlan, training_plan, tune_plan, unsupported
+
+TARGET = parse_config(
+    Path(),
+    {
+        "model_type": "llama", "hidden_size": 640, "intermediate_size": 1280, "num_hidden_layers": 8,
+        "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 3072, "max_position_embeddings": 1024,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": False,
+        "eos_token_id": 1, "torch_dtype": "float32",
+    },
+)  # fmt: skip
+MADE = replace(INFO, memory=291_000_000)
+PEAKS = {"medusa": 1_784_000_000, "eagle3": 3_779_000_000, "dflash": 2_822_000_000, "exit": 1_754_000_000}
+"""Of `measure.tune_memory --hidden 640 --layers 8`."""
 
 
 def test_faster_pairs_more_cores_and_smaller_drafts_take_less_time() -> None:
@@ -22,6 +40,25 @@ def test_memory_holds_what_trainings_took() -> None:
     for weights, pair, peak in ((660_000, 48 << 20, 787 << 20), (35_000_000, 202_000_000, 3_782_000_000)):
         plan = tune_plan(replace(INFO, draft_parameters=weights, memory=pair))
         assert peak <= plan.memory <= 2 * peak
+
+
+def planned(kind: str, info: PairInfo = MADE) -> TunePlan:
+    """Of heads or an exit for the target of `measure.tune_memory --hidden 640 --layers 8`."""
+    places = exits.exits(TARGET.layers, None)
+    size = exits.size(TARGET, places) if kind == "exit" else FAMILIES[kind].size(TARGET)  # type: ignore[index]
+    return training_plan(info, size, 512, 1000, 2)
+
+
+@pytest.mark.parametrize(("kind", "peak"), PEAKS.items())
+def test_memory_holds_what_trainings_of_heads_and_exits_took(kind: str, peak: int) -> None:
+    assert peak <= planned(kind).memory <= 1.5 * peak
+
+
+def test_a_large_vocabulary_takes_more_memory_and_a_slow_target_more_time() -> None:
+    wide = narrowed(TARGET, vocab=150_000)
+    for kind, family in FAMILIES.items():
+        assert family.size(wide).step_bytes > 2 * 8 * 256 * 150_000 * 4
+        assert planned(kind, replace(MADE, plain_tokens_per_second=1.0)).seconds > 2 * planned(kind).seconds
 
 
 def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_pair() -> None:

@@ -45,13 +45,15 @@ def found(before: Side, after: Side, asked: list[Question] = ASKED) -> TuneCompa
 
 
 def given(session: Session, monkeypatch: pytest.MonkeyPatch, **texts: tuple[int, ...]) -> list[HeldOutSpeed]:
-    """The speeds that samples with the times of MS give."""
+    """The speeds that samples with the times of MS give; one of three replies to a prompt is delayed."""
 
     def samples(contenders: list[Ours], prompts: list[BenchPrompt], *_: object) -> Iterator[Sample]:
         for prompt in prompts:
-            for one in contenders:
-                stats = Stats(draft_ms=0.0, verify_ms=MS[one.name], other_ms=0.0, waited_ms=500.0)
-                yield Sample(one.name, prompt, 0, Run(texts.get(one.name, (1, 2)), 9.0, 0.1, 1, stats))
+            for repeat in range(3):
+                for place, one in enumerate(contenders):
+                    late = 100.0 if repeat == place else 0.0
+                    stats = Stats(draft_ms=0.0, verify_ms=MS[one.name] + late, other_ms=0.0, waited_ms=500.0)
+                    yield Sample(one.name, prompt, repeat, Run(texts.get(one.name, (1, 2)), 9.0, 0.1, 1, stats))
 
     monkeypatch.setattr(trial, "measure", samples)
     plain, *others = (Ours(session, Speculation.of("lookup"), Sampling(), name=name) for name in MS)
