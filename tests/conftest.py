@@ -62,9 +62,6 @@ def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...
     return not hidden and not torch.endswith("+cpu") and any(driver.exists() for driver in drivers)
 
 
-# Else what is imported is searched for garbage again and again: a quarter of the time that it takes to read all tests.
-gc.disable()
-
 # Triton's decorator decides at import.
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
@@ -88,6 +85,8 @@ os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
 # Processes that each multiply with every core hold each other up at every product.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Else what is imported is searched for garbage again and again: a quarter of the time that reading all tests takes.
+    gc.disable()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 
 BITS = {"and": "and", "or": "or", "xor": "xor"}
-UNSIGNED = BITS | {"add": "add", "mul": "mul"}
-SIGNED = UNSIGNED | {"sub": "sub", "rshift": "ashr", "lshift": "shl"}
+WRAPPING = BITS | {"add": "add", "mul": "mul", "lshift": "shl"}
+UNSIGNED = WRAPPING | {"rshift": "lshr"}
+UNSIGNED |= {"lt": "icmpULT", "le": "icmpULE", "gt": "icmpUGT", "ge": "icmpUGE", "eq": "icmpEQ", "ne": "icmpNE"}
+SIGNED = WRAPPING | {"sub": "sub", "rshift": "ashr"}
 SIGNED |= {"lt": "icmpSLT", "le": "icmpSLE", "gt": "icmpSGT", "ge": "icmpSGE", "eq": "icmpEQ", "ne": "icmpNE"}
 FLOATING = {"add": "fadd", "sub": "fsub", "mul": "fmul", "truediv": "fdiv"}
 FLOATING |= {"lt": "fcmpOLT", "le": "fcmpOLE", "gt": "fcmpOGT", "ge": "fcmpOGE", "eq": "fcmpOEQ", "ne": "fcmpUNE"}
 """What the interpreter's builder calls the operators: of integers and of floats."""
 REFLECTED = ("add", "sub", "mul", "truediv")
 """Operators that also come with a number on their left."""
-FUNCTIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fdiv": np.divide, "shl": np.left_shift}
+FUNCTIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "fdiv": np.divide}
+FUNCTIONS |= {"shl": np.left_shift, "lshr": np.right_shift}
 FUNCTIONS |= {"fadd": np.add, "fsub": np.subtract, "fmul": np.multiply}
 FUNCTIONS |= {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 FUNCTIONS |= {"icmpSLT": np.less, "icmpSLE": np.less_equal, "icmpSGT": np.greater, "icmpSGE": np.greater_equal}
+FUNCTIONS |= {"icmpULT": np.less, "icmpULE": np.less_equal, "icmpUGT": np.greater, "icmpUGE": np.greater_equal}
 FUNCTIONS |= {"fcmpOLT": np.less, "fcmpOLE": np.less_equal, "fcmpOGT": np.greater, "fcmpOGE": np.greater_equal}
 FUNCTIONS |= {"icmpEQ": np.equal, "icmpNE": np.not_equal, "fcmpOEQ": np.equal, "fcmpUNE": np.not_equal}
 
@@ -54,22 +58,28 @@ def at_once(
 
     builder, tensor = interpreter.interpreter_builder, core.tensor
     asked = partial(operator.__wrapped__, _semantic=interpreter.interpreter_semantic)  # type: ignore[attr-defined]
-    of_kinds = {core.int32: SIGNED, core.int64: SIGNED, core.uint32: UNSIGNED, core.int1: BITS, core.float32: FLOATING}
+    of_kinds = {core.int32: SIGNED, core.int64: SIGNED, core.int1: BITS, core.float32: FLOATING}
+    of_kinds |= {core.uint32: UNSIGNED, core.uint64: UNSIGNED}
     creates = {id(kind): f"create_{names[name]}" for kind, names in of_kinds.items() if name in names}
-    numbers = {id(core.int32): int, id(core.float32): float}
+    numbers = {id(core.int32): int, id(core.uint32): int, id(core.uint64): int, id(core.float32): float}
+    # Triton refuses negative numbers beside unsigned ones.
+    least = {id(core.uint32): 0, id(core.uint64): 0}
     places = {id(core.int32), id(core.int64)} if name == "add" else {}
-    alike, new = dict[tuple[int, int, int], tuple[Any, ...]](), object.__new__
+    # What numpy and Triton alike make as wide as the type on the left.
+    halves = {id(core.int64): core.int32, id(core.uint64): core.uint32}
+    alike, new = dict[tuple[int, ...], tuple[Any, ...]](), object.__new__
+    spread = dict[tuple[int, int], tuple[Any, ...]]()
 
     def operate(one: Any, other: Any) -> Any:
         kind = one.dtype
         create = creates.get(id(kind))
         if create is not None:
             if other.__class__ is not tensor:
-                if other.__class__ is not numbers.get(id(kind)) or not -(2**31) <= other < 2**31:
+                if other.__class__ is not numbers.get(id(kind)) or not least.get(id(kind), -(2**31)) <= other < 2**31:
                     return asked(one, other)
                 other = constant(other, kind)
-            if other.dtype is kind:
-                key = id(one.shape), id(other.shape), id(kind)
+            if other.dtype is kind or (other.dtype is halves.get(id(kind)) and not reflected):
+                key = id(one.shape), id(other.shape), id(kind), id(other.dtype)
                 known = alike.get(key)
                 if known is None:
                     made = asked(one, other)
@@ -87,6 +97,12 @@ def at_once(
             if not one.shape:
                 made = builder.create_addptr(one.handle, other.handle)
                 return tensor(made, core.block_type(kind, other.type.shape))
+            known = spread.get((id(one.shape), id(other.shape)))
+            if known is not None:
+                return tensor(builder.create_addptr(one.handle, other.handle), core.block_type(kind, known[0]))
+            made = asked(one, other)
+            spread[id(one.shape), id(other.shape)] = made.type.shape, one.shape, other.shape
+            return made
         return asked(one, other)
 
     operate.__wrapped__ = asked  # type: ignore[attr-defined]
