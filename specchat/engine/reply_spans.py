@@ -59,6 +59,8 @@ class ReplySpans:
         """True once reasoning has begun."""
         self._ended = False
         """True after a part of a reply in channels."""
+        self._recipient = "" if begun else chat.recipient
+        """A line that may begin the reply, and is none of its text."""
         if begun == "answer":
             self._state = "answer"
         elif begun == "thinking":
@@ -230,6 +232,13 @@ class ReplySpans:
         return [(text, False)]
 
     def _starting(self, text: str) -> list[Span]:
+        if self._recipient and len(text) < len(self._recipient) and self._recipient.startswith(text):
+            self._held = text
+            return []
+        line, self._recipient = self._recipient, ""
+        text = text.removeprefix(line)
+        if not text:
+            return []
         begun = text.lstrip()
         for pair in self._spelt:
             if begun.startswith(pair.opening):

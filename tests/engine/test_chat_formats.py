@@ -37,6 +37,7 @@ SPELT = {
 """Marks that are no tokens."""
 NAMED = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
 THOUGHT, ANSWER, INVENTED = ("Ponder", " deeply"), ("Mice", " eat", " cheese"), ("Now", " you")
+RECIPIENT = "al", "l\n"
 ASKED = Message("user", "What do they eat?")
 
 
@@ -51,6 +52,8 @@ class Expected:
     field: str = ""
     system: bool = True
     channels: bool = False
+    recipient: str = ""
+    """The line before an answer."""
 
 
 def thinking(end: str, *, opened: bool = False, field: str = "", tag: str = "think") -> Expected:
@@ -103,7 +106,7 @@ EXPECTED: Mapping[str, Expected] = {
     "llama-cpp-deepseek-r1": thinking(DEEPSEEK, opened=True),
     "llama-cpp-rwkv-world": Expected(""),
     "meetkai-functionary-medium-v3.1": LLAMA,
-    "meetkai-functionary-medium-v3.2": LLAMA,
+    "meetkai-functionary-medium-v3.2": Expected("<|eot_id|>", recipient="".join(RECIPIENT)),
     "meta-llama-Llama-3.1-8B-Instruct": LLAMA,
     "meta-llama-Llama-3.2-3B-Instruct": LLAMA,
     "meta-llama-Llama-3.3-70B-Instruct": LLAMA,
@@ -143,7 +146,7 @@ def tokenizer(source: str) -> Backend:
     visible = [text for text in VISIBLE if text.replace("/", "") in source.replace("/", "")]
     backend.add_tokens([AddedToken(text, special=False, normalized=False) for text in visible])
     spelt = [part for parts in SPELT.values() for part in parts]
-    backend.add_tokens([*THOUGHT, *ANSWER, *INVENTED, *spelt, "\n\nUser:"])
+    backend.add_tokens([*THOUGHT, *RECIPIENT, *ANSWER, *INVENTED, *spelt, "\n\nUser:"])
     return backend
 
 
@@ -165,7 +168,8 @@ def made(file: Path, folder: Path) -> Case:
     reasoning = bool(expected.closing)
     before = [*(() if expected.opened else opening), *THOUGHT, *closing] if reasoning else []
     end = expected.end or "\n\nUser:"
-    script = [ids[text] for text in (*before, *ANSWER, end, *INVENTED)]
+    addressed = RECIPIENT if expected.recipient else ()
+    script = [ids[text] for text in (*addressed, *before, *ANSWER, end, *INVENTED)]
     settings = {name: text for name, text in NAMED.items() if name != "eos_token" or expected.end == text}
     scripted(folder, backend, script, settings, source, max_position_embeddings=16384)
     return Case(load(PairSpec("m", "M", on_cpu(folder), context=16384), lambda _: None), expected, source, reasoning)
@@ -205,6 +209,7 @@ def test_habits_of_published_templates(case: Case) -> None:
     assert (found.opened.closing if found.opened else "") == (expected.closing if expected.opened else "")
     assert (found.channels is not None) is expected.channels
     assert found.in_header is (expected.end == "<|return|>")
+    assert found.recipient == expected.recipient
     assert (found.reasoning, found.system) == (expected.field, expected.system)
     assert found.drops == (() if expected.system else ("system role",))
 

@@ -181,7 +181,7 @@ def test_an_answer_before_a_call_stays_an_answer(file: Path) -> None:
     looked = "I look [into] <it>."
     said = written(file, Message("assistant", looked, tool_calls=(LIST,)))
     thoughts, answer, reader = reply(file, said)
-    if answer.startswith("all\n"):  # a part of the reply that is addressed in words
+    if made(file).format.recipient:  # a part of the reply that is addressed in words
         pytest.skip("calls behind an answer are not read in this form")
     if looked in answer or looked in thoughts:  # other templates leave it out, or write it behind the results
         assert (thoughts + answer).strip() == looked

@@ -40,6 +40,7 @@ class ChatFormat:
         opened: the marks whose opening ends the prompt: a reply begins with reasoning.
         channels: the parts that a reply is written in.
         in_header: the prompt ends in the header of a part.
+        recipient: the line before an answer that says whom it is for, which the template writes itself; empty: none.
         options: those of `ARGUMENTS` that the template takes.
         choices: those of `CHOICES` whose value changes the prompt, with the values that the template takes.
         tools: the way in which the template takes tools; None where it shows none, or no form of calls.
@@ -57,6 +58,7 @@ class ChatFormat:
     opened: Marks | None = None
     channels: Channels | None = None
     in_header: bool = False
+    recipient: str = ""
     options: tuple[str, ...] = ()
     choices: tuple[tuple[str, tuple[str | bool, ...]], ...] = ()
     tools: ToolFormat | None = None
@@ -73,7 +75,7 @@ class ChatFormat:
             return Around(f"{c.channel}analysis{c.content}", f"{c.end}{c.start}assistant{final}", final)
         marks = self.opened or self.marks[0]
         # The user's words begin an answer: reasoning that the prompt opened is over.
-        return Around(marks.opening, marks.closing, f"\n{marks.closing}\n\n" if self.opened else "")
+        return Around(marks.opening, marks.closing, f"\n{marks.closing}\n\n" if self.opened else self.recipient)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ _LAST_TAG = re.compile(rf"({_TAG})\s*\Z")
 _FIRST_TAG = re.compile(rf"\s*({_TAG})")
 _LIST = re.compile(r"[\"']type[\"']: ?[\"']thinking")
 """A content that the template writes as a Python list, without formatting."""
+_RECIPIENT = re.compile(r"\w+\n")
 _PAIR = re.compile(r"<(/?)([a-z_:]{3,24})>")
 
 
@@ -127,6 +128,7 @@ class ChatTemplate:
             opened,
             channels,
             bool(channels and channels.start and channels.content not in prompt.rpartition(channels.start)[2]),
+            "" if channels or opened else self._recipient(base, prompt),
             tuple(name for name in ARGUMENTS if name in self._undeclared),
             tuple(self._choices(base)),
             self._tools(base, marks, turn_end),
@@ -224,6 +226,12 @@ class ChatTemplate:
             if token:
                 return token, ""
         return "", between.rstrip() if _ends_turns(between.rstrip()) else ""
+
+    def _recipient(self, base: ChatFormat, prompt: str) -> str:
+        """The line of one word that the template puts between the end of a prompt and an answer; empty if none."""
+        said = self._tried(_CHAT[:2], base, answering=False).partition(ANSWERED)[0]
+        line = said.removeprefix(prompt) if prompt and said.startswith(prompt) else ""
+        return line if _RECIPIENT.fullmatch(line) else ""
 
     def _marks(self, base: ChatFormat, reasoning: str) -> tuple[Marks | None, tuple[Marks, ...]]:
         """The marks whose opening ends the prompt, if any; and all marks, those of the template first."""

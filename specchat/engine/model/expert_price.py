@@ -1,20 +1,30 @@
 """The price of experts in main memory, in words: a GPU reads those of a pass over its bus."""
 
-from specchat.engine.gpu_shapes import PASS_ROWS
+from math import comb
+
+from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles
 from specchat.engine.model.need import Model, expert_bytes
+from specchat.engine.recipe import Experts
 
 
 def price(model: Model, rate: float) -> tuple[float, float]:
     """Estimated milliseconds that a token adds, and a token of a prompt, by a bus of `rate` bytes a second.
 
-    A prompt's pass reads each expert that any of its rows has, and rows choose at random here.
+    A prompt's pass reads an expert once for each tile of rows that have it, and rows choose at random here.
     """
     of_token = of_pass = 0.0
     for one in model.config.recipe.mixtures[: model.experts_in_main]:
-        size, chance = expert_bytes(model, one), one.top / one.count
+        size = expert_bytes(model, one)
         of_token += one.top * size
-        of_pass += one.count * size * (1 - (1 - chance) ** PASS_ROWS)
+        of_pass += one.count * size * _read(one)
     return 1e3 * of_token / rate, 1e3 * of_pass / PASS_ROWS / rate
+
+
+def _read(of: Experts) -> float:
+    """Times that a pass over PASS_ROWS rows reads an expert."""
+    chance, (tile, _) = of.top / of.count, expert_tiles(PASS_ROWS, of.count, of.top)
+    have = (comb(PASS_ROWS, n) * chance**n * (1 - chance) ** (PASS_ROWS - n) for n in range(PASS_ROWS + 1))
+    return sum(likely * -(-n // tile) for n, likely in enumerate(have))
 
 
 def described(model: Model, rate: float) -> str:
