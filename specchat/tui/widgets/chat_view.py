@@ -15,6 +15,7 @@ from specchat.tui.keys import Keys
 from specchat.tui.text.chat_rows import ChatRows, Place
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.lines import TextLine, joined, without_tabs
+from specchat.tui.widgets.plain import SOURCES
 from specchat.tui.widgets.row_painter import RowPainter
 
 WIDEST = 100
@@ -33,7 +34,7 @@ class ChatView(ScrollView, can_focus=False):
         "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
         "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
         "md-quote-bar",
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
+        *SOURCES,
         "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
     }  # fmt: skip
 
