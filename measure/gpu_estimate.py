@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
-from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, activates, tiling
+from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, activates, joined_scores, tiling
 from specchat.engine.model.need import Model, gpu_bits
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Matrix, ShortConv
 
@@ -64,7 +64,10 @@ def family(name: str) -> Model:
 
 @dataclass(frozen=True)
 class Product:
-    """A product of a pass: `top` of `count` such matrices for a row, bytes a weight, and whether it makes gates."""
+    """A product of a pass: `top` of `count` such matrices for a row, and `shared` ones, all of them those of any row.
+
+    `weight` are the bytes of one; `gates` is true for gates and values.
+    """
 
     outputs: int
     inputs: int
@@ -73,21 +76,27 @@ class Product:
     gates: bool = False
     count: int = 1
     top: int = 1
+    shared: int = 0
+
+    @property
+    def of_row(self) -> int:
+        """Matrices that a row reads."""
+        return self.top + self.shared
 
     def hit(self, rows: int) -> float:
         """Matrices that rows read which choose at random."""
-        return self.count * (1 - (1 - self.top / self.count) ** rows)
+        return self.shared + self.count * (1 - (1 - self.top / self.count) ** rows)
 
     def within(self, card: Card) -> bool:
         """Return true if the product applies an activation."""
-        return self.gates and activates(self.outputs, self.inputs, self.bits, card.processors, self.top)
+        return self.gates and activates(self.outputs, self.inputs, self.bits, card.processors, self.of_row)
 
     def ms(self, card: Card, rows: int, busy: float) -> float:
         """The longest of moving the bytes, computing on the busiest multiprocessor, and a launch."""
-        cut, whole = tiling(self.outputs, self.inputs, self.bits, card.processors, self.top), self.within(card)
+        cut, whole = tiling(self.outputs, self.inputs, self.bits, card.processors, self.of_row), self.within(card)
         splits, hit = 1 if whole else cut.splits, self.hit(rows)
         sums = self.outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
-        moved = hit * self.outputs * self.inputs * self.weight + rows * self.top * sums
+        moved = hit * self.outputs * self.inputs * self.weight + rows * self.of_row * sums
         programs = -(-self.outputs // cut.outputs) * splits * round(hit)
         waves, rest = divmod(-(-programs // card.processors), RESIDENT[self.bits])
         together = waves * RESIDENT[self.bits] + (max(TOGETHER, rest) if rest else 0)
@@ -102,14 +111,16 @@ def products(model: Model) -> Iterator[Product]:
     def made(matrix: Matrix, gates: bool = False, of: Experts | None = None) -> Product:
         bits = gpu_bits(model, matrix)
         weight = 2 if bits == 16 else MXFP4_BYTES if model.packed_experts else NF4_BYTES
-        among = (of.count, of.top) if of else (1, 1)
-        return Product(sum(matrix.outputs), matrix.inputs, bits, weight, gates, *among)
+        among = (of.count, of.top, of.each.down in joined) if of else (1, 1)
+        outputs = joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)
+        return Product(outputs, matrix.inputs, bits, weight, gates, *among)
 
     def gated(one: Gated, of: Experts | None = None) -> Iterator[Product]:
         yield made(one.gate_up, gates=True, of=of)
         yield made(one.down, of=of)
 
-    recipe = model.config.recipe
+    recipe, joined = model.config.recipe, model.joined
+    routers = {one.router for one in recipe.mixtures if one.router in joined}
     for layer in recipe.layers:
         feed = layer.feed
         yield from map(made, layer.mixer.products)
@@ -120,8 +131,9 @@ def products(model: Model) -> Iterator[Product]:
         else:
             yield made(feed.router)
             yield from gated(feed.each, feed)
-            yield from gated(feed.shared) if feed.shared else ()
-            yield from map(made, [feed.shared_gate] if feed.shared_gate else [])
+            if feed.each.down not in joined:
+                yield from gated(feed.shared) if feed.shared else ()
+                yield from map(made, [feed.shared_gate] if feed.shared_gate else [])
         yield from map(made, (layer.input.gate, layer.input.down) if layer.input else ())
     yield from map(made, [recipe.per_layer.project] if recipe.per_layer else [])
     head = recipe.head
@@ -131,7 +143,7 @@ def products(model: Model) -> Iterator[Product]:
 def small(layer: Layer) -> int:
     """Launches of a layer that are no products, but for activations: norms, what mixes, choices and sums of experts."""
     mixing = 2 if isinstance(layer.mixer, ShortConv) else 4
-    of_feed = (2 + 2 * (layer.feed.apart is not None)) if isinstance(layer.feed, Experts) else 0
+    of_feed = isinstance(layer.feed, Experts)
     return mixing + 1 + of_feed + 2 * (layer.input is not None)
 
 
@@ -165,7 +177,7 @@ def step_ms(model: Model, card: Card, rows: int, busy: float) -> float:
 
 def floor_bytes(model: Model) -> float:
     """The weights that a row reads, and the cache, once."""
-    weights = sum(one.top * one.outputs * one.inputs * one.weight for one in products(model))
+    weights = sum(one.of_row * one.outputs * one.inputs * one.weight for one in products(model))
     return weights + cache_bytes(model)
 
 

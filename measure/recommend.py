@@ -3,7 +3,8 @@
     python -m measure.recommend PAIR [--models FILE] [--prompts FILE] [--limit 32] [--repeats 2]
 
 The sweep answers all prompts by all strategies, at all their lengths and under all settings that keep the text. The
-choice of the search is then looked up in the sweep.
+choice of the search is then looked up in the sweep. As the best of many noisy figures is partly luck, choice and best
+then answer all prompts once more, in turns.
 """
 
 from pathlib import Path
@@ -20,9 +21,11 @@ from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
 from specchat.engine.options import Sampling, Speculation
-from specchat.recommend.decision import CLEAR
 from specchat.recommend.search import Recommendations, RecommendSearch, contenders
 from specchat.recommend.variants import variants
+
+DUELS = 10
+"""Replies to each prompt of the choice and of the sweep's best, where these differ."""
 
 
 @click.command()
@@ -53,7 +56,7 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
                 if variant.affects(one.speculation.strategy)
             ]
     started = perf_counter()
-    sweep = Halving(plain, every, chosen * repeats, halves=False).run(float("inf"), lambda _: None)
+    sweep = Halving(plain, every, chosen).sweep(repeats, lambda _: None)
     spent = perf_counter() - started
     started = perf_counter()
     search = RecommendSearch(found, session, [one.messages for one in chosen], lambda *_: None)
@@ -67,12 +70,18 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
         f"search of {searched:.0f} s: {choice}, in the sweep {times[choice]:.3f}, "
         f"{times[choice] / best.times:.3f} of the best"
     )
+    if choice != best.name:
+        two = [one for one in every if one.name in (choice, best.name)]
+        duel = Halving(plain, two, chosen)
+        duel.sweep(DUELS, lambda _: None)
+        (beside,) = duel.beside(best.name)
+        click.echo(f"the two in turns: {beside.times:.3f} of the best ({beside.low:.3f}-{beside.high:.3f})")
 
 
 def _choice(found: Recommendations) -> str:
     """The contender of the sweep that is recommended."""
     for one in found.variants:
-        if one.variant.same_text and one.speed.times >= CLEAR and one.speed.low > 1.0:
+        if one.variant.same_text and one.pays:
             return one.speed.name
     return found.best.name
 

@@ -50,6 +50,8 @@ LONG = (
 
 The first one collects all garbage there is, of which a process that begins has little.
 """
+GARBAGE = 20_000
+"""Objects after which Python searches them for garbage; 700 by itself."""
 GPU_TEST_S = 1800
 """Seconds that a test on a GPU may take: the first one compiles every kernel."""
 
@@ -59,6 +61,9 @@ def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...
     hidden = environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and not torch.endswith("+cpu") and any(driver.exists() for driver in drivers)
 
+
+# Else what is imported is searched for garbage again and again: a quarter of the time that it takes to read all tests.
+gc.disable()
 
 # Triton's decorator decides at import.
 if not gpu_at_hand(os.environ, version("torch")):
@@ -118,8 +123,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Nothing that was imported is garbage, among which each search for some would take a second."""
+    """Nothing that was imported is garbage, among which each search for some would take a second.
+
+    Apps and interpreted kernels make so many objects that Python would search every few milliseconds.
+    """
     gc.freeze()
+    gc.set_threshold(GARBAGE, 20, 100)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from specchat.engine.formats import Weight
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
-from specchat.engine.kernels.mix import mix
+from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.route import Pairs, Rule, allocated, route
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.recipe import Experts
@@ -46,7 +46,8 @@ class Buffers(NamedTuple):
     sums: Tensor
     act: Tensor
     made: Tensor
-    out: Tensor
+    residual: Tensor
+    norm: Tensor
 
 
 def experts(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Timer, cycled: int) -> Rows:
@@ -94,7 +95,7 @@ def _stages(feed: Experts, layer: Layer) -> Mapping[str, tuple[Launch, tuple[str
         expert_products.multiply(b.act, one.down, None, b.made, one.pairs, rows, False)
 
     def add(one: Layer, b: Buffers, rows: int) -> None:
-        mix(b.made, one.pairs, None, None, b.out, rows, None)
+        add_mixture(b.residual, MixtureOutput(b.made, one.pairs), b.norm, 1e-6, b.x, rows, None)
 
     def together(one: Layer, b: Buffers, rows: int) -> None:
         for launch in (choose, gates, down, add):
@@ -141,8 +142,9 @@ def _buffers(feed: Experts, hidden: int, layer: Layer, dtype: torch.dtype) -> Bu
     within = expert_products.activates(layer.gate_up, *of)
     sums = torch.empty(0 if within else gates, many, 2 * feed.each.width, device=device)
     act = torch.empty(many, feed.each.width, device=device, dtype=dtype)
-    made, out = torch.empty(parts, many, hidden, device=device), torch.empty(1, PASS_ROWS, hidden, device=device)
-    return Buffers(torch.randn(PASS_ROWS, hidden, device=device).to(dtype), sums, act, made, out)
+    made, residual = torch.empty(parts, many, hidden, device=device), torch.zeros(PASS_ROWS, hidden, device=device)
+    x, norm = torch.randn(PASS_ROWS, hidden, device=device).to(dtype), torch.ones(hidden, device=device)
+    return Buffers(x, sums, act, made, residual, norm)
 
 
 def _on_gpu(_: Any) -> Rows:

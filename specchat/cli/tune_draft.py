@@ -9,7 +9,7 @@ from specchat.cli.output import Problem
 from specchat.cli.tuning import JUDGED, TrainingData, TrainingOrder
 from specchat.engine.errors import ForeignModel
 from specchat.engine.options import Speculation
-from specchat.tune.plan import LARGEST_WHOLE
+from specchat.tune.plan import LARGEST_WHOLE, tune_plan
 
 if TYPE_CHECKING:
     from specchat.engine.model.checkpoint import Checkpoint
@@ -78,6 +78,8 @@ def distilled(order: DraftOrder) -> "Distilled":
     model = session.target.model
     if not isinstance(model, CachedDecoder):
         raise order.refuse('its target runs on the GPU, and only one on the CPU can be learnt from: say device = "cpu"')
+    plan = tune_plan(session.info, replies=order.replies, steps=order.steps, adapted=adapted)
+    order.tell(plan, session.info.memory)
     judged = order.collected(session, model, (), held_out=True)
     learnt = order.collected(session, model, (), held_out=False)
     held_out = [TrainingText.read(path) for path in judged[:JUDGED]]

@@ -51,8 +51,9 @@ def _trained(work: TuneWork) -> list[str]:
     from torch import manual_seed
     from torch.random import fork_rng
 
-    from specchat.tune.exits import ExitLearner, exits, put_adapter
+    from specchat.tune.exits import ExitLearner, exits, put_adapter, size
     from specchat.tune.gain import Side
+    from specchat.tune.plan import training_plan
     from specchat.tune.rows import TrainingText
     from specchat.tune.target import FrozenTarget
     from specchat.tune.training import Training
@@ -62,6 +63,8 @@ def _trained(work: TuneWork) -> list[str]:
     places = exits(model.config.layers, order.pair.spec.exit_layer)
     if not places:
         raise refused(order.pair.id, WHAT, "the target has only 1 layer")
+    plan = training_plan(session.info, size(model.config, places), order.replies, order.steps)
+    order.tell(plan, session.info.memory)
     if order.shop.prepare(KIND, fingerprint(checkpoint), (order.chats, order.pair.sampling, places)):
         order.progress.note(f"{order.folder} was of another target or of other prompts; it is begun anew.")
     judged = order.collected(session, model, places, held_out=True)

@@ -9,6 +9,7 @@ from specchat.cli.tuning import JUDGED, JUDGED_EVERY, TrainingData, TrainingOrde
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
+from specchat.tune.plan import training_plan
 
 WHAT = "heads"
 
@@ -40,6 +41,8 @@ def trained(order: HeadsOrder) -> list[str]:
     checkpoint, session, model = loaded(order, WHAT)
     if shop.prepare(order.family, fingerprint(checkpoint), (order.chats, pair.sampling)):
         order.progress.note(f"{shop.folder} was of another target or of other prompts; it is begun anew.")
+    plan = training_plan(session.info, family.size(model.config), order.replies, order.steps)
+    order.tell(plan, session.info.memory)
     layers = family.layers(model.config.layers)
     judged = order.collected(session, model, layers, held_out=True)
     learnt = order.collected(session, model, layers, held_out=False)

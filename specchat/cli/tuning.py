@@ -17,7 +17,7 @@ from specchat.engine.events import Loading
 from specchat.engine.options import Message
 from specchat.engine.out_of_memory import ran_out
 from specchat.private import replace
-from specchat.tune.plan import LEAST_ASKED
+from specchat.tune.plan import IMPORTED, LEAST_ASKED, TunePlan, span
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -73,6 +73,24 @@ class TrainingOrder:
         """Raises Problem after ctrl+c, with how to go on."""
         if self.interrupt.pressed:
             raise Problem(f"Stopped {done}. The same command goes on from there.", ExitCode.INTERRUPTED)
+
+    def tell(self, plan: TunePlan, loaded: int) -> None:
+        """Say what the tune takes here at most, with the `loaded` bytes of the pair.
+
+        Raises:
+            Problem: memory does not hold it.
+        """
+        from specchat.engine.model.memory import free_memory
+        from specchat.models.words import size
+
+        free, more = free_memory(), plan.memory - loaded - IMPORTED
+        if free is not None and free < more:
+            raise Problem(
+                f"This takes {size(plan.memory)} of memory, and {size(loaded + IMPORTED + free)} are there. Close "
+                "other programs, or choose a smaller pair.",
+                ExitCode.MEMORY,
+            )
+        self.progress.line(f"This takes about {span(plan.seconds)} here, and {size(plan.memory)} of memory at most.")
 
     def collected(
         self, session: "Session", model: "CachedDecoder", layers: Sequence[int], held_out: bool

@@ -17,6 +17,8 @@ SHARING_HEADS = 16
 """Query heads that share a key-value head: they are the rows of one tensor-core tile."""
 END_TOKENS = 16
 """End-of-text tokens that the end of a step looks for."""
+VECTOR = 16
+"""Values to a multiple of which a kernel's rows are aligned, so that a thread loads several at a time."""
 MATRIX = 2**31 - 1
 """Values of a matrix: kernels count them in int32."""
 
@@ -137,6 +139,11 @@ def expert_tiles(rows: int, count: int, top: int) -> tuple[int, int]:
         tile *= 2
     used = min(pairs, count)
     return tile, used + (pairs - used) // tile
+
+
+def joined_scores(count: int) -> int:
+    """Outputs of a router of `count` experts that the gate of a shared one follows, in whole vectors of scores."""
+    return -(-(count + 1) // VECTOR) * VECTOR
 
 
 def most_tiles(count: int, top: int) -> int:

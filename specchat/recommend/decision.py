@@ -5,13 +5,10 @@ from typing import TYPE_CHECKING
 
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import delegates, labelled
-from specchat.recommend.search import Recommendations, VariantSpeed
+from specchat.recommend.search import CLEAR, Recommendations, VariantSpeed
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
-
-CLEAR = 1.03
-"""A choice is written if it is faster than the present one by this factor."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ def decided(pair: "Pair", found: Recommendations) -> Recommended:
     by_name = {one.name: one for one in found.strategies}
     present = Speculation.of(pair.strategy, pair.draft_length)
     now = by_name.get(labelled(present.strategy, present.draft_length))
-    sure = [one for one in found.variants if one.speed.times >= CLEAR and one.speed.low > 1.0]
+    sure = [one for one in found.variants if one.pays]
     variant = next((one for one in sure if one.variant.same_text), None)
     suggested = next((one for one in sure if not one.variant.same_text), None)
     if variant is not None:

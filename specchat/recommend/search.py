@@ -21,6 +21,8 @@ Show = Callable[[str, float | None], None]
 """Gets what is done now, and the share of it all."""
 
 MOST_PROMPTS = 64
+WHOLE_BYTES = 4
+"""Bytes of a weight of a draft, at most."""
 STRATEGIES_SHARE = 0.5
 """Share of the time for strategies and lengths, where there are other settings to try."""
 LEAST_S = 0.5
@@ -30,7 +32,13 @@ SAME_TEXT_SHARE = 0.7
 SUGGESTING_S = 60.0
 """Seconds of a search from which there is time for suggestions."""
 CASES = 2
-"""Strategies by which a setting is measured."""
+"""Strategies by which a setting is measured, and at most as many that may yet be faster than the best."""
+RACE_PROMPTS = 8
+"""Prompts of a first round of settings, which differ by less than strategies do."""
+CLEAR = 1.03
+"""Factor from which a choice is clearly faster: then it is written, or another text suggested."""
+GAIN, MOST_LOSS = 1.02, 0.98
+"""Factor from which a setting of the same text is taken, and the least that the end of its interval may be."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,12 @@ class VariantSpeed:
     variant: Variant
     case: str
     speed: "ContenderSpeed"
+
+    @property
+    def pays(self) -> bool:
+        """True if it is to be taken; one of another text only if it is clearly faster beyond its interval."""
+        least, low = (GAIN, MOST_LOSS) if self.variant.same_text else (CLEAR, 1.0)
+        return self.speed.times >= least and self.speed.low > low
 
 
 @dataclass
@@ -116,16 +130,18 @@ class RecommendSearch:
         with STOPS.counting():
             first = seconds * STRATEGIES_SHARE if others else seconds
             found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
-            best = next(one for one in every if one.name == found.best.name)
             for same_text in (True, False):
                 some = [one for one in others if one.same_text == same_text]
-                left = end - perf_counter()
+                begun = perf_counter()
+                left = end - begun
                 if same_text and seconds >= SUGGESTING_S:
                     left *= SAME_TEXT_SHARE
-                if (some and left < LEAST_S) or (not same_text and seconds < SUGGESTING_S):
+                if left < LEAST_S or (not same_text and seconds < SUGGESTING_S):
                     found.left_out |= dict.fromkeys((one.name for one in some), "the time was over")
-                elif some:
-                    self._race(found, plain, best, some, perf_counter() + left, notify)
+                    continue
+                groups = self._groups(some)
+                for number, group in enumerate(groups, 1):
+                    self._race(found, plain, every, group, begun + left * number / len(groups), notify)
         found.variants.sort(key=lambda one: -one.speed.times)
         return found
 
@@ -151,18 +167,43 @@ class RecommendSearch:
             return 0.0
         return step_bytes(source, about_folder(locate(source, lambda _: None), source.label)) or 0.0
 
+    def _groups(self, some: Sequence[Variant]) -> list[list[Variant]]:
+        """Settings that are loaded together: they take as much memory as the pair at most, or are one."""
+        groups: list[list[Variant]] = []
+        room = 0
+        for one in some:
+            if not groups or self._beside(one) > room:
+                groups.append([])
+                room = self.session.info.memory
+            groups[-1].append(one)
+            room -= self._beside(one)
+        return groups
+
+    def _beside(self, variant: Variant) -> int:
+        """Bytes that a setting takes beside the loaded pair, at most."""
+        from specchat.engine.loading.beside import shared_target
+
+        info = self.session.info
+        if shared_target(self.session, self._pair.spec, variant.spec) is None:
+            return info.memory
+        return info.draft_parameters * WHOLE_BYTES if variant.tuned is None else 2 * variant.tuned.size
+
     def _race(
         self,
         found: Recommendations,
         plain: "Ours",
-        best: "Ours",
+        every: "Sequence[Ours]",
         some: Sequence[Variant],
         end: float,
         notify: "Callable[[HalvingProgress], None]",
     ) -> None:
         """Measure settings against each other, beside the best of the present ones, until `end`."""
-        from specchat.bench.halving import Halving
+        from specchat.bench.halving import NEAR, Halving
 
+        present = {one.name: one for one in every}
+        best = present[found.best.name]
+        near = [present[one.name] for one in found.strategies if one.times >= NEAR * found.best.times]
+        rivals = [one for one in near if one is not best][:CASES] if some[0].same_text else []
         cases: dict[str, tuple[Variant, str, Ours]] = {}
         for variant in some:
             made = self._cases(variant, found, best)
@@ -172,22 +213,29 @@ class RecommendSearch:
                 cases |= {ours.name: (variant, case, ours) for case, ours in made.items()}
         if not cases:
             return
-        course = Halving(plain, [best, *(ours for _, _, ours in cases.values())], self._prompts)
-        course.run(max(0.0, end - perf_counter()), notify)
-        found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in course.beside(best.name)]
+        others = [*rivals, *(ours for _, _, ours in cases.values())]
+        course = Halving(plain, [best, *others], self._prompts, base=best, first=RACE_PROMPTS)
+        measured = {one.name: one for one in course.run(max(0.0, end - perf_counter()), notify)}
+        if rivals and measured[best.name].prompts > found.best.prompts:
+            found.strategies = [measured.get(one.name, one) for one in found.strategies]
+            found.strategies.sort(key=lambda one: (-one.prompts, -one.times))
+        speeds = course.beside(found.best.name)
+        found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in speeds if one.name in cases]
 
     def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
         """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""
         from specchat.bench.ours import Ours
-        from specchat.engine.loading import load
+        from specchat.engine.loading.beside import load_beside
         from specchat.engine.model.memory import free_memory
         from specchat.engine.options import Sampling, Speculation
 
         free = free_memory()
-        if free is not None and free < 2 * self.session.info.memory:
-            return "memory does not hold the pair twice"
+        if free is not None and free < 2 * self._beside(variant):
+            return "memory does not hold it beside the pair"
         try:
-            session = load(variant.spec, lambda loading: self._show(loading.what, loading.fraction))
+            session = load_beside(
+                self.session, self._pair.spec, variant.spec, lambda loading: self._show(loading.what, loading.fraction)
+            )
         except EngineError as error:
             return str(error).rstrip(".")
         own = {one.name: one for one in contenders(session, self._pair)}

@@ -74,10 +74,10 @@ def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Va
                 yield Variant(tuned.id, changed, affects, tuned=tuned)
     if spec.draft is not None:
         for quant in _quants(spec.draft):
-            draft = replace(spec, draft=replace(spec.draft, quant=quant))
+            draft = replace(spec, draft=replace(spec.draft, quant=quant), heads={})
             yield Variant(f"draft {_named(quant)}", draft, _by_draft, "draft", {"quant": quant})
         if on_gpu and spec.draft.device != "cpu":
-            draft = replace(spec, draft=replace(spec.draft, device="cpu"))
+            draft = replace(spec, draft=replace(spec.draft, device="cpu"), heads={})
             yield Variant("draft on the CPU", draft, _by_draft, "draft", {"device": "cpu"})
     for quant in _quants(spec.target):
         target = replace(spec, target=replace(spec.target, quant=quant))
@@ -100,16 +100,18 @@ def _by_draft(name: str) -> bool:
 
 
 def _with(spec: PairSpec, tuned: "Tuned") -> tuple[PairSpec | None, Callable[[str], bool]]:
-    """The pair with a result of a tune, and the strategies that it makes a difference to."""
+    """The pair with a result of a tune and without other drafts, and the strategies that it makes a difference to."""
     from specchat.engine.strategy import SkippedLayers
 
     own, _, head = tuned.key.partition(".")
     if own == "draft" and spec.draft is not None:
         moved = replace(spec.draft, path=str(tuned.folder), repo=None, revision=None)
-        return replace(spec, draft=moved), _by_draft
+        return replace(spec, draft=moved, heads={}), _by_draft
     if own == "heads":
         source = ModelSource(path=str(tuned.folder))
-        return replace(spec, heads={**spec.heads, head: source}), lambda name: STRATEGIES[name].needs_head == head
+        alone = replace(spec, draft=None, draft_vocabulary=None, heads={head: source})
+        return alone, lambda name: STRATEGIES[name].needs_head == head
+    spec = replace(spec, draft=None, draft_vocabulary=None, heads={})
     if own == "exit":
         return replace(spec, exit=str(tuned.folder)), lambda name: "exits" in STRATEGIES[name].needs
     if own == "skip" and tuned.value is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.clean import one_line
 from specchat.tune.beside_work import BesideWork, TuningPlaces
+from specchat.tune.plan import span
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.tune.beside import BesideCommand
@@ -131,14 +132,6 @@ class Tuning(BesideWork):
         words = one_line(_PHASES.get(phase, phase), 20)
         share = f" {done:.0%}" if done is not None and phase != "loading" else ""
         return f"tune {'waits' if job.paused else 'on your chats'}: {words}{share}"
-
-
-def span(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h 10 min`."""
-    if seconds < 55:
-        return f"{max(round(seconds, -1), 10):.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def _number(value: object) -> float | None:

@@ -15,14 +15,18 @@ from torch.nn.functional import linear
 from specchat.engine import families
 from specchat.engine.heads.recipe import layers
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
-from specchat.engine.recipe import Attention, Matrix, Norm
+from specchat.engine.recipe import Attention, Layer, Matrix, Norm
 from specchat.engine.reference import layer as reference
 from specchat.engine.reference.layer import Context, keys_and_values, norm
 from specchat.tune.parts import add, mixed, settings
+from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import LONGEST, Batch
+from specchat.tune.size import REPLY_TOKENS, layer_bytes, score_bytes, state_bytes
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
+from specchat.tune.training import ROWS
 
 BLOCK = 8
 """Tokens of a block, the pending one among them."""
@@ -53,6 +57,15 @@ def mask_token(target: Checkpoint) -> int:
     return max(set(range(c.vocab)) - named - c.eos - tokenizer.eos, default=c.vocab - 1)
 
 
+def size(c: ModelConfig) -> TrainingSize:
+    """Size of the training for a target `c`, whose head is held beside it: all layers run over the blocks."""
+    stack, read, rows = _stack(c)[1], len(read_layers(c.layers)), ROWS * ANCHORS * BLOCK
+    weights = read * c.hidden**2 + sum(layer.parameters for layer in stack)
+    step = state_bytes(read + 1, c.hidden) + score_bytes(c.vocab, 2) + 4 * c.vocab * c.hidden
+    step += sum(layer_bytes(layer, rows, LONGEST) for layer in stack)
+    return TrainingSize(weights, step, weights * rows + REPLY_TOKENS * c.hidden * c.vocab * BLOCK)
+
+
 class DFlashTrainee(Trainee):
     """Layers of the target's own shapes; its parameters have the names of z-lab's files."""
 
@@ -68,9 +81,7 @@ class DFlashTrainee(Trainee):
         self.width, self.layers, self._mask = c.hidden, read_layers(c.layers), mask_token(target.checkpoint)
         self.register_buffer("tokens", torch.arange(c.vocab), persistent=False)
         self._head = target.head()
-        family = families.head_normed()
-        self._settings = settings(c, family, depth(c.layers))
-        self._stack = layers(family.recipe(family.settings.model_validate(self._settings)), STACK)
+        self._settings, self._stack = _stack(c)
         self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
         self._text_norm, self._norm = (Norm(name, c.hidden, c.recipe.norm.eps) for name in ("hidden_norm", "norm"))
         add(self, self._fc, self._text_norm, self._norm, *self._stack)
@@ -115,6 +126,13 @@ class DFlashTrainee(Trainee):
             "dflash_config": {"mask_token_id": self._mask, "target_layer_ids": [number - 1 for number in self.layers]},
         }
         return Published(told, {name.replace(f"{STACK}.", "layers."): part for name, part in self.state_dict().items()})
+
+
+def _stack(c: ModelConfig) -> tuple[dict[str, object], tuple[Layer, ...]]:
+    """Settings and layers of a head for a target `c`."""
+    family = families.head_normed()
+    told = settings(c, family, depth(c.layers))
+    return told, layers(family.recipe(family.settings.model_validate(told)), STACK)
 
 
 def _attended(

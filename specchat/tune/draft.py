@@ -11,7 +11,6 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from torch.utils.checkpoint import checkpoint
 
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.weights import Weights
@@ -27,7 +26,7 @@ Divergence = Literal["forward", "reverse", "variation"]
 """KL of the draft from the target, KL of the target from the draft, or total variation."""
 DIVERGENCES: tuple[Divergence, ...] = ("forward", "reverse", "variation")
 ACTIVATIONS = 1 << 30
-"""Bytes that are held for the gradients of some texts of a step; of more texts they are computed again, in turn."""
+"""Bytes that are held for the gradients of the texts of a part of a step, unless a single one takes more."""
 RANK = 16
 """Rank of adapters (LoRA, Hu et al. 2021)."""
 WHOLE, ADAPTED = Rates(muon=0.004, adam=5e-4), Rates(muon=0.0, adam=2e-3)
@@ -97,6 +96,10 @@ class DraftLearner(Learner):
     def rates(self) -> Rates:
         return ADAPTED if self._adapted else WHOLE
 
+    def parts(self, batch: Batch) -> list[Batch]:
+        most = max(1, ACTIVATIONS // activations(self._recipe, batch.tokens.shape[1]))
+        return [batch] if len(batch.tokens) <= most else batch.parts(most)
+
     def loss(self, batch: Batch, seed: int) -> Tensor:
         """The mean divergence over the tokens of the replies."""
         del seed
@@ -141,14 +144,7 @@ class DraftLearner(Learner):
         """Hidden states float32 [texts, N, hidden] after the last layer, of texts int64 [texts, N]."""
         # A target may choose a padding token without an embedding in the draft.
         inside = tokens.clamp_max(self._recipe.vocab - 1)
-
-        def last(some: Tensor) -> Tensor:
-            return hidden_states(self._recipe, some, tensors)[-1]
-
-        most = max(1, ACTIVATIONS // activations(self._recipe, tokens.shape[1]))
-        if len(tokens) <= most or not torch.is_grad_enabled():
-            return last(inside)
-        return torch.cat([checkpoint(last, some, use_reentrant=False) for some in inside.split(most)])
+        return hidden_states(self._recipe, inside, tensors)[-1]
 
 
 def activations(recipe: Recipe, tokens: int) -> int:

@@ -15,11 +15,14 @@ from torch import Tensor
 from specchat.engine import families
 from specchat.engine.frequent_tokens import always, frequent
 from specchat.engine.heads.recipe import joined, layers, renamed
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.rope import tables
-from specchat.engine.recipe import Attention, Matrix, Norm
+from specchat.engine.recipe import Attention, Layer, Matrix, Norm
 from specchat.engine.reference.layer import Context, after_feed, after_mixer, norm
 from specchat.tune.parts import Piece, add, mixed, settings
+from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import LONGEST, Batch
+from specchat.tune.size import REPLY_TOKENS, TEXT_TOKENS, layer_bytes, score_bytes, state_bytes
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
@@ -32,6 +35,16 @@ PROPOSED = 32_000
 def read_layers(layers: int) -> tuple[int, ...]:
     """The numbers of the layers whose states the head looks at, of a target of so many: the paper's."""
     return min(2, layers), layers // 2, max(1, layers - 3)
+
+
+def size(c: ModelConfig) -> TrainingSize:
+    """Size of the training for a target `c`: every place runs the layer over whole texts."""
+    layer, scored, read = _layer(c)[1], min(PROPOSED, c.vocab), len(read_layers(c.layers))
+    weights = read * c.hidden**2 + layer.parameters + scored * c.hidden
+    step = state_bytes(read + 1, c.hidden) + score_bytes(scored, 2) + PLACES * layer_bytes(layer, TEXT_TOKENS, LONGEST)
+    passed = read * c.hidden**2 + PLACES * layer.parameters
+    scores = REPLY_TOKENS * c.hidden * (PLACES * scored + c.vocab)
+    return TrainingSize(weights, step, passed * TEXT_TOKENS + scores)
 
 
 class Eagle3Trainee(Trainee):
@@ -47,10 +60,7 @@ class Eagle3Trainee(Trainee):
         self._target, self._config = target, c
         self.width, self.layers = c.hidden, read_layers(c.layers)
         self.register_buffer("tokens", _chosen(target, replies, proposed))
-        family = families.plain()
-        self._settings = settings(c, family, 1)
-        (layer,) = layers(family.recipe(family.settings.model_validate(self._settings)), "midlayer")
-        self._layer = renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
+        self._settings, self._layer = _layer(c)
         self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
         self._head = Matrix(("lm_head",), (len(self.tokens),), c.hidden)
         names = "midlayer.input_layernorm", "midlayer.hidden_norm", "norm"
@@ -113,6 +123,14 @@ class Eagle3Trainee(Trainee):
             tensors["d2t"] = self.tokens - torch.arange(len(self.tokens))
             tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
         return Published(told, tensors)
+
+
+def _layer(c: ModelConfig) -> tuple[dict[str, object], Layer]:
+    """Settings and layer of a head for a target `c`."""
+    family = families.plain()
+    told = settings(c, family, 1)
+    (layer,) = layers(family.recipe(family.settings.model_validate(told)), "midlayer")
+    return told, renamed(joined(layer, 2 * c.hidden), "midlayer.0.", "midlayer.")
 
 
 def _chosen(target: FrozenTarget, replies: Sequence[Sequence[int]], proposed: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch.nn.functional import kl_div
 
 from specchat.engine.errors import ModelError
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.exit_adapter import KIND, adapted
 from specchat.engine.model.weights import Weights
 from specchat.engine.reference.layer import logits
@@ -22,7 +23,9 @@ from specchat.engine.reference.tensors import Dense
 from specchat.tune.draft import stepped, total
 from specchat.tune.files import put_json, put_tensors
 from specchat.tune.learner import Learner, Rates, in_blocks
+from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import Batch, TrainingText
+from specchat.tune.size import REPLY_TOKENS, score_bytes, state_bytes
 from specchat.tune.target import FrozenTarget
 
 RATES = Rates(muon=0.002, adam=1e-3)
@@ -47,6 +50,14 @@ class ExitChoice:
     layers: int
     right: float
     times: float
+
+
+def size(c: ModelConfig, places: Sequence[int]) -> TrainingSize:
+    """Size of the training after `places` layers of a target `c`, whose head is held beside it."""
+    weights = 2 * len(places) * c.hidden**2
+    step = state_bytes(len(places) + 1, c.hidden) + score_bytes(c.vocab, 1) + 4 * c.vocab * c.hidden
+    scores = (2 * len(places) + 1) * REPLY_TOKENS * c.hidden * c.vocab
+    return TrainingSize(weights, step, weights * REPLY_TOKENS + scores)
 
 
 class ExitLearner(Learner):

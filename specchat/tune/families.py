@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.strategy import Head
 from specchat.tune import dflash, eagle3, medusa
+from specchat.tune.plan import TrainingSize
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import Trainee
 
@@ -18,10 +20,12 @@ class TrainedFamily:
     Attributes:
         layers: the layers whose states they look at, of a target with so many.
         begin: the untrained heads for a target with these replies.
+        size: the size of the training for a target.
     """
 
     layers: Callable[[int], tuple[int, ...]]
     begin: Callable[[FrozenTarget, Sequence[Sequence[int]]], Trainee]
+    size: Callable[[ModelConfig], TrainingSize]
 
 
 SEED = 7
@@ -35,7 +39,7 @@ def untrained(head: Head, target: FrozenTarget, replies: Sequence[Sequence[int]]
 
 
 FAMILIES: Mapping[Head, TrainedFamily] = {
-    "dflash": TrainedFamily(dflash.read_layers, dflash.DFlashTrainee),
-    "eagle3": TrainedFamily(eagle3.read_layers, eagle3.Eagle3Trainee),
-    "medusa": TrainedFamily(medusa.read_layers, medusa.MedusaTrainee),
+    "dflash": TrainedFamily(dflash.read_layers, dflash.DFlashTrainee, dflash.size),
+    "eagle3": TrainedFamily(eagle3.read_layers, eagle3.Eagle3Trainee, eagle3.size),
+    "medusa": TrainedFamily(medusa.read_layers, medusa.MedusaTrainee, medusa.size),
 }

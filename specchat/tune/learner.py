@@ -48,6 +48,13 @@ class Learner(nn.Module, ABC):
     def rates(self) -> Rates:
         """The highest learning rates."""
 
+    def parts(self, batch: Batch) -> list[Batch]:
+        """The batch in parts whose gradients are computed one after another, so that memory holds them.
+
+        Where there are several, the loss has to be a mean over the tokens of the replies.
+        """
+        return [batch]
+
     @abstractmethod
     def loss(self, batch: Batch, seed: int) -> Tensor:
         """The loss of a batch, float32 []; `seed` fixes what is drawn at random."""

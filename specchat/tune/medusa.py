@@ -10,7 +10,10 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot, silu
 
 from specchat.engine.heads.files import MEDUSA
+from specchat.engine.model.config import ModelConfig
+from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import Batch
+from specchat.tune.size import REPLY_TOKENS, score_bytes, state_bytes
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import EVEN, Published, Trainee
 
@@ -21,6 +24,13 @@ HEADS = 3
 def read_layers(layers: int) -> tuple[int, ...]:
     """The numbers of the layers whose states heads look at, of a target of so many: the last one."""
     return (layers,)
+
+
+def size(c: ModelConfig) -> TrainingSize:
+    """Size of the training for a target `c`; blocks and heads see replies alone."""
+    weights = HEADS * c.hidden * (c.hidden + 1 + c.vocab)
+    step = state_bytes(2, c.hidden) + score_bytes(c.vocab, 2)
+    return TrainingSize(weights, step, weights * REPLY_TOKENS)
 
 
 class MedusaBlock(nn.Module):

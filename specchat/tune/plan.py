@@ -1,4 +1,4 @@
-"""Time and memory that training a draft takes, estimated before anything is loaded."""
+"""Time and memory that tunes and measurements beside the chat take, estimated before anything is loaded."""
 
 import os
 from dataclasses import dataclass
@@ -13,6 +13,8 @@ REPLIES, DRAFT_STEPS = 512, 400
 """Replies of the target, and steps of training, unless others are asked for."""
 _WHOLE_BYTES, _ADAPTED_BYTES = 16, 4
 """Bytes a weight: itself, its gradient and two moments in float32; or itself alone."""
+IMPORTED = 300_000_000
+"""Bytes of a process with all that it imports."""
 PROCESS = 750_000_000
 """Bytes of a process with all that it imports, and of a smallest training."""
 _TEXT_BYTES, _MOST_TEXT_BYTES = 80, 2_400_000_000
@@ -30,6 +32,15 @@ _OPERATIONS_S = 3e10
 
 
 @dataclass(frozen=True)
+class TrainingSize:
+    """`weights` that are trained, most `step_bytes` beside them, and multiplications of a step forwards."""
+
+    weights: int
+    step_bytes: int
+    products: int
+
+
+@dataclass(frozen=True)
 class TunePlan:
     """Seconds of each phase, and bytes beside what the chat has loaded."""
 
@@ -43,20 +54,52 @@ class TunePlan:
         return self.replies_s + self.training_s + self.measuring_s
 
 
-def tune_plan(info: PairInfo, cores: int | None = None) -> TunePlan:
+def tune_plan(
+    info: PairInfo,
+    cores: int | None = None,
+    replies: int = REPLIES,
+    steps: int = DRAFT_STEPS,
+    adapted: bool | None = None,
+) -> TunePlan:
     """Estimate the training of a loaded pair's draft on `cores`, by default all, from its size and its plain speed."""
     cores = cores or os.cpu_count() or 1
     speed = max(info.plain_tokens_per_second, 1.0)
     step_s = _STEP_S + _STEP_TOKENS * _OPERATIONS * info.draft_parameters / (_OPERATIONS_S * cores)
-    whole = info.draft_parameters <= LARGEST_WHOLE
+    whole = info.draft_parameters <= LARGEST_WHOLE if adapted is None else not adapted
     trainer = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
     trainer += min(_MOST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES)
     return TunePlan(
-        replies_s=(REPLIES + _HELD_OUT) * _REPLY_TOKENS / speed,
-        training_s=_TRIALS * DRAFT_STEPS * step_s,
+        replies_s=(replies + _HELD_OUT) * _REPLY_TOKENS / speed,
+        training_s=_TRIALS * steps * step_s,
         measuring_s=_MEASURED_TOKENS / speed,
         memory=PROCESS + info.memory + max(trainer, info.memory),
     )
+
+
+def training_plan(info: PairInfo, size: TrainingSize, replies: int, steps: int, cores: int | None = None) -> TunePlan:
+    """Estimate a training of a given size on a loaded target's replies."""
+    cores = cores or os.cpu_count() or 1
+    speed = max(info.plain_tokens_per_second, 1.0)
+    trainer = _WHOLE_BYTES * size.weights + size.step_bytes
+    return TunePlan(
+        replies_s=(replies + _HELD_OUT) * _REPLY_TOKENS / speed,
+        training_s=steps * (_STEP_S + _OPERATIONS * size.products / (_OPERATIONS_S * cores)),
+        measuring_s=_MEASURED_TOKENS / speed,
+        memory=PROCESS + info.memory + max(trainer, info.memory),
+    )
+
+
+def span(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h 10 min`."""
+    if seconds < 55:
+        return f"{max(round(seconds, -1), 10):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def recommend_memory(info: PairInfo) -> int:
+    """Estimated bytes that `specchat recommend` takes beside the chat: the pair, and as much of its other settings."""
+    return PROCESS + 2 * info.memory
 
 
 def unsupported(info: PairInfo) -> str:

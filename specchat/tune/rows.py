@@ -88,6 +88,16 @@ class Batch:
             {layer: pad_sequence([row.states[layer] for row in rows], batch_first=True) for layer in layers},
         )
 
+    def parts(self, most: int) -> "list[Batch]":
+        """Batches of `most` rows each, padded to their own longest."""
+        return [self._rows(slice(first, first + most)) for first in range(0, len(self.tokens), most)]
+
+    def _rows(self, some: slice) -> "Batch":
+        lengths = self.lengths[some]
+        end = int(lengths.max())
+        states = {layer: state[some, : end - 1] for layer, state in self.states.items()}
+        return Batch(self.tokens[some, :end], lengths, self.starts[some], states)
+
     def replied(self) -> tuple[Tensor, Tensor]:
         """The tokens of the replies: in which rows, and where in them, int64 [tokens] each."""
         row, place = self._inside().nonzero(as_tuple=True)

@@ -128,14 +128,18 @@ class Training(Generic[Trained]):
         return next(t for t, _ in self._tools if any(parameter is p for p in t.param_groups[0]["params"]))
 
     def _train(self, batch: Batch, share: float) -> None:
-        loss = self.trainee.loss(batch, SEED + self.step)
-        value = loss.item()
-        if not isfinite(value):
-            raise ModelError(
-                f"The training went astray at step {self.step + 1:,}: its loss is no number. Delete "
-                f"{self._path.parent} to begin anew."
-            )
-        loss.backward()
+        value, tokens = 0.0, len(batch.replied()[0])
+        for part in self.trainee.parts(batch):
+            loss = self.trainee.loss(part, SEED + self.step)
+            if part is not batch:
+                loss = loss * (len(part.replied()[0]) / tokens)
+            value += loss.item()
+            if not isfinite(value):
+                raise ModelError(
+                    f"The training went astray at step {self.step + 1:,}: its loss is no number. Delete "
+                    f"{self._path.parent} to begin anew."
+                )
+            loss.backward()
         clip_grad_norm_(self._parameters.values(), CLIP)
         for tool, rate in self._tools:
             tool.param_groups[0]["lr"] = rate * share

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from specchat.bench.contender import BenchPrompt, Different, Run
-from specchat.bench.halving import Halving, HalvingProgress
+from specchat.bench.halving import REPEATS, Halving, HalvingProgress
 from specchat.engine.stats import Stats
 
 PROMPTS = [BenchPrompt(str(n), "", (), ()) for n in range(30)]
@@ -16,8 +16,11 @@ class Timed:
 
     free = False
 
-    def __init__(self, name: str, ms: float, noise: float = 0.0, text: tuple[int, ...] = (1, 2)) -> None:
-        self.name, self._ms, self._noise, self._text = name, ms, noise, text
+    def __init__(
+        self, name: str, ms: float, noise: float = 0.0, text: tuple[int, ...] = (1, 2), delay: float = 1.0
+    ) -> None:
+        """Its first reply to each prompt takes `delay` times as long."""
+        self.name, self._ms, self._noise, self._text, self._delay = name, ms, noise, text, delay
         self.asked: list[str] = []
 
     def warm_up(self, prompt: BenchPrompt) -> None:
@@ -27,15 +30,20 @@ class Timed:
         del most
         self.asked.append(prompt.id)
         sign = 1 if int(prompt.id) % 2 else -1
-        stats = Stats(draft_ms=0.0, verify_ms=self._ms * (1 + sign * self._noise), other_ms=0.0)
+        late = self._delay if self.asked.count(prompt.id) == 1 else 1.0
+        stats = Stats(draft_ms=0.0, verify_ms=late * self._ms * (1 + sign * self._noise), other_ms=0.0)
         return Run(self._text, 1.0, 0.1, 1, stats)
+
+
+def halving(contenders: list[Timed], clock: Iterator[float] | None = None, base: Timed | None = None) -> Halving:
+    ticks = clock or iter(lambda: 0.0, None)
+    plain = Timed("plain", 20.0)
+    return Halving(plain, contenders, PROMPTS, lambda: next(ticks), base)  # type: ignore[arg-type]
 
 
 def found(contenders: list[Timed], seconds: float = 1e9, clock: Iterator[float] | None = None):  # type: ignore[no-untyped-def]
     seen: list[HalvingProgress] = []
-    ticks = clock or iter(lambda: 0.0, None)
-    course = Halving(Timed("plain", 20.0), contenders, PROMPTS, lambda: next(ticks))  # type: ignore[arg-type]
-    return course.run(seconds, seen.append), seen
+    return halving(contenders, clock).run(seconds, seen.append), seen
 
 
 def test_the_fastest_is_found_and_slow_ones_are_asked_little() -> None:
@@ -60,3 +68,34 @@ def test_the_time_ends_it_after_a_whole_first_round() -> None:
 def test_a_text_that_differs_ends_it() -> None:
     with pytest.raises(Different, match="other"):
         found([Timed("same", 5.0), Timed("other", 4.0, text=(1, 3))])
+
+
+def test_those_about_as_fast_answer_again_so_that_a_delay_does_not_count() -> None:
+    contenders = [Timed("near", 10.0), Timed("late", 9.8, delay=1.04), Timed("far", 12.0)]
+    measured, _ = found(contenders)
+    assert [one.name for one in measured] == ["late", "near", "far"]
+    assert measured[0].times == pytest.approx(20.0 / 9.8)
+    assert [len(one.asked) for one in contenders] == [REPEATS * 30, REPEATS * 30, 2]
+    assert [one.prompts for one in measured] == [30, 30, 2]
+    alone = [Timed("fast", 10.0), Timed("slow", 12.0)]
+    found(alone)
+    assert [len(one.asked) for one in alone] == [30, 30]
+
+
+def test_a_base_is_measured_to_the_end() -> None:
+    contenders = [Timed(f"c{n}", 10.0 + n) for n in range(8)]
+    course = halving(contenders, base=contenders[7])
+    course.run(1e9, lambda _: None)
+    assert [len(one.asked) for one in contenders] == [30, 30, 14, 6, 2, 2, 2, 30]
+    beside = course.beside("c7")
+    assert [(one.name, one.prompts) for one in beside[:3]] == [("c0", 30), ("c1", 30), ("c2", 14)]
+    assert beside[0].times == pytest.approx(1.7)
+
+
+def test_a_sweep_asks_all_as_often() -> None:
+    contenders = [Timed("near", 10.0), Timed("late", 9.8, delay=1.04), Timed("far", 20.0)]
+    course = halving(contenders)
+    measured = course.sweep(3, lambda _: None)
+    assert [one.name for one in measured] == ["late", "near", "far"]
+    assert {len(one.asked) for one in contenders} == {90}
+    assert course.beside("near")[0].times == pytest.approx(10.0 / 9.8)

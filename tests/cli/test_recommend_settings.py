@@ -12,6 +12,9 @@ from specchat.bench import bandwidth, halving
 from specchat.bench.halving import ContenderSpeed
 from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
+from specchat.engine.loading import load
+from specchat.engine.loading.beside import load_beside
+from specchat.engine.options import Message
 from specchat.engine.pair import PairSpec
 from specchat.models.speed import SpeedEstimate
 from specchat.recommend import search
@@ -118,13 +121,41 @@ def test_settings_that_a_pair_has_are_not_tried(pair: Pair, tuned: Tuned, toml: 
     assert names(pair) == usual
 
 
-@pytest.mark.parametrize(("low", "taken"), [(1.05, True), (0.99, False)])
-def test_a_setting_is_taken_only_if_it_is_faster_beyond_the_interval(pair: Pair, low: float, taken: bool) -> None:
+@pytest.mark.parametrize(("low", "taken"), [(1.05, True), (0.99, True), (0.97, False)])
+def test_a_setting_is_taken_only_if_it_surely_costs_little(pair: Pair, low: float, taken: bool) -> None:
     decision = decided(pair, found(setting(pair, "draft in int8", 1.2, low, "draft x10")))
     assert decision.choice == ("draft", 10 if taken else 5)
     assert (decision.variant is not None) == taken
     words = "draft x10 with draft in int8 writes 2.40 times" if taken else "draft x5 writes 2.00 times"
     assert decision.lines[0].startswith(words)
+
+
+def test_another_text_is_suggested_only_beyond_the_interval(pair: Pair) -> None:
+    assert decided(pair, found(setting(pair, "target in nf4", 1.2, 0.99))).suggested is None
+    assert decided(pair, found(setting(pair, "target in nf4", 1.2, 1.01))).suggested is not None
+
+
+def test_settings_of_the_draft_share_the_target_and_take_no_more_than_the_pair(
+    pair: Pair, tuned: Tuned, toml: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = load(pair.spec, lambda _: None)
+    chats = [(Message("user", word),) for word in WORDS]
+    every = {one.name: one for one in variants(pair, False, home / "data" / "tuned", toml)}
+    groups: list[list[str]] = []
+    assert tuned.id in every
+
+    def kept(*given: object) -> None:
+        groups.append([one.name for one in given[4]])  # type: ignore[attr-defined]
+
+    monkeypatch.setattr(RecommendSearch, "_race", kept)
+    RecommendSearch(pair, session, chats, lambda *_: None).run(0.1, [*every.values()], lambda: False)
+    assert groups == [["tiny-draft", "draft in int8", "draft in nf4"], ["target in int8"], ["target in nf4"]]
+    for name in groups[0]:
+        other = load_beside(session, pair.spec, every[name].spec, lambda _: None)
+        assert other.target.model is session.target.model
+        assert other.runner.draft is not session.runner.draft
+    apart = load_beside(session, pair.spec, every["target in int8"].spec, lambda _: None)
+    assert apart.target.model is not session.target.model
 
 
 def test_what_changes_the_text_is_never_taken(pair: Pair) -> None:
@@ -190,7 +221,7 @@ def test_another_text_takes_a_yes(
 def test_what_cannot_be_loaded_is_left_out(run: Run, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specchat.engine.model.memory.free_memory", lambda: 1)
     result = run(*command, "--dry-run")
-    assert "Not measured: draft in int8 (memory does not hold the pair twice)." in result.stdout
+    assert "Not measured: draft in int8 (memory does not hold it beside the pair)." in result.stdout
 
 
 def test_the_checks_have_figures_of_this_machine(

@@ -152,8 +152,8 @@ def launched(layer: Layer, apart: int) -> int:
     )
     if not isinstance(feed, Experts):
         return of_mixer + of_gated
-    beside = of_gated * bool(feed.shared) + bool(feed.shared_gate) + 2 * bool(feed.apart)
-    return of_mixer + 3 + of_gated + beside
+    beside = 0 if feed.joined else of_gated * bool(feed.shared) + bool(feed.shared_gate)
+    return of_mixer + 2 + of_gated + beside
 
 
 @pytest.mark.skipif(ON_GPU, reason="launches are counted where they are interpreted")

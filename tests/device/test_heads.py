@@ -285,11 +285,10 @@ def test_heads_count_as_memory(headed: Runner, folder: Path) -> None:
 
 def test_a_head_for_another_target_is_refused_and_the_others_draft(folder: Path, tmp_path: Path) -> None:
     files: dict[Head, HeadFiles] = {
-        "medusa": HeadFiles.open(medusa(tmp_path, hidden=48)),
-        "eagle": HeadFiles.open(folder.parent / "eagle"),
+        "medusa": HeadFiles.open(medusa(tmp_path / "medusa", hidden=48)),
+        "eagle": HeadFiles.open(eagle(tmp_path / "eagle")),
     }
-    found = FoundHeads(files)
-    runner = device_runner(decoder(folder), None, VOCAB, DEVICE, found=found)
+    runner = device_runner(decoder(folder), None, VOCAB, DEVICE, found=FoundHeads(files))
     told = {status.name: status for status in runner.statuses}
     assert told["eagle"].available
     assert "for another target" in told["medusa"].reason

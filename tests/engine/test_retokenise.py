@@ -1,5 +1,6 @@
 """What tokens stand for, and a text of one tokenizer's tokens in those of another."""
 
+import functools
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from specchat.engine.cross_tokenizer.token_bytes import ALPHABET, FragmentEncode
 from specchat.engine.cross_tokenizer.vocabulary_map import VocabularyMap
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message
+from tests.engine.conftest import SHARED
 from tests.engine.tiny import SPECIAL, byte_fallback, checkpoint
 
 TEXT = "The fox’s lamp 😀 costs 12.50 €,\n\n    and  so on: naïve 東京 \t x = [1, 2]\nThe end"
@@ -182,24 +184,35 @@ def test_what_templates_put_around_messages_is_the_drafts_own(demo: Tokenizer, t
     assert retokenizer.own == [*marks[:1], *other.encode("fox"), *other.prompt(CHAT[:1])[:2], *other.encode("fox"), 0]
 
 
-def test_published_templates_translate(shared_data: Path) -> None:
+@functools.cache
+def published(name: str) -> Tokenizer:
+    return Tokenizer.read(SHARED / "tokenizers" / name)
+
+
+@functools.cache
+def mapped(target: str, draft: str) -> VocabularyMap:
+    return VocabularyMap.of(published(target), published(draft))
+
+
+@pytest.mark.parametrize("names", [("llama3_hf", "qwen2.5_hf"), ("qwen2.5_hf", "llama3_hf")], ids=" in ".join)
+@pytest.mark.usefixtures("shared_data")
+def test_published_templates_translate(names: tuple[str, str]) -> None:
     """Two families' own templates, each in the words of the other."""
-    names = ("llama3_hf", "qwen2.5_hf")
-    read = [Tokenizer.read(shared_data / "tokenizers" / name) for name in names]
-    for target, draft in (read, read[::-1]):
-        if target.template is None or draft.template is None:
-            pytest.skip("these tokenizers have no templates")
-        retokenizer = Retokenizer(VocabularyMap.of(target, draft))
-        tokens = target.prompt(CHAT)
-        for start in range(0, len(tokens), 3):
-            retokenizer.put(tokens[start : start + 3], start)
-        assert retokenizer.own == draft.prompt(CHAT)
+    target, draft = map(published, names)
+    if target.template is None or draft.template is None:
+        pytest.skip("these tokenizers have no templates")
+    retokenizer = Retokenizer(mapped(*names))
+    tokens = target.prompt(CHAT)
+    for start in range(0, len(tokens), 3):
+        retokenizer.put(tokens[start : start + 3], start)
+    assert retokenizer.own == draft.prompt(CHAT)
 
 
-def test_published_tokenizers_translate(shared_data: Path) -> None:
+@pytest.mark.usefixtures("shared_data")
+def test_published_tokenizers_translate() -> None:
     """Most of their tokens are the same, for both come from one list of words."""
-    llama, qwen = (Tokenizer.read(shared_data / "tokenizers" / name) for name in ("llama3_hf", "qwen2.5_hf"))
-    known = VocabularyMap.of(llama, qwen)
+    llama, qwen = published("llama3_hf"), published("qwen2.5_hf")
+    known = mapped("llama3_hf", "qwen2.5_hf")
     shared = [token for token, path in known.to_target.items() if len(path) == 1]
     assert len(shared) > 100_000
     own = token_bytes(qwen)

@@ -52,7 +52,7 @@ STEP_KEEPS = {
 }
 """Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
 
-HEAD_KEEPS = {f"drafts._heads.{name}": ALL for name in ("_before", "_places", "_width")}
+HEAD_KEEPS = {f"drafts._heads.{name}": ALL for name in ("_before", "_width", "_alone")}
 """Of heads that the executor runs: constants."""
 VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "recent": ALL, "_on_host": ALL}
 """Of `Verifier`: what others hold, the end of the text, and reports that the host may not have read yet."""

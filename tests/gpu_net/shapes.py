@@ -13,7 +13,7 @@ from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
 from specchat.engine.device.prepare import prepare
 from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_shapes import VERIFY_ROWS
+from specchat.engine.gpu_shapes import VERIFY_ROWS, joined_scores
 from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.pair import Quant
@@ -46,9 +46,12 @@ def weights(
     c: ModelConfig, quant: Quant | None, device: torch.device, head: Quant | None = None, packed: bool = False
 ) -> ModelWeights:
     """Those of a whole model; with `packed` experts have 4 bits whatever `quant` says."""
+    routers = {one.router for one in c.recipe.mixtures}
 
-    def product(matrix: Matrix, count: int) -> Product:
-        outputs = count * sum(matrix.outputs)
+    def product(matrix: Matrix, count: int, more: Matrix | None) -> Product:
+        outputs = (count + bool(more)) * sum(matrix.outputs)
+        if more and matrix in routers:
+            outputs = joined_scores(sum(matrix.outputs))
         of_experts: Quant | None = "nf4" if packed and count > 1 else quant
         return Product(
             quantised(outputs, matrix.inputs, None if matrix.dense else of_experts, device),
@@ -65,7 +68,9 @@ def weights(
     embed = torch.empty(c.vocab, c.hidden, dtype=DTYPE, device=device)
     own_head = not c.tied or head is not None
     of_head = quantised(c.vocab, c.hidden, head, device) if own_head else embed
-    return ModelWeights.of(c.recipe, embed, product, norm, vector, of_head, rows=of_inputs(c))
+    return ModelWeights.of(
+        c.recipe, embed, product, norm, vector, of_head, rows=of_inputs(c), joined={} if packed else c.recipe.joined()
+    )
 
 
 def of_inputs(c: ModelConfig) -> torch.Tensor | None:

@@ -73,7 +73,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("route", Mutation(route._route, "mask", "tl.store(experts"), {SANITISER}),
     ("route", Mutation(route._route, "mask", "tl.load(correction"), {SANITISER}),
     ("experts, dense", Mutation(row_tiles.store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
-    ("mix", Mutation(mix._mix, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
+    ("mix", Mutation(mix._add_mixture, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("mix", Mutation(partial_sums.summed, "other", "tl.load(first, mask"), {REFERENCE}),
     ("norm", Mutation(norm._add_rms_norm, "other", "tl.load(residual"), {REFERENCE}),
     ("rope", Mutation(rope._rope_and_write, "mask", "tl.store(place"), {SANITISER, REFERENCE}),

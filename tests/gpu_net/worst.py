@@ -46,7 +46,7 @@ def worst(launch: Launch, name: str) -> float:
     given = launch.arguments
     if name in OF_PAIRS:
         return OF_PAIRS[name](launch)
-    if name == "places" and launch.name == "_mix":
+    if name == "places" and launch.name == "_add_mixture":
         return given["made"].shape[1] - 1
     if name in LENGTHS and "SLOTS" in given:
         # The first row has the last slot but one of a log.

@@ -8,6 +8,7 @@ from tests.kernels.compiled import Case
 
 HIDDEN = 4096
 SPLITS = 4
+OTHERS = "second", "second_out", "third", "third_out"
 
 CASES = [
     *(
@@ -49,11 +50,14 @@ CASES = [
                 "skip": "*i32" if splits else "constexpr",
                 "scalar": "*fp32" if scalar else "constexpr",
                 "earlier": "*i32" if scalar else "constexpr",
+                **dict.fromkeys(("second", "third"), "*fp32" if others else "constexpr"),
+                **dict.fromkeys(("second_out", "third_out"), "*bf16" if others else "constexpr"),
                 "stride_split": "i32",
                 "hidden": "i32",
                 "after_eps": "fp32" if after else "constexpr",
                 "eps": "fp32",
                 "factor": "fp32" if factor else "constexpr",
+                **dict.fromkeys(("second_eps", "third_eps"), "fp32" if others else "constexpr"),
                 "SPLITS": "constexpr",
                 "COLUMNS": "constexpr",
             },
@@ -61,21 +65,24 @@ CASES = [
             | ({} if splits else {"partials": None, "skip": None})
             | ({"weight": None} if after else {"after": None, "after_eps": None})
             | ({} if factor else {"factor": None})
-            | ({} if scalar else {"scalar": None, "earlier": None}),
+            | ({} if scalar else {"scalar": None, "earlier": None})
+            | ({} if others else dict.fromkeys((*OTHERS, "second_eps", "third_eps"))),
             aligned=(
                 *("residual", "out", "stride_split", "hidden", "after" if after else "weight"),
                 *(("partials", "skip") if splits else ()),
                 *(("scalar", "earlier") if scalar else ()),
+                *(OTHERS if others else ()),
             ),
             num_warps=norm.warps(columns),
         )
-        for name, columns, splits, after, factor, scalar in (
-            ("norm", HIDDEN, SPLITS, False, False, False),
-            ("norm without partials", HIDDEN, 0, False, False, False),
-            ("norm, widest", WIDEST, SPLITS, False, False, False),
-            ("norm, scaled", HIDDEN, SPLITS, False, True, False),
-            ("norm of what is added", HIDDEN, SPLITS, True, False, False),
-            ("norm of what is added, and a factor at the end", HIDDEN, SPLITS, True, False, True),
+        for name, columns, splits, after, factor, scalar, others in (
+            ("norm", HIDDEN, SPLITS, False, False, False, False),
+            ("norm without partials", HIDDEN, 0, False, False, False, False),
+            ("norm, widest", WIDEST, SPLITS, False, False, False, False),
+            ("norm, scaled", HIDDEN, SPLITS, False, True, False, False),
+            ("norm and two others", HIDDEN, SPLITS, False, False, False, True),
+            ("norm of what is added", HIDDEN, SPLITS, True, False, False, False),
+            ("norm of what is added, and a factor at the end", HIDDEN, SPLITS, True, False, True, False),
         )
     ),
     *(

@@ -1,9 +1,11 @@
 """Compiles kernels for GPUs that are not here and reads what came out: registers, spills, shared memory, SASS.
 
-Runs in a process of its own, without the interpreter: `python -m tests.kernels.compiled MODULE[:LIST] ARCHITECTURE...`
-imports the module's list of `Case`, `CASES` by default, and prints one JSON object a case and architecture.
+Runs in a process of its own, without the interpreter: `python -m tests.kernels.compiled` reads lines of
+`MODULE[:LIST] ARCHITECTURE...`, imports the module's list of `Case`, `CASES` by default, and prints a JSON list of a
+report a case and architecture, or what was raised.
 """
 
+import atexit
 import contextlib
 import functools
 import importlib
@@ -15,6 +17,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import traceback
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -249,14 +252,26 @@ def _number(pattern: str, text: str) -> int:
 
 
 @functools.cache
-def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
-    """Compile every case of `module`, or of "module:list", in a fresh process without the interpreter."""
+def _compiler() -> "subprocess.Popen[str]":
+    """The process that compiles for this one until its end: torch and Triton take seconds to import."""
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-m", "tests.kernels.compiled", module, *map(str, architectures)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise AssertionError(f"{module} does not compile:\n{done.stderr[-4000:]}")
-    return [Report(**json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
+    command = [sys.executable, "-m", "tests.kernels.compiled"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+    atexit.register(process.communicate)
+    return process
+
+
+@functools.cache
+def reports(module: str, architectures: tuple[int, ...]) -> list[Report]:
+    """Compile every case of `module`, or of "module:list", in a process without the interpreter."""
+    compiler = _compiler()
+    assert compiler.stdin is not None
+    assert compiler.stdout is not None
+    print(module, *architectures, file=compiler.stdin, flush=True)
+    answer = json.loads(next((line for line in compiler.stdout if line.startswith(("[", '"'))), '"the compiler ended"'))
+    if isinstance(answer, str):
+        raise AssertionError(f"{module} does not compile:\n{answer[-4000:]}")
+    return [Report(**one) for one in answer]
 
 
 def check_limits(report: Report, registers: int, shared: int, spilled: int = 0) -> None:
@@ -279,13 +294,24 @@ def check_loop(report: Report, instructions: float, wavefronts: int, barriers: i
     assert report.barriers <= barriers, report
 
 
-def main() -> None:
-    module, _, cases = sys.argv[1].partition(":")
-    listed = getattr(importlib.import_module(module), cases or "CASES")
-    for architecture in map(int, sys.argv[2:]):
+def _reported(module: str, *architectures: str) -> list[dict[str, Any]]:
+    name, _, cases = module.partition(":")
+    listed = getattr(importlib.import_module(name), cases or "CASES")
+    found = []
+    for architecture in map(int, architectures):
         made = [compile_case(case, architecture) for case in listed]
-        for one, listing in zip(made, disassembled([one.code for one in made], architecture), strict=True):
-            print(json.dumps(asdict(report(one, listing))))
+        listings = disassembled([one.code for one in made], architecture)
+        found += [asdict(report(one, listing)) for one, listing in zip(made, listings, strict=True)]
+    return found
+
+
+def main() -> None:
+    for line in sys.stdin:
+        try:
+            answer: object = _reported(*line.split())
+        except Exception:
+            answer = traceback.format_exc()
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

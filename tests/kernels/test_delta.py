@@ -307,6 +307,6 @@ def test_a_row_changes_a_state_as_its_entry_does(architectures: tuple[int, ...])
 @compiled.ARCHITECTURES
 def test_threads_agree_on_a_sum(architectures: tuple[int, ...]) -> None:
     """Of a column of which each has one number, or several."""
-    for cases in ("CASES", "SMALL_STATES"):
-        for report in compiled.reports(f"tests.kernels.cases_delta:{cases}", architectures):
+    for cases in ("tests.kernels.cases_delta", "tests.kernels.cases_delta:SMALL_STATES"):
+        for report in compiled.reports(cases, architectures):
             assert report.exchanged == 0, report

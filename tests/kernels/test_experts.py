@@ -1,5 +1,8 @@
 """Mixtures of experts: choice, pairs and tiles, products by expert, and their sum, each against float64 and alone."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +12,8 @@ from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_shapes import PASS_ROWS, expert_tiles, most_tiles
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import Activation, reference_gate_mul
-from specchat.engine.kernels.mix import mix, reference_mix
+from specchat.engine.kernels.mix import MixtureOutput, add_mixture, reference_mixture
+from specchat.engine.kernels.norm import reference_add_rms_norm, reference_norm
 from specchat.engine.kernels.route import Pairs, Rule, allocated, reference_route, route
 from specchat.engine.model.quantise import code_table, dequantised
 from tests.kernels import compiled
@@ -25,6 +29,8 @@ RULES = {
     "sigmoids of groups": (24, 3, Rule(True, True, (6, 2), 1.5, correction=random(24))),
     "groups of a softmax": (16, 4, Rule(False, False, (4, 3), 1.0)),
     "one of two": (2, 1, SOFTMAX),
+    "beside a gated one": (24, 4, replace(SOFTMAX, shared="gated")),
+    "beside a whole one": (6, 3, replace(SOFTMAX, shared="whole", factor=2.0)),
     "all": (3, 3, SOFTMAX),
 }
 
@@ -33,7 +39,7 @@ def routed(
     scores: Tensor, rule: Rule, rows: int, top: int, skip: Tensor | None = None, last: Tensor | None = None
 ) -> Pairs:
     """The pairs of the first rows of scores [splits, rows, count]; what is not written stays 77."""
-    out = allocated(scores.shape[-1], top, DEVICE)
+    out = allocated(scores.shape[-1] + (rule.shared == "whole"), top, DEVICE)
     for tensor in (out.shares, out.places, out.rows, out.used, out.experts, out.begins, out.ends):
         tensor.fill_(77)
     route(scores, rule, out, rows, skip, last)
@@ -66,8 +72,9 @@ def test_the_choice_is_the_references(name: str, rows: int) -> None:
 
 
 @pytest.mark.parametrize("rows", COUNTS)
-def test_pairs_are_sorted_by_expert_then_row_and_tiles_hold_them_all(rows: int) -> None:
-    count, top, rule = RULES["softmax"]
+@pytest.mark.parametrize("name", ["softmax", "beside a gated one"])
+def test_pairs_are_sorted_by_expert_then_row_and_tiles_hold_them_all(name: str, rows: int) -> None:
+    count, top, rule = RULES[name]
     pairs = routed(random(1, 64, count, seed=3), rule, rows, top)
     many, used, (tile, most) = rows * top, int(pairs.used), expert_tiles(rows, count, top)
     assert used <= most <= most_tiles(count, top) <= len(pairs.experts)
@@ -119,16 +126,16 @@ def test_rows_after_the_last_that_counts_have_no_experts(last: int) -> None:
     """The others have what they have without them, and of the rest nothing is added."""
     count, top, rule = RULES["softmax"]
     scores, rows, counted = random(1, 64, count, seed=3), 8, min(last + 1, 8)
-    of_all, out = routed(scores, rule, counted, top), torch.full((1, 64, 70), 7.0, device=DEVICE)
+    of_all, residual = routed(scores, rule, counted, top), torch.full((64, 70), 7.0, device=DEVICE)
     end = torch.tensor([last], dtype=torch.int32, device=DEVICE)
     pairs = routed(scores, rule, rows, top, last=end)
     assert int(pairs.used) == int(of_all.used)
     for mine, theirs in zip(chosen(pairs, counted), chosen(of_all, counted), strict=True):
         assert torch.equal(mine, theirs)
     assert (pairs.places[counted * top :] == 77).all()
-    mix(random(1, 64 * top, 70), pairs, None, None, out, rows, None, end)
-    assert (out[0, :counted] != 0).all()
-    assert (out[0, counted:rows] == 0).all()
+    added(residual, MixtureOutput(random(1, 64 * top, 70), pairs, last=end), rows)
+    assert (residual[:counted] != 7).all()
+    assert (residual[counted:] == 7).all()
 
 
 def test_most_tiles_is_enough_for_any_number_of_rows() -> None:
@@ -289,51 +296,80 @@ def test_experts_of_a_row_fill_a_gpu_together() -> None:
 # The sum
 
 
+def added(
+    residual: Tensor,
+    mixture: MixtureOutput,
+    rows: int,
+    *rest: Any,
+    weight: Tensor | None = None,
+    skip: Tensor | None = None,
+) -> Tensor:
+    """What `add_mixture` writes beside the residual stream, which it changes."""
+    out = torch.full_like(residual, 7.0)
+    add_mixture(residual, mixture, weight, 1e-6, out, rows, skip, *rest)
+    return out
+
+
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("norms", [False, True])
 @pytest.mark.parametrize("hidden", [70, 1100])
 def test_what_is_added_is_the_references(hidden: int, norms: bool, beside: bool) -> None:
     rows, count, top = 5, 16, 4
-    pairs = pairs_of(rows, count, top)
+    pairs, start = pairs_of(rows, count, top), random(64, hidden, seed=5)
     made, shared, gate = random(2, 64 * top, hidden), random(3, 64, hidden, seed=1), random(2, 64, 1, seed=2)
-    of_norms = ((random(hidden, seed=3), 1e-5), (random(hidden, seed=4), 1e-3)) if norms else (None, None)
-    out = torch.full((1, 64, hidden), 7.0, device=DEVICE)
+    first, second, both, last = ((random(hidden, seed=seed), 10.0**-seed) for seed in (3, 4, 5, 6))
     others = (shared, gate) if beside else (None, None)
-    mix(made, pairs, *others, out, rows, CLEAR, None, *of_norms)
-    places = pairs.places[: rows * top].view(rows, top)
-    doubles = [None if one is None else (one[0].double(), one[1]) for one in of_norms]
-    truth = reference_mix(made.double(), pairs.shares[: rows * top].view(rows, top), places, *others, *doubles)
-    torch.testing.assert_close(out[0, :rows].double(), truth, rtol=2e-5, atol=2e-5)
-    assert (out[0, rows:] == 7).all()
-    mix(made, pairs, *others, out, 8, SET, None, *of_norms)
-    assert (out[0, rows:] == 7).all()
+    mixture = MixtureOutput(made, pairs, *others, None, *((first, second) if norms else ()))
+    scalar = torch.tensor([0.7], device=DEVICE)
+    whole = (both, 0.22, scalar, CLEAR) if norms else ()
+    residual = start.clone()
+    out = added(residual, mixture, rows, *whole, weight=last[0], skip=CLEAR)
+    doubled = replace(
+        mixture, made=made.double(), **({"after": _double(first), "after_beside": _double(second)} if norms else {})
+    )
+    of_all = reference_mixture(doubled, rows)[None]
+    rest = (_double(both), 0.22, scalar) if norms else ()
+    truth, normed = reference_add_rms_norm(start[:rows].double(), of_all, last[0].double(), 1e-6, *rest)
+    torch.testing.assert_close(residual[:rows].double(), truth, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(out[:rows].double(), normed, rtol=2e-5, atol=2e-5)
+    assert torch.equal(residual[rows:], start[rows:])
+    assert (out[rows:] == 7).all()
+
+
+def _double(norm: tuple[Tensor, float]) -> tuple[Tensor, float]:
+    return norm[0].double(), norm[1]
+
+
+def test_of_a_skipped_mixture_nothing_is_added() -> None:
+    """The norm is that of the residual stream; a factor at the end is left out with the layer's other half."""
+    pairs, start, weight = pairs_of(2, 16, 4), random(64, 70, seed=5), random(70, seed=6)
+    mixture, scalar = MixtureOutput(torch.full((1, 256, 70), torch.nan, device=DEVICE), pairs), 2 * torch.ones(1)
+    for rest, factor in (((), 1), ((None, 1.0, scalar.to(DEVICE), CLEAR), 2), ((None, 1.0, scalar.to(DEVICE), SET), 1)):
+        residual = start.clone()
+        out = added(residual, mixture, 2, *rest, weight=weight, skip=SET)
+        assert torch.equal(residual[:2], factor * start[:2])
+        torch.testing.assert_close(out[:2], reference_norm(residual[:2], weight, 1e-6))
 
 
 def test_an_mlp_beside_without_a_share() -> None:
-    pairs, out = pairs_of(2, 16, 4), torch.zeros(1, 64, 70, device=DEVICE)
+    pairs, residual = pairs_of(2, 16, 4), torch.zeros(64, 70, device=DEVICE)
     made, shared = random(1, 256, 70), random(1, 64, 70, seed=1)
-    mix(made, pairs, None, None, out, 2, None)
-    without = out[0, :2].clone()
-    mix(made, pairs, shared, None, out, 2, None)
-    torch.testing.assert_close(out[0, :2], without + shared[0, :2])
+    without = added(residual.clone(), MixtureOutput(made, pairs), 2)[:2]
+    torch.testing.assert_close(added(residual, MixtureOutput(made, pairs, shared), 2)[:2], without + shared[0, :2])
 
 
 def test_sums_are_those_of_the_row_alone() -> None:
     hidden, count, top = 600, 16, 4
-    scores, made = random(1, 64, count, seed=7), random(64, count, hidden)
+    scores, made, weight = random(1, 64, count, seed=7), random(64, count, hidden), random(hidden, seed=8)
 
     def run(first: int, rows: int) -> Tensor:
         """Of experts whose results depend on row and expert alone."""
-        pairs, out = (
-            routed(scores[:, first:].contiguous(), SOFTMAX, rows, top),
-            torch.zeros(1, 64, hidden, device=DEVICE),
-        )
+        pairs = routed(scores[:, first:].contiguous(), SOFTMAX, rows, top)
         _, experts = chosen(pairs, rows)
         of_pairs = torch.zeros(1, 64 * top, hidden, device=DEVICE)
         row = torch.arange(first, first + rows)[:, None].expand(rows, top)
         of_pairs[0, pairs.places[: rows * top].long()] = made[row, experts].flatten(0, 1)
-        mix(of_pairs, pairs, None, None, out, rows, None)
-        return out[0, :rows]
+        return added(torch.zeros(64, hidden, device=DEVICE), MixtureOutput(of_pairs, pairs), rows, weight=weight)[:rows]
 
     alone = torch.cat([run(r, 1) for r in range(64)])
     for rows in COUNTS:
@@ -364,10 +400,12 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "route of 16 rows": (104, 16_384, 0),
         "route of 64 rows": (128, 32_768, 64),
         "route of 16 rows, 256 experts": (128, 32_768, 0),
+        "route of 1 rows and a shared expert": (120, 2048, 0),
+        "route of 16 rows and a shared expert": (128, 32_768, 0),
         "route by sigmoids of groups, 16 rows": (128, 32_768, 0),
-        "mix": (40, 0, 0),
-        "mix with an MLP beside": (48, 0, 0),
-        "mix of norms": (168, 64, 0),
+        "mix": (88, 8192, 0),
+        "mix with an MLP beside": (88, 8192, 0),
+        "mix of norms": (88, 8192, 0),
     }
     found = compiled.reports(CASES, architectures)
     assert {one.name for one in found} == {*products, *others}

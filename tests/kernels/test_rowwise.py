@@ -7,7 +7,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from specchat.engine.errors import ModelError
 from specchat.engine.kernels.embed import embed, reference_embed
-from specchat.engine.kernels.norm import add_rms_norm, reference_add_rms_norm
+from specchat.engine.kernels.norm import OtherNorm, add_rms_norm, reference_add_rms_norm, reference_norm
 from tests.kernels import compiled
 
 GPU = torch.cuda.is_available()
@@ -150,6 +150,23 @@ class TestNorm:
             assert (out[2] == 7).all()
             close(out[:2], reference)
 
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_other_norms_are_of_the_same_sums(self, count: int, dtype: torch.dtype) -> None:
+        residual, partials, weight = random(3, 200), random(3, 3, 200, seed=2), random(200, seed=1)
+        weights, outs = (
+            [random(200, seed=3 + i) for i in range(count)],
+            torch.full((count + 1, 3, 200), 7.0, device=DEVICE, dtype=dtype),
+        )
+        others = [OtherNorm(one, 10.0**-i, out) for i, (one, out) in enumerate(zip(weights, outs[1:], strict=True))]
+        state, plain = residual.clone(), torch.full((3, 200), 7.0, device=DEVICE, dtype=dtype)
+        add_rms_norm(state, partials, weight, EPS, outs[0], 2, CLEAR, others=others)
+        add_rms_norm(residual, partials, weight, EPS, plain, 2, CLEAR)
+        assert torch.equal(state, residual)
+        assert torch.equal(outs[0], plain)
+        for one in others:
+            close(one.out[:2], reference_norm(residual[:2].double(), one.weight.double(), one.eps))
+        assert (outs[:, 2] == 7).all()
+
     def test_too_wide_is_said(self) -> None:
         wide = torch.zeros(1, 8193, device=DEVICE)
         with pytest.raises(ModelError, match=r"8193 wide.*8192 at most.*CPU"):
@@ -185,6 +202,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "norm without partials": (40, 64),
         "norm, widest": (56, 16384),
         "norm, scaled": (56, 8192),
+        "norm and two others": (56, 8192),
         "norm of what is added": (80, 8192),
         "norm of what is added, and a factor at the end": (80, 8192),
         "rope, head norms": (56, 0),

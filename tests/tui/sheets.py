@@ -1,4 +1,7 @@
-"""Stylesheets read once a process: each app would read the same ones anew, and again for every dialog."""
+"""Stylesheets read once a process: each app would read the same ones anew, and again for every dialog.
+
+A widget's rules are looked up in sets, hundreds at a time, so that their hash matters too.
+"""
 
 from typing import Any
 
@@ -20,5 +23,6 @@ def read_once(sheet: Stylesheet, *place: Any, **named: Any) -> list[RuleSet]:
 
 
 def install() -> None:
-    """Let every sheet be read so."""
+    """Let every sheet be read so, and rules be hashed as any object is, which theirs do in Python a million times."""
     Stylesheet._parse_rules = read_once  # type: ignore[method-assign]
+    RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]

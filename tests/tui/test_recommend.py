@@ -10,9 +10,12 @@ from textual.pilot import Pilot
 from tunes import SIZE, Jobs, chatting, models_toml
 
 from specchat.config.catalog import load_catalog
-from specchat.engine.fake import FakeEngine
+from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.requests import Load
+from specchat.models import words
 from specchat.tui.app import SpecchatApp
+from specchat.tui.screens import beside_dialog
+from specchat.tune.plan import recommend_memory
 from specchat.tune.registry import give_back, register
 from specchat.tune.shelf import Tuned
 
@@ -59,6 +62,22 @@ async def test_it_is_measured_on_the_chats_where_they_have_prompts_enough(
         assert jobs.last.arguments == ("recommend", "demo", "--json", "--dry-run", "--minutes", "3", *chats)
 
 
+async def test_the_dialog_counts_the_pair_twice_and_begins_only_where_memory_holds_that(
+    toml: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = recommend_memory(INFO)
+    assert needed > 2 * INFO.memory
+    monkeypatch.setattr(beside_dialog, "free_memory", lambda: needed - 1)
+    async with chatting(toml, jobs) as (app, pilot):
+        await app.chat.do("recommend")
+        await wait_until(pilot, lambda: "are free. Close other programs" in screen_text(app))
+        assert f"It takes {words.size(needed)} of memory" in " ".join(screen_text(app).replace("│", "").split())
+        await pilot.press("enter")
+        assert not jobs.made
+        monkeypatch.setattr(beside_dialog, "free_memory", lambda: needed)
+        await wait_until(pilot, lambda: "enter begins" in screen_text(app))
+
+
 @pytest.mark.parametrize("size", [(80, 24), SIZE])
 async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_table(
     toml: Path, jobs: Jobs, size: tuple[int, int]
@@ -78,7 +97,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
         jobs.last.end("done", rows=ROWS, others=others, lines=LINES, choice=CHOICE)
         await wait_until(pilot, lambda: "enter writes it" in screen_text(app))
         rows = [" ".join(row.split()) for row in screen_text(app).replace("│", "|").splitlines()]
-        for words in (
+        for row_words in (
             "draft x10 writes 2.10 times as fast as plain decoding.",
             "| x plain 95 % prompts |",
             "| draft x10 2.10 1.90-2.30 12 |",
@@ -86,7 +105,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
             "| x best 95 % prompts |",
             "| draft x10, draft in int8 1.05 1.01-1.09 9 |",
         ):
-            assert any(words in row for row in rows), words
+            assert any(row_words in row for row in rows), row_words
         assert app.screen.query_one("#order").get_component_rich_style("head").bold  # the row that would be written
 
 

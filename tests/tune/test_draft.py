@@ -1,6 +1,6 @@
 """Distilling a draft: gradients by truth from outside, divergences, adapters, rounds, and the files it ends in."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,9 @@ from specchat.engine.reference.tensors import Dense
 from specchat.engine.session import Session
 from specchat.tune import draft as draft_module
 from specchat.tune import learner as learner_module
+from specchat.tune import training as training_module
 from specchat.tune.distilling import Distilling
-from specchat.tune.draft import DIVERGENCES, LOSSES, Divergence, DraftLearner, HeldOut, held_out, stepped
+from specchat.tune.draft import DIVERGENCES, LOSSES, Divergence, DraftLearner, HeldOut, activations, held_out, stepped
 from specchat.tune.draft_files import put_draft
 from specchat.tune.replies import collect, questions
 from specchat.tune.rows import Batch, TrainingText
@@ -201,6 +202,40 @@ def test_a_loss_that_is_no_number_ends_the_training(
         put_draft(tmp_path, learner, draft)
 
 
+@pytest.mark.parametrize("texts", [1, 3])
+def test_a_step_in_parts_has_the_gradients_of_the_whole(
+    texts: int, target: FrozenTarget, draft: Checkpoint, learnt: list[Path], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    rows = [TrainingText.read(path) for path in learnt]
+    assert len({len(row.tokens) - row.start for row in rows}) > 1  # parts of other weights
+    of_a_text = activations(draft.config.recipe, max(len(row.tokens) for row in rows))
+    seen: list[list[Tensor]] = []
+    losses, asked = [], []
+    loss_of = DraftLearner.loss
+
+    def counted(self: DraftLearner, batch: Batch, seed: int) -> Tensor:
+        asked.append(len(batch.tokens))
+        return loss_of(self, batch, seed)
+
+    def noted(parameters: Iterable[Tensor], most: float) -> None:
+        del most
+        seen.append([part.grad.clone() for part in parameters if part.grad is not None])
+
+    monkeypatch.setattr(DraftLearner, "loss", counted)
+    monkeypatch.setattr(training_module, "clip_grad_norm_", noted)
+    for most in (1 << 30, texts * of_a_text):
+        monkeypatch.setattr(draft_module, "ACTIVATIONS", most)
+        learner = DraftLearner(target, draft, "forward", adapted=False)
+        losses += [at.loss for at in Training(learner, tmp_path / str(most)).run(learnt, 1, lambda: False)]
+    assert asked[0] == 8
+    assert max(asked[1:]) < 8
+    assert sum(asked[1:]) == 8
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    for whole, parts in zip(*seen, strict=True):
+        torch.testing.assert_close(whole, parts, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("adapted", [False, True])
 def test_blocks_of_scores_change_neither_loss_nor_gradients(
     adapted: bool, target: FrozenTarget, draft: Checkpoint, learnt: list[Path], monkeypatch: pytest.MonkeyPatch
@@ -217,8 +252,6 @@ def test_blocks_of_scores_change_neither_loss_nor_gradients(
     for scores in (1 << 24, 3000):
         monkeypatch.setattr(learner_module, "SCORES", scores)
         monkeypatch.setattr(draft_module, "SCORES", scores)
-        # One text at a time where scores are few.
-        monkeypatch.setattr(draft_module, "ACTIVATIONS", 1 << 30 if scores > 3000 else 1)
         learner.zero_grad()
         loss = learner.loss(batch, 0)
         loss.backward()

@@ -15,7 +15,7 @@ from specchat.engine.model.exit_adapter import ExitAdapter
 from specchat.engine.options import Acceptance, Limits, Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
-from specchat.tune.exits import ExitLearner, exits, put_adapter
+from specchat.tune.exits import ExitLearner, exits, put_adapter, size
 from specchat.tune.replies import collect, questions
 from specchat.tune.rows import Batch, TrainingText
 from specchat.tune.target import FrozenTarget
@@ -57,6 +57,11 @@ def adapter(learner: ExitLearner, tmp_path: Path) -> Path:
 )
 def test_exits_that_are_tried(layers: int, chosen: int | None, expected: tuple[int, ...]) -> None:
     assert exits(layers, chosen) == expected
+
+
+def test_a_size_has_the_weights_that_are_trained(learner: ExitLearner, target: FrozenTarget) -> None:
+    trained = sum(part.numel() for part in learner.parameters() if part.requires_grad)
+    assert size(target.config, PLACES).weights == trained
 
 
 def test_an_untrained_exit_is_that_of_transformers(

@@ -21,6 +21,7 @@ from specchat.tune import TUNED, dflash, eagle3
 from specchat.tune.families import FAMILIES, untrained
 from specchat.tune.replies import questions
 from specchat.tune.rows import Batch, TrainingText
+from specchat.tune.rows import reply as reply_of
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import Trainee, accepted_length
 from specchat.tune.training import Training
@@ -28,6 +29,13 @@ from specchat.tune.workshop import put_heads
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import VOCAB
 from tests.tune.conftest import CHATS, REPLY
+
+
+@pytest.mark.parametrize("family", TUNED)
+def test_a_size_has_the_weights_that_are_trained(family: Head, target: FrozenTarget, learnt: list[Path]) -> None:
+    trainee = untrained(family, target, [reply_of(path) for path in learnt])
+    trained = sum(part.numel() for part in trainee.parameters() if part.requires_grad)
+    assert FAMILIES[family].size(target.config).weights == pytest.approx(trained, rel=0.02)
 
 
 def rounded(trainee: Trainee) -> None:

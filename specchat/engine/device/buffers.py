@@ -32,7 +32,8 @@ class Between(NamedTuple, Generic[T]):
 
 def sums_shape(weights: ModelWeights, matrix: Matrix) -> tuple[int, int, int]:
     """Shape of the partial sums of a product: [splits, PASS_ROWS, outputs]."""
-    return splits(weights.products[matrix].weight), PASS_ROWS, sum(matrix.outputs)
+    weight = weights.products[matrix].weight
+    return splits(weight), PASS_ROWS, weight.shape[0]
 
 
 def views(

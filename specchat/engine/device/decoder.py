@@ -21,7 +21,8 @@ from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
 from specchat.engine.kernels.embed import embed
-from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.mix import MixtureOutput, add_mixture
+from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.config import ModelConfig
@@ -83,7 +84,8 @@ class PendingSum(NamedTuple):
     """A sub-layer's output, added to the residual stream by the next kernel that reads the stream.
 
     Attributes:
-        partials: float32 [splits, PASS_ROWS, hidden], the sums of its last product; None adds nothing.
+        parts: float32 [splits, PASS_ROWS, hidden], the sums of its last product, or those of a mixture's; None adds
+            nothing.
         after: norm of the output, if any.
         factor: scale of the output.
         skip: int32 [1]; non-zero adds nothing.
@@ -91,7 +93,7 @@ class PendingSum(NamedTuple):
         earlier: int32 [1]; where it and `skip` are set, `scalar` is left out.
     """
 
-    partials: Tensor | None
+    parts: Tensor | MixtureOutput | None
     after: Norm | None
     factor: float
     skip: Tensor | None
@@ -167,8 +169,9 @@ class DeviceDecoder:
                 short_conv.mix(layer.mixer, self.weights, entries, capacity, b, own, at, no_mixer)
             else:
                 self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
-            self._take(PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer), first_norm(layer), rows)
-            fed = self.feeds.run(index, layer, self.weights, b.x, b.residual, rows, no_feed, last)
+            mixed = PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer)
+            self._take(mixed, first_norm(layer), rows, self.feeds.other_norms(index, layer, self.weights))
+            fed = self.feeds.run(index, layer, self.weights, b.x, rows, no_feed, last)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
             if self.inputs and layer.input:
@@ -182,12 +185,16 @@ class DeviceDecoder:
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
 
-    def _take(self, added: PendingSum | None, norm: Norm | None, rows: int) -> None:
-        """Add to the residual stream, and write its norm to `buffers.x`."""
-        partials, after, factor, skip, scalar, earlier = added or PendingSum(None, None, 1.0, None)
-        weight, eps = self._norm(norm)
-        x, of_added = self.buffers.x, None if after is None else (self._norms[after], after.eps)
-        add_rms_norm(self.buffers.residual, partials, weight, eps, x, rows, skip, of_added, factor, scalar, earlier)
+    def _take(self, added: PendingSum | None, norm: Norm | None, rows: int, others: tuple[OtherNorm, ...] = ()) -> None:
+        """Add to the residual stream, and write its norm to `buffers.x`, and others where they say."""
+        parts, after, factor, skip, scalar, earlier = added or PendingSum(None, None, 1.0, None)
+        (weight, eps), b = self._norm(norm), self.buffers
+        of_added = None if after is None else (self._norms[after], after.eps)
+        rest = weight, eps, b.x, rows, skip, of_added, factor, scalar, earlier
+        if isinstance(parts, MixtureOutput):
+            add_mixture(b.residual, parts, *rest)
+        else:
+            add_rms_norm(b.residual, parts, *rest, others)
 
     def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
         """Weight and eps of a norm."""

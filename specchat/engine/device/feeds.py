@@ -10,6 +10,8 @@ from specchat.engine.device.mixtures import MixtureFeeds
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.activation import gate_mul
+from specchat.engine.kernels.mix import MixtureOutput
+from specchat.engine.kernels.norm import OtherNorm
 from specchat.engine.kernels.products import activates, multiply
 from specchat.engine.recipe import Experts, Gated, Layer, Norm, Recipe
 
@@ -42,9 +44,14 @@ class Feeds:
             )
 
         dtypes = torch.float32, dtype, torch.float32
-        self._shared, made = views([shapes(_for_all(layer)) for layer in recipe.layers], dtypes, device)
+        self._shared, made = views([shapes(_for_all(layer, weights)) for layer in recipe.layers], dtypes, device)
         self.layers: list[Sums[Tensor]] = [Sums(*own) for own in made]
         self.mixtures = MixtureFeeds(recipe, weights, device, dtype)
+
+    def other_norms(self, index: int, layer: Layer, weights: ModelWeights) -> tuple[OtherNorm, ...]:
+        """Norms of the residual stream before the second half of layer `index`, beside `first_norm`."""
+        feed = layer.feed
+        return self.mixtures.norms(index, feed, weights) if isinstance(feed, Experts) else ()
 
     def run(
         self,
@@ -52,16 +59,17 @@ class Feeds:
         layer: Layer,
         weights: ModelWeights,
         x: Tensor,
-        residual: Tensor,
         rows: int,
         skip: Tensor | None,
         last: Tensor | None,
-    ) -> Tensor:
+    ) -> Tensor | MixtureOutput:
         """Return the output of the second half of layer `index` as partial sums float32 [splits, PASS_ROWS, hidden].
 
+        Of a mixture they are those of each expert.
+
         Args:
-            x: compute dtype [PASS_ROWS, hidden], the residual stream after `first_norm`.
-            residual: float32 [PASS_ROWS, hidden], the residual stream.
+            x: compute dtype [PASS_ROWS, hidden], the residual stream after `first_norm`; after `other_norms` it is
+                where they say.
             skip: int32 [1]; non-zero leaves stale sums.
             last: int32 [1], the last row that counts, for which alone experts are read; None: all do.
         """
@@ -72,7 +80,7 @@ class Feeds:
         def gated(one: Gated, inputs: Tensor) -> Tensor:
             return self._gated(index, one, weights, inputs, rows, skip)
 
-        return self.mixtures.run(index, feed, weights, x, residual, rows, skip, last, gated)
+        return self.mixtures.run(index, feed, weights, x, rows, skip, last, gated)
 
     def _gated(
         self, index: int, feed: Gated, weights: ModelWeights, x: Tensor, rows: int, skip: Tensor | None
@@ -97,6 +105,9 @@ def first_norm(layer: Layer) -> Norm | None:
     return apart.router if apart else layer.pre_feed
 
 
-def _for_all(layer: Layer) -> Gated | None:
-    """The MLP that all rows go through, if any."""
-    return layer.feed.shared if isinstance(layer.feed, Experts) else layer.feed
+def _for_all(layer: Layer, weights: ModelWeights) -> Gated | None:
+    """The MLP that all rows go through, if it has products of its own."""
+    feed = layer.feed
+    if isinstance(feed, Experts):
+        return None if feed.each.down in weights.joined else feed.shared
+    return feed

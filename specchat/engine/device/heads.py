@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.draft import WIDTH
+from specchat.engine.device.head_attention import Attend, AttendAfter, HeadAttention, fits
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.growth_state import Growth
@@ -25,12 +26,10 @@ class FeatureDrafting(Protocol):
 
     @property
     def looked_at(self) -> Sequence[int]: ...
-    @property
-    def slots(self) -> int: ...
 
     def feature(self, states: Tensor) -> Tensor: ...
     def placed(
-        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, seen: Tensor | None = None
+        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, attend: Attend
     ) -> tuple[Tensor, Tensor]: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
 
@@ -53,7 +52,7 @@ class BlockDrafting(Protocol):
 
     vocab: int
 
-    def guess(self, recent: Tensor, length: Tensor, states: StatesAt) -> None: ...
+    def guess(self, recent: Tensor, length: Tensor, states: StatesAt, attend_after: AttendAfter) -> None: ...
     def scored(self, place: Tensor, token: Tensor) -> Tensor: ...
 
 
@@ -104,9 +103,13 @@ class FeatureDrafts(CapturedHead):
         """Initialise; `recent` int32 [rows] holds the last tokens of the text."""
         self.vocab = head.vocab
         self._head, self._target, self._state, self._recent = head, target, state, recent
-        device = recent.device
-        self._before = torch.arange(-len(recent), 0, device=device)
-        self._places, self._width = torch.arange(head.slots, device=device), torch.arange(WIDTH, device=device)
+        self._before, self._width = (
+            torch.arange(*ends, device=recent.device) for ends in ((-len(recent), 0), (0, WIDTH))
+        )
+        self._attention, self._alone = (
+            HeadAttention(target.decoder.buffers.attention),
+            torch.ones(1, dtype=torch.int64, device=recent.device),
+        )
         self._features: Tensor | None = None
         """Features after the nodes of a draft, by number, float32 [1 + WIDTH * MAX_DRAFT_LENGTH, feature]."""
 
@@ -115,7 +118,8 @@ class FeatureDrafts(CapturedHead):
         if node == 0:
             slots = state.length + self._before
             states = [self._target.states_at(layer, slots.clamp(min=0)) for layer in head.looked_at]
-            hidden, after = head.placed(self._recent, head.feature(torch.cat(states, -1)), slots, slots)
+            attend = self._attention.after(slots[:1], len(slots), True, 0)
+            hidden, after = head.placed(self._recent, head.feature(torch.cat(states, -1)), slots, slots, attend)
             if self._features is None:
                 self._features = after.new_zeros(1 + WIDTH * MAX_DRAFT_LENGTH, after.shape[1])
             self._features[:1].copy_(after[-1:])
@@ -123,7 +127,8 @@ class FeatureDrafts(CapturedHead):
         assert self._features is not None
         token, at = torch.index_select(state.fed, 0, state.node), state.node.long()
         slots = state.length + at - 1
-        hidden, after = head.placed(token, self._features.index_select(0, at - 1), slots, slots)
+        attend = self._attention.along(slots, self._alone)
+        hidden, after = head.placed(token, self._features.index_select(0, at - 1), slots, slots, attend)
         self._features.index_copy_(0, at, after)
         return head.logits(hidden)
 
@@ -131,13 +136,12 @@ class FeatureDrafts(CapturedHead):
         assert self._features is not None
         last = self._state.length.long() - 1
         slots = growth.start.long() - 1 + self._width
-        # The path of a node has its own bit and those of its ancestors, node 0 at the entry `last`.
-        after = (self._places - last).clamp(max=62)
-        seen = (after < 0) | ((growth.step.path.unsqueeze(1) >> after.clamp(min=0)) & 1 == 1)
         above = growth.above.index_select(0, growth.place).long()
         parent = torch.where(above < 0, 0, growth.number.index_select(0, above.clamp(min=0)))
         features, positions = self._features.index_select(0, parent), growth.start.long() - 1 + growth.offsets
-        hidden, made = self._head.placed(growth.ids, features, slots, positions, seen)
+        # Node 0 has the entry `last`.
+        attend = self._attention.along(last, growth.step.path)
+        hidden, made = self._head.placed(growth.ids, features, slots, positions, attend)
         self._features.index_copy_(0, slots - last, made)
         return self._head.logits(hidden)
 
@@ -179,11 +183,12 @@ class BlockDrafts(CapturedHead):
         """Initialise as `FeatureDrafts`."""
         self.vocab = head.vocab
         self._head, self._target, self._state, self._recent = head, target, state, recent
+        self._attention = HeadAttention(target.decoder.buffers.attention)
 
     def node(self, node: int) -> Tensor:
         state = self._state
         if node == 0:
-            self._head.guess(self._recent, state.length.long(), self._target.states_at)
+            self._head.guess(self._recent, state.length.long(), self._target.states_at, self._attention.after)
         return self._head.scored(state.node.long(), torch.index_select(state.fed, 0, state.node))
 
     @property
@@ -216,7 +221,7 @@ class LevelDrafts(CapturedHead):
 
 def captured(head: Any, target: DeviceModel, state: VerifyState, recent: Tensor) -> CapturedHead | None:
     """The captured passes of a head of `target`; None if its passes do not always launch the same work."""
-    if not getattr(head, "capturable", True):
+    if not getattr(head, "capturable", True) or not fits(layer.attention for layer in head.recipe.layers):
         return None
     if isinstance(head, BlockDrafting):
         return BlockDrafts(head, target, state, recent)

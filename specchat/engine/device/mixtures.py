@@ -1,6 +1,7 @@
 """Mixtures of experts on a GPU: from the rows of a pass to what is added to them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -11,8 +12,8 @@ from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
-from specchat.engine.kernels.mix import mix
-from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.mix import MixtureOutput
+from specchat.engine.kernels.norm import OtherNorm
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.route import Rule, allocated, route
 from specchat.engine.recipe import Experts, Gated, Layer, Recipe
@@ -35,7 +36,6 @@ class MixtureSums(NamedTuple, Generic[T]):
     down: T
     beside: T
     gate: T
-    out: T
 
 
 NOTHING = (0,)
@@ -50,9 +50,9 @@ class MixtureFeeds:
             if not isinstance(of, Experts):
                 return MixtureSums(*(NOTHING,) * len(MixtureSums._fields))
             gate_up, down = (weights.products[one].weight for one in (of.each.gate_up, of.each.down))
-            wide = (PASS_ROWS, recipe.hidden)
-            among = of.count, of.top, device
-            within, many = expert_products.activates(gate_up, *among), PASS_ROWS * of.top
+            wide, more = (PASS_ROWS, recipe.hidden), _joined(of, weights)
+            among = of.count + more, of.top + more, device
+            within, many = expert_products.activates(gate_up, *among), PASS_ROWS * (of.top + more)
             parts = expert_products.splits(gate_up, *among), expert_products.splits(down, *among)
             return MixtureSums(
                 scores=sums_shape(weights, of.router),
@@ -61,16 +61,23 @@ class MixtureFeeds:
                 act=(many, of.each.width),
                 down=(parts[1], many, recipe.hidden),
                 beside=wide if of.apart else NOTHING,
-                gate=sums_shape(weights, of.shared_gate) if of.shared_gate else NOTHING,
-                out=(1, *wide),
+                gate=sums_shape(weights, of.shared_gate) if of.shared_gate and not more else NOTHING,
             )
 
         single = torch.float32
-        dtypes = single, dtype, single, dtype, single, dtype, single, single
+        dtypes = single, dtype, single, dtype, single, dtype, single
         self._shared, made = views([shapes(layer) for layer in recipe.layers], dtypes, device)
         self.layers: list[MixtureSums[Tensor]] = [MixtureSums(*own) for own in made]
-        forms = {(of.count, of.top) for of in recipe.mixtures}
+        forms = {(of.count + more, of.top + more) for of in recipe.mixtures for more in [_joined(of, weights)]}
         self.pairs = {form: allocated(*form, device) for form in forms}
+
+    def norms(self, index: int, of: Experts, weights: ModelWeights) -> tuple[OtherNorm, ...]:
+        """The norms before experts and shared MLP of layer `index`, where they are apart from the router's."""
+        if of.apart is None:
+            return ()
+        own = self.layers[index]
+        outs = (of.apart.pre_experts, own.inputs), (of.apart.pre_shared, own.beside)
+        return tuple(OtherNorm(weights.norms[norm], norm.eps, out) for norm, out in outs)
 
     def run(
         self,
@@ -78,27 +85,24 @@ class MixtureFeeds:
         of: Experts,
         weights: ModelWeights,
         x: Tensor,
-        residual: Tensor,
         rows: int,
         skip: Tensor | None,
         last: Tensor | None,
         gated: Callable[[Gated, Tensor], Tensor],
-    ) -> Tensor:
-        """Return the mixture's output of layer `index`: float32 [1, PASS_ROWS, hidden].
+    ) -> MixtureOutput:
+        """Return the mixture's output of layer `index`, which the next norm sums.
 
         Args:
-            x: compute dtype [PASS_ROWS, hidden], the router's inputs.
-            residual: float32 [PASS_ROWS, hidden], which norms apart are of.
+            x: compute dtype [PASS_ROWS, hidden], the router's inputs; those of `norms` are made as well.
             last: int32 [1], the last row that counts; None: all do.
             gated: runs an MLP over all rows and returns its partial sums.
         """
-        own, pairs = self.layers[index], self.pairs[of.count, of.top]
+        own, more = self.layers[index], _joined(of, weights)
+        pairs = self.pairs[of.count + more, of.top + more]
         inputs, beside = x, x
         after: list[tuple[Tensor, float]] = []
         if of.apart:
             inputs, beside = own.inputs, own.beside
-            for norm, out in ((of.apart.pre_experts, inputs), (of.apart.pre_shared, beside)):
-                add_rms_norm(residual, None, weights.norms[norm], norm.eps, out, rows, None)
             after = [(weights.norms[norm], norm.eps) for norm in (of.apart.post_experts, of.apart.post_shared)]
         multiply(x, *weights.products[of.router], own.scores, rows, skip)
         route(own.scores, _rule(of, weights), pairs, rows, skip, last)
@@ -106,15 +110,16 @@ class MixtureFeeds:
         activation = of.each.activation
         if own.gate_up.numel():
             expert_products.multiply(inputs, *of_gates, own.gate_up, pairs, rows, True, skip)
-            gate_mul(own.gate_up, own.act, rows * of.top, skip, activation)
+            gate_mul(own.gate_up, own.act, rows * pairs.top, skip, activation)
         else:
             expert_products.multiply(inputs, *of_gates, own.act, pairs, rows, True, skip, activation)
         expert_products.multiply(own.act, *of_down, own.down, pairs, rows, False, skip)
+        if more or of.shared is None:
+            return MixtureOutput(own.down, pairs, None, None, last, *after)
         if of.shared_gate:
             multiply(x, *weights.products[of.shared_gate], own.gate, rows, skip)
-        shared = gated(of.shared, beside) if of.shared else None
-        mix(own.down, pairs, shared, own.gate if of.shared_gate else None, own.out, rows, skip, last, *after)
-        return own.out
+        shared = gated(of.shared, beside)
+        return MixtureOutput(own.down, pairs, shared, own.gate if of.shared_gate else None, last, *after)
 
     def memory(self) -> int:
         """Bytes held."""
@@ -122,6 +127,14 @@ class MixtureFeeds:
         return sum(t.nbytes for t in (*self._shared, *of_pairs))
 
 
+def _joined(of: Experts, weights: ModelWeights) -> int:
+    """Experts more that every row has: one where the shared MLP follows the others in their weights."""
+    return int(of.each.down in weights.joined)
+
+
 def _rule(of: Experts, weights: ModelWeights) -> Rule:
     correction, factors = (weights.vectors[name] if name else None for name in (of.correction, of.factors))
-    return Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors)
+    rule = Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors)
+    if _joined(of, weights):
+        return replace(rule, shared="gated" if of.shared_gate else "whole")
+    return rule

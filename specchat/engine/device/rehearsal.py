@@ -38,12 +38,13 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     made = ModelWeights.of(
         kept,
         head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
-        lambda matrix, _: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
+        lambda matrix, *_: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
         lambda norm: empty(weights.norms[norm]),
         lambda name, *_: empty(weights.vectors[name]),
         head,
         None if weights.tokens is None else weights.tokens.to(HOST),
         _or_none(weights.rows),
+        weights.joined,
     )
     return DeviceDecoder(replace(decoder.config, recipe=kept), made, decoder.context, HOST, decoder.dtype)
 
@@ -72,7 +73,8 @@ def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]
     """Yield the layers that any strategy needs, and one of each further form: some are dense, or differ in shape."""
     seen, needed = set(), max(one.layers for one in STRATEGIES.values())
     for index, layer in enumerate(layers):
-        form = _unnamed(layer), *(_form(weights.products[matrix].weight) for matrix, _ in layer.forms)
+        held = (weights.products[matrix].weight for matrix, _ in layer.forms if matrix in weights.products)
+        form = _unnamed(layer), *map(_form, held)
         if index < needed or form not in seen:
             yield layer
         seen.add(form)

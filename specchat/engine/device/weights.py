@@ -1,7 +1,7 @@
 """Weights of a model in the device decoder's formats: from a checkpoint, or random at published shapes."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.gpu_shapes import joined_scores
 from specchat.engine.model.blocks import MXFP4_BLOCK
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -44,6 +45,7 @@ class ModelWeights:
         embed: embeddings, in the compute dtype.
         products: matrices of the layers, those of experts by their form (`recipe.Layer.forms`). The values of experts
             may lie in main memory that the device reads.
+        joined: matrices by those that they follow in `products`, as rows of one (`recipe.Experts.joined`).
         norms: all norms including the last one, float32; ones where a norm has no weight.
         vectors: the other tensors of the layers, by name, float32 (`recipe.Layer.vectors`).
         head: in the compute dtype unless quantised; the same as `embed` if the model is tied and its head is dense.
@@ -58,29 +60,33 @@ class ModelWeights:
     head: Weight
     tokens: Tensor | None = None
     rows: Tensor | None = None
+    joined: Mapping[Matrix, Matrix] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls,
         recipe: Recipe,
         embed: Tensor,
-        product: Callable[[Matrix, int], Product],
+        product: Callable[[Matrix, int, Matrix | None], Product],
         norm: Callable[[Norm], Tensor],
         vector: ReadVector,
         head: Weight,
         tokens: Tensor | None = None,
         rows: Tensor | None = None,
+        joined: Mapping[Matrix, Matrix] = {},
     ) -> "ModelWeights":
         """Build weights, whose products, norms and vectors are read one by one, in the order of the layers.
 
-        `product` is given a form and how many matrices it stands for.
+        `product` is given a form, how many matrices it stands for, and the one after them, if any.
         """
         own = recipe.per_layer
         norms = (*(one for layer in recipe.layers for one in layer.norms), recipe.norm, *([own.norm] if own else []))
         forms = (*recipe.forms, *([(own.project, 1)] if own else []))
-        products = {matrix: product(matrix, count) for matrix, count in forms}
+        moved = frozenset(joined.values())
+        apart = (form for form in forms if form[0] not in moved)
+        products = {matrix: product(matrix, count, joined.get(matrix)) for matrix, count in apart}
         vectors = {name: vector(name, *shape) for layer in recipe.layers for name, shape in layer.vectors.items()}
-        return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens, rows)
+        return cls(embed, products, {one: norm(one) for one in norms}, vectors, head, tokens, rows, joined)
 
 
 def load(
@@ -106,9 +112,10 @@ def load(
             return weights.get(name, *shape)
 
         # Matrices that bitsandbytes left dense stay dense.
-        wanted = quant if checkpoint.quant is None else None
-        recipe, drafts = checkpoint.config.recipe, checkpoint.drafts
-        return _assemble(recipe, wanted, head, device, dtype, weights.linear, vector, drafts, experts_in_main)
+        fixed, recipe, drafts = checkpoint.quant is not None, checkpoint.config.recipe, checkpoint.drafts
+        wanted = None if fixed else quant
+        joined = {} if fixed else recipe.joined(experts_in_main)
+        return _assemble(recipe, wanted, head, device, dtype, weights.linear, vector, drafts, experts_in_main, joined)
 
 
 def random(
@@ -129,7 +136,7 @@ def random(
     def vector(name: str, *shape: int) -> Tensor:
         return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
 
-    return _assemble(config.recipe, quant, head, device, dtype, matrix, vector)
+    return _assemble(config.recipe, quant, head, device, dtype, matrix, vector, joined=config.recipe.joined())
 
 
 def _assemble(
@@ -142,7 +149,9 @@ def _assemble(
     vector: ReadVector,
     drafts: Sequence[int] | None = None,
     experts_in_main: int = 0,
+    joined: Mapping[Matrix, Matrix] = {},
 ) -> ModelWeights:
+    routers = {one.router for one in recipe.mixtures}
     in_main = {form for one in recipe.mixtures[:experts_in_main] for form in (one.each.gate_up, one.each.down)}
     tokens = None if drafts is None else torch.tensor(drafts)
 
@@ -174,11 +183,15 @@ def _assemble(
         dense = weight.to(device, dtype)
         return dense if quant is None or matrix.dense else quantise(dense, quant)
 
-    def product(form: Matrix, count: int) -> Product:
-        matrices = [form.of(number) for number in range(count)]
+    def product(form: Matrix, count: int, more: Matrix | None) -> Product:
+        matrices = [*(form.of(number) for number in range(count)), *([more] if more else [])]
         parts = [(matrix, place, *each) for matrix in matrices for place, each in enumerate(matrix.parts)]
         biases = [bias(*each) for each in parts] if form.bias else []
-        weight = reordered(fused([part(*each) for each in parts]), form.turns)
+        pieces = [part(*each) for each in parts]
+        if more and form in routers:
+            rest = joined_scores(sum(form.outputs)) - sum(form.outputs) - 1
+            pieces.append(torch.zeros(rest, form.inputs, dtype=dtype, device=device))
+        weight = reordered(fused(pieces), form.turns)
         if isinstance(weight, FourBit) and weight.block == MXFP4_BLOCK:
             weight = by_exponents(weight)
         weight = values_in_main(weight, device) if form in in_main else weight
@@ -203,6 +216,7 @@ def _assemble(
         head if of_head is None else quantise(head, of_head),
         None if tokens is None else tokens.to(device),
         table(recipe.per_layer.table) if recipe.per_layer else None,
+        joined,
     )
 
 

@@ -14,7 +14,7 @@ from specchat.engine.gpu_checks.rows import COMPANY, compare
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul, reference_gate_mul
-from specchat.engine.kernels.mix import mix
+from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.route import Rule, allocated, reference_route, route
 from specchat.engine.model.quantise import dequantised
@@ -93,6 +93,6 @@ def run(weights: Mixture, x: Tensor) -> Tensor:
         gate_mul(sums, act, rows * TOP, None)
     made = torch.empty(expert_products.splits(weights.down, *among), many, HIDDEN, device=device)
     expert_products.multiply(act, weights.down, None, made, pairs, rows, False)
-    out = torch.empty(1, rows, HIDDEN, device=device)
-    mix(made, pairs, None, None, out, rows, None)
-    return out[0]
+    out = torch.zeros(rows, HIDDEN, device=device)
+    add_mixture(out, MixtureOutput(made, pairs), None, 0.0, torch.empty_like(out), rows, None)
+    return out

@@ -19,7 +19,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, number
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import BlockLayer
+from specchat.engine.heads.layer import AttendAfter, BlockLayer
 from specchat.engine.heads.target import Embedding, Scores, StandIn, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -105,7 +105,9 @@ class DFlashHead(StandIn):
     def logits(self, hidden: Tensor) -> Tensor:
         return self.scored(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._masks.device))
 
-    def guess(self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor]) -> None:
+    def guess(
+        self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
+    ) -> None:
         """Predict a block, as a captured graph needs it: all arguments are on the device.
 
         Args:
@@ -115,7 +117,7 @@ class DFlashHead(StandIn):
         """
         slots = length + torch.arange(-len(recent), 0, device=recent.device)
         self._write([states(layer, slots.clamp(min=0)) for layer in self.looked_at], slots)
-        self._guess(recent[-2:], length)
+        self._guess(recent[-2:], length, attend_after)
 
     def scored(self, place: Tensor, token: Tensor) -> Tensor:
         """Logits float32 [1, vocab] at position `place` of the draft, after `token`; int [1] both, places in order."""
@@ -132,13 +134,13 @@ class DFlashHead(StandIn):
         for layer in self._layers:
             layer.remember(text, at)
 
-    def _guess(self, last_two: Tensor, known: int | Tensor) -> Tensor:
+    def _guess(self, last_two: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
-        hidden]. `known` as in `BlockLayer`."""
+        hidden]. The rest as in `BlockLayer`."""
         tokens = torch.cat([last_two[-1:], self._masks])
         x = self._embedding(tokens if isinstance(known, Tensor) else tokens.tolist())
         for layer in self._layers:
-            x = layer(x, known)
+            x = layer(x, known, attend_after)
         block = norm(self._norm, x, self._tensors)
         self._rows = self._keep("rows", block[self._given.first :])
         """Rows that predict, by position in the draft."""

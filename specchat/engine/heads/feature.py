@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.layer import Attend, HeadLayer, Places
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -91,20 +91,15 @@ class FeatureHead(StandIn):
         return hidden
 
     def placed(
-        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, seen: Tensor | None = None
+        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, attend: Attend
     ) -> tuple[Tensor, Tensor]:
         """Run over tokens int [rows] and the features before them, as a captured graph needs; return rows for `logits`
         and the features after them.
 
-        KV entries go to `slots` int64 [rows] modulo the cache; the rest as in `Places`, `seen` over the whole cache.
+        The rest as in `Places`.
         """
-        hidden = self.step(self.embedded(tokens), features, Places(0, positions, seen, slots))
+        hidden = self.step(self.embedded(tokens), features, Places(0, positions, None, slots, attend))
         return hidden, self.fed_on(hidden)
-
-    @property
-    def slots(self) -> int:
-        """KV entries that the cache of a layer holds."""
-        return self._layers[0].slots
 
     def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:
         """Run one level of a tree: scratch row r has position start + r, and attends to the text and its own path."""

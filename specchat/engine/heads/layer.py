@@ -3,6 +3,7 @@
 Chains of small heads use a compiled function instead.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -28,28 +29,36 @@ from specchat.engine.reference.layer import (
     norm,
 )
 
+Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""As `Context.attend`."""
+AttendAfter = Callable[[Tensor, int, bool, int], Attend]
+"""(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
+
 
 class Places(NamedTuple):
     """Positions of the rows of a pass: `first`, first + 1, ... in the cache.
 
     `positions` int64 [rows] rotate queries and keys. `seen` bool [rows, first + rows] is the attention mask. By default
-    rows are consecutive and causal. `slots` int64 [rows] on the device replace a `first` unknown to the host; `seen`
-    then covers the whole cache.
+    rows are consecutive and causal. Where the host does not know `first`, KV entries go to `slots` int64 [rows] on the
+    device, modulo the cache, and `attend` mixes those of all of it.
     """
 
     first: int
     positions: Tensor | None = None
     seen: Tensor | None = None
     slots: Tensor | None = None
+    attend: Attend | None = None
 
 
 class HeadCache:
-    """KV cache of a layer, and the rotations of its positions."""
+    """KV cache of a layer, and the rotations of its positions; on a GPU in bfloat16, as products are."""
 
     def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
         cos, sin = tables(of.rope, of.rotary_dim, slots)
         self.rotations = cos.to(device), sin.to(device)
-        self.keys, self.values = (torch.zeros(of.kv_heads, slots, of.head_dim, device=device) for _ in range(2))
+        dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
+        shape = of.kv_heads, slots, of.head_dim
+        self.keys, self.values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
 
     def rotation(self, positions: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of positions."""
@@ -72,31 +81,24 @@ class HeadCache:
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             last = self.write(at.first, key, value)
-            return self.keys[:, since:last], self.values[:, since:last]
+            return self.keys[:, since:last].float(), self.values[:, since:last].float()
 
         return Context(self.rotation(positions), entries, at.seen, fused)
 
     def put(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Write keys and values float32 [kv_heads, rows, head_dim] at `slots` int64 [rows], modulo the cache."""
         places = slots % self.keys.shape[1]
-        self.keys.index_copy_(1, places, key)
-        self.values.index_copy_(1, places, value)
+        self.keys.index_copy_(1, places, key.to(self.keys.dtype))
+        self.values.index_copy_(1, places, value.to(self.values.dtype))
 
-    def whole(self, slots: Tensor, positions: Tensor | None = None, seen: Tensor | None = None) -> Context:
-        """Attention context of rows at `slots` on the device, causal unless `seen` bool [rows, entries] is given.
-
-        It attends to the whole cache under a mask, because the host does not know the positions.
-        """
+    def whole(self, slots: Tensor, positions: Tensor, attend: Attend | None) -> Context:
+        """Attention context of rows that the host does not know the positions of, as in `Places`."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             self.put(slots, key, value)
             return self.keys, self.values
 
-        held = self.keys.shape[1]
-        if seen is None:
-            # Rows from before a short text see anything but nothing, of which no number would come.
-            seen = torch.arange(held, device=slots.device) <= (slots % held).unsqueeze(1)
-        return Context(self.rotation((slots if positions is None else positions) % held), entries, seen)
+        return Context(self.rotation(positions % self.keys.shape[1]), entries, attend=attend)
 
     def memory(self) -> int:
         """Bytes of keys and values."""
@@ -150,7 +152,8 @@ class HeadLayer:
         rows, cache = len(x), self._cache
         inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
         if at.slots is not None:
-            context = cache.whole(at.slots, at.positions, at.seen)
+            assert at.positions is not None
+            context = cache.whole(at.slots, at.positions, at.attend)
         elif at.seen is not None:
             context = cache.context(at, rows)
         elif self.compiled is not None and rows <= TILE:
@@ -159,11 +162,6 @@ class HeadLayer:
             seen = torch.ones(rows, at.first + rows, dtype=torch.bool, device=x.device).tril(at.first)
             context = cache.context(at._replace(seen=None if rows == 1 else seen), rows)
         return after_feed(self.of, after_mixer(self.of, x, self._tensors, context, inputs), self._tensors)
-
-    @property
-    def slots(self) -> int:
-        """KV entries that the cache holds."""
-        return self._cache.keys.shape[1]
 
     def memory(self) -> int:
         """Bytes of the cache and of weights copied for the compiled function."""
@@ -202,12 +200,18 @@ class BlockLayer:
         else:
             cache.write(at, *keys_and_values(of, x, tensors, cache.rotation(slice(at, at + len(x)))))
 
-    def __call__(self, x: Tensor, known: int | Tensor) -> Tensor:
-        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text; int64 [1] on the device."""
+    def __call__(self, x: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+        """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text.
+
+        If the host does not know them, they are int64 [1] on the device, and `attend_after` is needed. The window of a
+        layer that is not causal is then counted from the end of the block.
+        """
         of, tensors, rows = self._of, self._tensors, len(x)
         if isinstance(known, Tensor):
-            slots = known + torch.arange(rows, device=x.device)
-            context = self._cache.whole(slots, seen=self._seen_of_all(known, slots))
+            assert attend_after is not None
+            slots, causal = known + torch.arange(rows, device=x.device), of.attention.causal
+            window = of.attention.window + (0 if causal else rows - 1) if of.attention.window else 0
+            context = self._cache.whole(slots, slots, attend_after(known, rows, causal, window))
         else:
             since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
             at = Places(known, seen=self._seen(known - since, rows, x.device))
@@ -230,14 +234,6 @@ class BlockLayer:
             seen = seen.triu(known + 1 - of.window) if of.window else seen
             return seen.tril(known) if of.causal else seen
         return None
-
-    def _seen_of_all(self, known: Tensor, slots: Tensor) -> Tensor:
-        """The same over the whole cache, bool [rows, entries], for rows at `slots` after `known` entries."""
-        of, place = self._of.attention, torch.arange(self._cache.keys.shape[1], device=slots.device)
-        seen = place <= (slots.unsqueeze(1) if of.causal else slots[-1])
-        if of.window:
-            seen = seen & (place > slots.unsqueeze(1) - of.window)
-        return seen.expand(len(slots), -1)
 
     def memory(self) -> int:
         """Bytes of the cache."""

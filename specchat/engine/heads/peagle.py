@@ -14,6 +14,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.eagle3 import Eagle3Head
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.layer import AttendAfter
 from specchat.engine.heads.target import Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -60,13 +61,16 @@ class PEagleHead(Eagle3Head):
         self._guessed = hidden[rows - 1 :]
         return hidden[:rows]
 
-    def guess(self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor]) -> None:
+    def guess(
+        self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
+    ) -> None:
         """Predict all places, as `DFlashHead.guess`."""
         rows = len(recent)
         slots = length + torch.arange(-rows, len(self._masks), device=recent.device)
         known = torch.cat([states(layer, slots[:rows].clamp(min=0)) for layer in self.looked_at], -1)
         features = torch.cat([self.feature(known), self._unknown.expand(len(self._masks), -1)])
-        hidden, _ = self.placed(torch.cat([recent, self._masks]), features, slots, slots)
+        attend = attend_after(slots[:1], len(slots), True, 0)
+        hidden, _ = self.placed(torch.cat([recent, self._masks]), features, slots, slots, attend)
         self._guessed = self._keep("guessed", hidden[rows - 1 :])
 
     def scored(self, place: Tensor, token: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from specchat.engine.foreign import Count, Foreign, MaybeCount, checked
 from specchat.engine.heads.block_settings import MOST_BLOCK, MOST_RANK, number
 from specchat.engine.heads.dflash import DFlashHead
 from specchat.engine.heads.files import HeadFiles
+from specchat.engine.heads.layer import AttendAfter
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Gated, Matrix
 from specchat.engine.reference.layer import gated
@@ -68,8 +69,8 @@ class XPressHead(DFlashHead):
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _guess(self, last_two: Tensor, known: int | Tensor) -> Tensor:
-        block, product = super()._guess(last_two, known), self._tensors.product
+    def _guess(self, last_two: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+        block, product = super()._guess(last_two, known, attend_after), self._tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
         self._without = self._keep("without", without)

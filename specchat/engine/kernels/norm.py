@@ -1,5 +1,8 @@
 """Addition of a sub-layer's output to the residual stream and the next norm, in one launch."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
@@ -7,6 +10,14 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import WIDEST
+
+
+class OtherNorm(NamedTuple):
+    """One more norm of the same rows: weight, any float dtype [H], and out, compute dtype [R, H], written."""
+
+    weight: Tensor
+    eps: float
+    out: Tensor
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -19,11 +30,17 @@ def _add_rms_norm(
     skip: tl.tensor,
     scalar: tl.tensor,
     earlier: tl.tensor,
+    second: tl.tensor,
+    second_out: tl.tensor,
+    third: tl.tensor,
+    third_out: tl.tensor,
     stride_split: tl.tensor,
     hidden: tl.tensor,
     after_eps: tl.tensor,
     eps: tl.tensor,
     factor: tl.tensor,
+    second_eps: tl.tensor,
+    third_eps: tl.tensor,
     SPLITS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ) -> None:
@@ -58,6 +75,12 @@ def _add_rms_norm(
             if tl.load(earlier) == 0:
                 x = x * tl.load(scalar)
                 tl.store(residual + row * hidden + column, x, mask=inside)
+    if second is not None:
+        one = normed(x, second + column, inside, hidden, second_eps)
+        tl.store(second_out + row * hidden + column, one.to(out.dtype.element_ty), mask=inside)
+    if third is not None:
+        one = normed(x, third + column, inside, hidden, third_eps)
+        tl.store(third_out + row * hidden + column, one.to(out.dtype.element_ty), mask=inside)
     if weight is not None:
         x = normed(x, weight + column, inside, hidden, eps)
     tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
@@ -83,6 +106,7 @@ def add_rms_norm(
     factor: float = 1.0,
     scalar: Tensor | None = None,
     earlier: Tensor | None = None,
+    others: Sequence[OtherNorm] = (),
 ) -> None:
     """Compute residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
 
@@ -100,15 +124,15 @@ def add_rms_norm(
         scalar: float32 [1], factor on the residual stream after the addition.
         earlier: int32 [1], given with `skip` and `scalar`: the flag of the layer's first half. With both flags set
             `scalar` is left out too.
+        others: up to two more norms of the residual stream after all this.
 
     Raises:
         ModelError: H is over WIDEST.
     """
-    hidden = residual.shape[1]
-    if hidden > WIDEST:
-        raise ModelError(f"the model is {hidden} wide; the GPU kernels take {WIDEST} at most: run it on the CPU")
+    hidden = check_width(residual)
     splits, stride = (0, 0) if partials is None else (partials.shape[0], partials.stride(0))
     columns = triton.next_power_of_2(hidden)
+    second, third = (*others, None, None)[:2]
     _add_rms_norm[(rows,)](
         residual,
         partials,
@@ -118,17 +142,35 @@ def add_rms_norm(
         skip,
         scalar,
         earlier,
+        second and second.weight,
+        second and second.out,
+        third and third.weight,
+        third and third.out,
         stride,
         hidden,
         after and after[1],
         eps,
         # A factor of 1 compiles without the multiplication.
         None if factor == 1 else factor,
+        second and second.eps,
+        third and third.eps,
         SPLITS=splits,
         COLUMNS=columns,
         num_warps=warps(columns),
         enable_fp_fusion=True,
     )
+
+
+def check_width(residual: Tensor) -> int:
+    """Return the values of a row, which one program holds.
+
+    Raises:
+        ModelError: they are over WIDEST.
+    """
+    hidden = residual.shape[1]
+    if hidden > WIDEST:
+        raise ModelError(f"the model is {hidden} wide; the GPU kernels take {WIDEST} at most: run it on the CPU")
+    return hidden
 
 
 def warps(columns: int) -> int:

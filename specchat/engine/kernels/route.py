@@ -4,7 +4,8 @@ A row with one of its experts is a pair. Pairs are sorted by expert, each expert
 once for all rows of a tile. One program does both: a row's choice is elementwise but for sums in a fixed order.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 import triton
@@ -18,6 +19,8 @@ from specchat.engine.kernels.partial_sums import summed
 @dataclass(frozen=True)
 class Pairs:
     """The pairs of a pass of R rows with `top` of `count` experts each, written by `route`.
+
+    A shared expert is the last one, of every row.
 
     Attributes:
         shares: float32 [R * top], of the k-th expert of row r at r * top + k.
@@ -42,7 +45,8 @@ class Pairs:
 class Rule:
     """How experts are chosen, as in `recipe.Experts`.
 
-    `correction` and `factors` are float32 [count].
+    `correction` and `factors` are float32 [count]. With a `shared` expert every row has the last one too: its share is
+    1, or the sigmoid of the last score if it is gated.
     """
 
     renormalised: bool
@@ -51,6 +55,7 @@ class Rule:
     factor: float
     correction: Tensor | None = None
     factors: Tensor | None = None
+    shared: Literal["whole", "gated"] | None = None
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -70,9 +75,11 @@ def _route(
     rows: tl.tensor,
     count: tl.tensor,
     stride_split: tl.tensor,
+    stride_row: tl.tensor,
     factor: tl.tensor,
     SPLITS: tl.constexpr,
     TOP: tl.constexpr,
+    SHARED: tl.constexpr,
     SIGMOID: tl.constexpr,
     RENORMALISED: tl.constexpr,
     GROUPS: tl.constexpr,
@@ -90,7 +97,7 @@ def _route(
         rows = tl.minimum(rows, tl.load(last) + 1)
     row, e = tl.arange(0, ROWS)[:, None], tl.arange(0, EXPERTS)[None, :]
     there = (row < rows) & (e < count)
-    score = summed(scores + row * count + e, there, stride_split, SPLITS)
+    score = summed(scores + row * stride_row + e, there, stride_split, SPLITS)
     share = tl.where(there, score, float("-inf"))
     if not SIGMOID:
         peak = tl.max(share, 1)[:, None]
@@ -130,18 +137,33 @@ def _route(
     many = tl.sum(ones, 0)
     begin = tl.cumsum(many, 0) - many
     place = begin[None, :] + tl.cumsum(ones, 0) - ones
-    pair = row * TOP + order
+    pair = row * (TOP if SHARED is None else TOP + 1) + order
     tl.store(shares + pair, share, mask=taken)
     tl.store(places + pair, place, mask=taken)
     tl.store(of_row + place, tl.broadcast_to(row, (ROWS, EXPERTS)), mask=taken)
     tiles = (many + TILE - 1) // TILE
-    tl.store(used, tl.sum(tiles, 0))
+    many_tiles = tl.sum(tiles, 0)
     slot, number = (tl.cumsum(tiles, 0) - tiles)[:, None], tl.arange(0, MOST)[None, :]
     needed = number < tiles[:, None]
     first = begin[:, None] + number * TILE
     tl.store(experts + slot + number, tl.broadcast_to(tl.trans(e), (EXPERTS, MOST)), mask=needed)
     tl.store(begins + slot + number, first, mask=needed)
     tl.store(ends + slot + number, tl.minimum(first + TILE, (begin + many)[:, None]), mask=needed)
+    if SHARED is not None:
+        # The last expert's pairs are those of all rows.
+        r, n, before = tl.arange(0, ROWS), tl.arange(0, MOST), tl.sum(many, 0)
+        share = tl.full((ROWS,), 1.0, tl.float32)
+        if SHARED == "gated":
+            share = tl.sigmoid(summed(scores + r * stride_row + count, r < rows, stride_split, SPLITS))
+        tl.store(shares + r * (TOP + 1) + TOP, share, mask=r < rows)
+        tl.store(places + r * (TOP + 1) + TOP, before + r, mask=r < rows)
+        tl.store(of_row + before + r, r, mask=r < rows)
+        needed = n * TILE < rows
+        tl.store(experts + many_tiles + n, tl.full((MOST,), 0, tl.int32) + count, mask=needed)
+        tl.store(begins + many_tiles + n, before + n * TILE, mask=needed)
+        tl.store(ends + many_tiles + n, before + tl.minimum(n * TILE + TILE, rows), mask=needed)
+        many_tiles += (rows + TILE - 1) // TILE
+    tl.store(used, many_tiles)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -188,11 +210,13 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
     Of p = softmax(scores), or their sigmoids, the `top` largest are chosen, of equal ones those of lower experts.
 
     Args:
-        scores: float32 [splits, >= rows, count], the router's partial sums.
+        scores: float32 [splits, >= rows, >= count], the router's partial sums; of a shared expert, the last one, there
+            is one only if it is gated.
         skip: int32 [1]; non-zero skips the kernel.
         last: int32 [1], the last row that counts: those after it have no pairs, so that no expert is read for them.
     """
-    experts, padded = triton.next_power_of_2(out.count), triton.next_power_of_2(rows)
+    count, top = out.count - (rule.shared is not None), out.top - (rule.shared is not None)
+    experts, padded = triton.next_power_of_2(count), triton.next_power_of_2(rows)
     tile, _ = expert_tiles(rows, out.count, out.top)
     _route[(1,)](
         scores,
@@ -208,12 +232,14 @@ def route(scores: Tensor, rule: Rule, out: Pairs, rows: int, skip: Tensor | None
         out.begins,
         out.ends,
         rows,
-        out.count,
+        count,
         scores.stride(0),
+        scores.stride(1),
         # A factor of 1 compiles without the multiplication.
         None if rule.factor == 1 else rule.factor,
         SPLITS=scores.shape[0],
-        TOP=out.top,
+        TOP=top,
+        SHARED=rule.shared,
         SIGMOID=rule.sigmoid,
         RENORMALISED=rule.renormalised,
         GROUPS=rule.groups[0],
@@ -234,7 +260,16 @@ def warps(rows: int, experts: int) -> int:
 
 
 def reference_route(scores: Tensor, rule: Rule, top: int) -> tuple[Tensor, Tensor]:
-    """Shares [rows, top] of the chosen experts, and these, int64, of the summed scores [rows, count]."""
+    """Shares [rows, top] of the chosen experts, and these, int64, of the summed scores [rows, count].
+
+    A shared expert comes last, and counts in `top`.
+    """
+    if rule.shared:
+        gates, scores = (scores[:, -1:], scores[:, :-1]) if rule.shared == "gated" else (None, scores)
+        shares, chosen = reference_route(scores, replace(rule, shared=None), top - 1)
+        own = torch.ones_like(shares[:, :1]) if gates is None else gates.sigmoid()
+        last = torch.full_like(chosen[:, :1], scores.shape[1])
+        return torch.cat([shares, own], 1), torch.cat([chosen, last], 1)
     share = scores.sigmoid() if rule.sigmoid else scores.softmax(-1)
     rank = share if rule.correction is None else share + rule.correction
     groups, kept = rule.groups

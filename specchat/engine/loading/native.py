@@ -31,6 +31,7 @@ from specchat.engine.model.plan import Plan, context_of, shortened
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.out_of_memory import ran_out
 from specchat.engine.pair import PairSpec
+from specchat.engine.runners.host import NativeModel
 from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
@@ -38,8 +39,13 @@ from specchat.engine.threads import CORES, leave_one_core
 TEXT_ALONE = "the text part of a model that reads images; images are not read"
 
 
-def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callable[[], None]) -> Session:
-    """Load a pair; see `loading.load`."""
+def load(
+    pair: PairSpec,
+    progress: Callable[[Loading], None],
+    make_room: Callable[[], None],
+    shared: NativeModel | None = None,
+) -> Session:
+    """Load a pair; see `loading.load`. `shared` is its target, already loaded."""
     started = perf_counter()
     compiled.share()
     leave_one_core()
@@ -93,7 +99,7 @@ def load(pair: PairSpec, progress: Callable[[Loading], None], make_room: Callabl
     def loaded(plan: Plan, note: str) -> Session:
         with reporting(plan):
             fitting, plan = heads.fitting(trained, plan)
-            runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting)
+            runner = load_runner(pair, target, draft, plan, about_draft, vocabulary_map, fitting, shared)
         runner.prepare(lambda part: show(f"preparing the GPU: {part}", 0.8))
         show("measuring plain speed", 0.9)
         session = Session(

@@ -61,11 +61,18 @@ def cache(config: ModelConfig, context: int, capacity: int) -> int:
     return 2 * sum(values) + gpu_states.held(config.recipe)
 
 
-def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capacity: int, processors: int) -> int:
+def workspace(
+    config: ModelConfig,
+    head: Matrix,
+    bits: dict[Matrix, int],
+    joined: dict[Matrix, Matrix],
+    capacity: int,
+    processors: int,
+) -> int:
     """Bytes of the outputs of a pass, as in `device.buffers`, and of the tables by position.
 
     `head` has the rows of the draft vocabulary, if any; `bits` are those a value of each matrix, including the head;
-    the cache has `capacity` positions.
+    `joined` are matrices by those that they follow, as rows of one; the cache has `capacity` positions.
     """
     recipe = config.recipe
     mixers = recipe.attentions
@@ -82,7 +89,7 @@ def workspace(config: ModelConfig, head: Matrix, bits: dict[Matrix, int], capaci
     query = max((m.heads * m.head_dim for m in mixers), default=0)
     mixed = max(layer.mixer.out.inputs for layer in recipe.layers)
     active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + query + mixed))
-    active += feed_workspace(recipe, bits, processors)
+    active += feed_workspace(recipe, bits, joined, processors)
     heads = max((m.heads for m in mixers), default=0)
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
     logits = 4 * shapes.VERIFY_ROWS * partials(head)

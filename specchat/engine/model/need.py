@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
-from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS
+from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
 from specchat.engine.model import gpu_need
 from specchat.engine.model.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
@@ -49,6 +49,16 @@ class Model:
     def compiled(self) -> bool:
         """True if a compiled pass runs the model; otherwise the reference does on the CPU."""
         return self.place == "cpu" and self.threads > 0 and not unsupported(self.config.recipe)
+
+    @property
+    def joined(self) -> dict[Matrix, Matrix]:
+        """Matrices on a GPU by those that they follow, as rows of one (`recipe.Experts.joined`).
+
+        Experts that a GPU reads in main memory have none after them: those are read at every step. Nor have those of a
+        quantised checkpoint, which may store them in another format.
+        """
+        apart = self.place == "cpu" or self.fixed or self.packed_experts
+        return {} if apart else self.config.recipe.joined(self.experts_in_main)
 
     @property
     def head_matrix(self) -> Matrix:
@@ -103,7 +113,14 @@ def _kept(quant: Quant | None, matrix: Matrix) -> Quant | None:
 
 def _weights(model: Model) -> int:
     c, on_cpu = model.config, model.place == "cpu"
-    layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in c.recipe.forms)
+    # A shared MLP that is one more expert is stored as the others.
+    more = {one: also for one, also in model.joined.items() if _of_expert(one)}
+    moved = frozenset(more.values())
+    gates = {
+        one.shared_gate: joined_scores(one.count) - one.count for one in c.recipe.mixtures if one.each.down in more
+    }
+    forms = [(m, gates.get(m, n + (m in more))) for m, n in c.recipe.forms if m not in moved]
+    layers = sum(n * (_matrix(model, m) + (4 * _outputs(model, m) if m.bias else 0)) for m, n in forms)
     vectors = sum(prod(shape) for layer in c.recipe.layers for shape in layer.vectors.values())
     norms = 4 * (c.recipe.norm.size + sum(norm.size for layer in c.recipe.layers for norm in layer.norms) + vectors)
     head = _matrix(replace(model, quant=None if on_cpu else model.head), model.head_matrix)
@@ -183,4 +200,5 @@ def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:
     forms = *(form for form, _ in recipe.forms), *([recipe.per_layer.project] if recipe.per_layer else [])
     bits = {matrix: gpu_bits(model, matrix) for matrix in forms}
     head = model.head_matrix
-    return gpu_need.workspace(model.config, head, bits | {head: BITS[model.head]}, capacity, processors)
+    of = bits | {head: BITS[model.head]}
+    return gpu_need.workspace(model.config, head, of, model.joined, capacity, processors)

@@ -2,21 +2,26 @@
 
 import torch
 from torch import Tensor
+from torch.nn.functional import rms_norm
 
 
 class RMSNorm:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension; any number of rows, any leading dimensions.
 
-    A few whole-tensor calls: torch's own rms_norm takes twice their time on a CPU.
+    A few whole-tensor calls on a CPU, where torch's own rms_norm takes twice their time; that one on a GPU.
     """
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         """`weight` float32 [size]."""
         size = weight.shape[0]
+        self._given = weight, eps
         self.weight = weight * size**0.5
         self.eps = weight.new_full((1,), (size * eps) ** 0.5)
 
     def __call__(self, x: Tensor) -> Tensor:
+        if x.device.type != "cpu":
+            weight, eps = self._given
+            return rms_norm(x, weight.shape, weight, eps)
         # sqrt(size) * sqrt(mean(x^2) + eps) is the length of x with one more component.
         return x.div(torch.hypot(torch.linalg.vector_norm(x, 2.0, [-1], True), self.eps)).mul_(self.weight)
 

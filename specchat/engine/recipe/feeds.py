@@ -84,6 +84,23 @@ class Experts:
         return replace(self.each, gate_up=self.each.gate_up.of(number), down=self.each.down.of(number))
 
     @property
+    def joined(self) -> dict[Matrix, Matrix]:
+        """Those of `shared` by the matrices that they can follow, of which it is one more expert, every row's.
+
+        Its gate follows the router, neither with a bias. Empty where it has another shape, or inputs of its own.
+        """
+        of, gate = self.shared, self.shared_gate
+        if of is None or self.apart or (gate and (gate.bias or self.router.bias)):
+            return {}
+        pairs = {self.each.gate_up: of.gate_up, self.each.down: of.down}
+        alike = all(
+            (a.outputs, a.inputs, a.bias, a.dense) == (b.outputs, b.inputs, b.bias, b.dense) for a, b in pairs.items()
+        )
+        if not alike or of.activation != self.each.activation:
+            return {}
+        return pairs | ({self.router: gate} if gate else {})
+
+    @property
     def width(self) -> int:
         """Values between the products of a row's experts."""
         return self.top * self.each.width + (self.shared.width if self.shared else 0)

@@ -196,6 +196,10 @@ class Recipe:
         """The feeds that are mixtures of experts, in the order of the layers."""
         return [layer.feed for layer in self.layers if isinstance(layer.feed, Experts)]
 
+    def joined(self, first: int = 0) -> dict[Matrix, Matrix]:
+        """`Experts.joined` of the mixtures from `first` on."""
+        return {one: more for of in self.mixtures[first:] for one, more in of.joined.items()}
+
     @property
     def deepest(self) -> int:
         """Values of the largest attention head."""

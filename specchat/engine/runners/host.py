@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -30,6 +30,7 @@ from specchat.engine.threads import spare
 NO_HEADS = FoundHeads()
 
 
+@runtime_checkable
 class NativeModel(HostModel, Protocol):
     """A model of a native decoder on the CPU."""
 

@@ -14,7 +14,7 @@ from specchat.engine.model.gpu import CHOSEN
 from specchat.engine.model.need import Model
 from specchat.engine.model.plan import Plan
 from specchat.engine.pair import PairSpec
-from specchat.engine.runners.host import NO_HEADS, host_model, host_runner
+from specchat.engine.runners.host import NO_HEADS, NativeModel, host_model, host_runner
 from specchat.engine.runners.runner import Runner
 
 
@@ -26,10 +26,12 @@ def load_runner(
     about_draft: Callable[[], None],
     vocabulary_map: VocabularyMap | None,
     heads: FoundHeads = NO_HEADS,
+    shared: NativeModel | None = None,
 ) -> Runner:
     """Load the models by `plan`; `about_draft` is called before the draft.
 
     `heads` are loaded to the target's device. A `vocabulary_map` is for a draft on the host with another tokenizer.
+    `shared` is the target, already loaded; it is used where the plan has it on the CPU with the same context.
 
     Raises:
         EngineError: weights that cannot be used, or a draft on the GPU for a target on the CPU.
@@ -41,7 +43,7 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(pair, target, draft, plan, about_draft, vocabulary_map, heads)
+        return _on_host(pair, target, draft, plan, about_draft, vocabulary_map, heads, shared)
     return _on_gpu(pair, target, draft, plan, about_draft, vocabulary_map, heads)
 
 
@@ -53,8 +55,10 @@ def _on_host(
     about_draft: Callable[[], None],
     vocabulary_map: VocabularyMap | None,
     heads: FoundHeads,
+    shared: NativeModel | None,
 ) -> Runner:
-    big = host_model(target, plan.context, plan.target.quant)
+    fits = shared is not None and shared.context == plan.context
+    big = shared if shared is not None and fits else host_model(target, plan.context, plan.target.quant)
     small: HostModel | None = None
     if draft is not None and plan.draft is not None:
         about_draft()

@@ -8,6 +8,8 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from specchat.clean import one_line
+from specchat.engine.model.memory import free_memory
+from specchat.models import words
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, hang
 from specchat.tui.widgets.plain import Plain
@@ -68,3 +70,11 @@ class BesideDialog(Dialog[Given]):
             for line in hang(Content(one_line(text, _LONGEST)), width, EMPTY, EMPTY)
         ]
         box.show(Content("\n").join([*lines, *self.table(width)]), layout=True)
+
+
+def lack(memory: int) -> str:
+    """A sentence where fewer bytes than `memory` are free; else empty."""
+    free = free_memory()
+    if free is None or memory <= free:
+        return ""
+    return f"Only {words.size(free)} are free. Close other programs, or choose a smaller pair."

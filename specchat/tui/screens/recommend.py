@@ -12,11 +12,11 @@ from specchat.clean import one_line
 from specchat.engine.strategies import labelled
 from specchat.models import words
 from specchat.recommend.beside import MINUTES
-from specchat.tui.screens.beside_dialog import BesideDialog
+from specchat.tui.screens.beside_dialog import BesideDialog, lack
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
 from specchat.tui.widgets.plain import FactRows
-from specchat.tune.plan import LEAST_ASKED, PROCESS
+from specchat.tune.plan import LEAST_ASKED, recommend_memory
 
 _COLUMNS = (9, 14, 8)
 """Cells of the columns after the name."""
@@ -62,7 +62,13 @@ class RecommendScreen(BesideDialog[str]):
     @property
     def _may_begin(self) -> bool:
         ready = self._session.loaded.info is not None and self._prompts is not None
-        return ready and not self._problem and not self._session.recommending.busy and not self._shows_result
+        free = not self._session.recommending.busy and not self._shows_result
+        return ready and free and not self._problem and not self._short()
+
+    def _short(self) -> str:
+        """A sentence where the memory does not hold it."""
+        info = self._session.loaded.info
+        return lack(recommend_memory(info)) if info is not None else ""
 
     def look(self) -> None:
         if self.query("#order"):
@@ -97,7 +103,10 @@ class RecommendScreen(BesideDialog[str]):
             yield "Reading your chats ..."
             return
         chats = f"the {self._prompts:,} prompts of your saved chats" if self.from_chats else "those that come along"
-        yield f"The prompts are {chats}. It takes {words.size(info.memory + PROCESS)} of memory beside the chat."
+        yield f"The prompts are {chats}. It takes {words.size(recommend_memory(info))} of memory beside the chat."
+        if short := self._short():
+            yield short
+            return
         yield "Then you see the table that decides, and nothing is written unless you say so."
 
     def table(self, width: int) -> Iterator[Content]:

@@ -7,12 +7,10 @@ from textual.binding import Binding, BindingType
 
 from specchat.chat.asked import AskedPrompt, asked_prompts
 from specchat.clean import one_line
-from specchat.engine.model.memory import free_memory
 from specchat.models import words
-from specchat.tui.screens.beside_dialog import BesideDialog
+from specchat.tui.screens.beside_dialog import BesideDialog, lack
 from specchat.tui.session import AppSession
-from specchat.tune.beside_tune import span
-from specchat.tune.plan import LEAST_ASKED, TunePlan, tune_plan, unsupported
+from specchat.tune.plan import LEAST_ASKED, TunePlan, span, tune_plan, unsupported
 
 
 class TuneScreen(BesideDialog[bool]):
@@ -79,10 +77,7 @@ class TuneScreen(BesideDialog[bool]):
 
     def _short(self) -> str:
         """A sentence where the memory does not hold it."""
-        free, plan = free_memory(), self.plan
-        if plan is None or free is None or plan.memory <= free:
-            return ""
-        return f"Only {words.size(free)} are free. Close other programs, or choose a smaller pair."
+        return lack(self.plan.memory) if self.plan is not None else ""
 
     def action_agree(self) -> None:
         if self.plan is not None and not self._short():

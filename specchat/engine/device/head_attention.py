@@ -1,0 +1,75 @@
+"""Attention of trained heads in captured graphs, by the kernels of the models: it reads the text's entries alone."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from specchat.engine.gpu_shapes import SHARING_HEADS, WIDEST_HEAD
+from specchat.engine.kernels.attention import attend
+from specchat.engine.kernels.workspace import Workspace, workspace
+from specchat.engine.recipe import Attention
+
+Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""As `reference.layer.Context.attend`."""
+AttendAfter = Callable[[Tensor, int, bool, int], Attend]
+"""As `HeadAttention.after`."""
+
+
+def fits(attentions: Iterable[Attention]) -> bool:
+    """Return True if the kernels take these shapes."""
+    return all(of.heads <= SHARING_HEADS * of.kv_heads and of.head_dim <= WIDEST_HEAD for of in attentions)
+
+
+class HeadAttention:
+    """Attention of a head's layers."""
+
+    def __init__(self, shared: Workspace) -> None:
+        """Initialise; the target's buffers `shared` serve all layers that they suffice for."""
+        self._workspaces = [shared]
+
+    def along(self, known: Tensor, path: Tensor, window: int = 0) -> Attend:
+        """Attention of rows that each see the first `known` int64 [1] entries, and further ones by the bits of its
+        `path` int64 [rows], as `kernels.attention.attend` reads them."""
+        return partial(self._attended, known.to(torch.int32), path, window)
+
+    def after(self, first: Tensor, rows: int, causal: bool, window: int) -> Attend:
+        """Attention of rows whose entries are first, first + 1, ..., int64 [1] and below 0 before a short text.
+
+        If not `causal`, each sees all of them. A row sees up to `window` entries, 0 for all.
+        """
+        last = torch.arange(rows, device=first.device)
+        last = last if causal else torch.full_like(last, rows - 1)
+        known = first.clamp(min=0)
+        last = (first - known + last).clamp(min=0)
+        path = torch.bitwise_left_shift(torch.full_like(last, 2), last) - 1
+        return self.along(known, path, window)
+
+    def _attended(
+        self,
+        known: Tensor,
+        path: Tensor,
+        window: int,
+        of: Attention,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        seen: Tensor | None,
+    ) -> Tensor:
+        assert seen is None
+        rows = query.shape[1]
+        asked = query.new_empty(rows, of.heads, of.head_dim, dtype=keys.dtype).copy_(query.transpose(0, 1))
+        mixed = asked.new_empty(rows, of.heads * of.head_dim)
+        room = self._room(rows, of, keys.shape[1], query.device)
+        attend(asked, keys, values, known, path, room, mixed, rows, None, of.scale, window)
+        return mixed.view(rows, of.heads, of.head_dim).transpose(0, 1).float()
+
+    def _room(self, rows: int, of: Attention, capacity: int, device: torch.device) -> Workspace:
+        """Buffers for a pass; its graph keeps them, so none is dropped."""
+        for one in self._workspaces:
+            splits, most, heads, dim = one.mixed.shape
+            if splits * one.split >= capacity and most >= rows and heads >= of.heads and dim >= of.head_dim:
+                return one
+        self._workspaces.append(workspace(rows, of.heads, of.head_dim, capacity, device))
+        return self._workspaces[-1]
