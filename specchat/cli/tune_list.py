@@ -1,6 +1,5 @@
 """`specchat tune list`, `use` and `remove`: what was trained, on what, what it brought, and its way back."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -33,7 +32,7 @@ def list_(as_json: bool, models: Path | None) -> None:
         rows = [
             {**asdict(one), "folder": str(one.folder), "bytes": one.size, "used_by": users[one.id]} for one in found
         ]
-        Output().write(json.dumps(rows, indent=2) + "\n")
+        Output().write_json(rows)
         return
     lines = "".join(_line(one, bool(users[one.id])) for one in found)
     Output().write(lines or "Nothing was trained yet. See specchat tune --help.\n")
