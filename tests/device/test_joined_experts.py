@@ -86,6 +86,7 @@ def test_drafts_write_what_plain_writes(folder: Path, tmp_path: Path) -> None:
     assert write(runner, "draft-tree", 3, sampling, tokens=5) == write(runner, "plain", 0, sampling, tokens=5)
 
 
+@pytest.mark.skipif(ON_GPU, reason="models in float32 are the interpreter's")
 @pytest.mark.parametrize("quant", ["nf4", "int8"])
 @pytest.mark.parametrize(("hidden", "nested"), [(256, True), (64, False)])
 def test_quantised_ones_are_the_references_and_planned(quant: Quant, hidden: int, nested: bool, tmp_path: Path) -> None:
@@ -117,7 +118,8 @@ def test_all_that_is_held_is_planned(family: str, tmp_path: Path) -> None:
         moved = main_expert_bytes(Model(opened.config, "cuda", experts_in_main=in_main))
         taken = model.memory() - model.buffers.offsets.nbytes + GPU_RUNTIME + verifying(opened.config)
         assert planned.need("cuda").total == taken - (0 if ON_GPU else moved)
-        run(blank(model), ids(3), 0)
+        if not ON_GPU:  # it lies in main memory
+            run(blank(model), ids(3), 0)
 
 
 def test_experts_in_main_memory_leave_the_shared_one_on_the_gpu(folder: Path) -> None:

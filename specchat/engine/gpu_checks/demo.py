@@ -14,12 +14,15 @@ from specchat.engine.device.page_locked import page_locked
 from specchat.engine.device.weights import load
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.heads.families import FoundHeads
+from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.host import NativeModel, host_model
 from specchat.engine.runners.runner import Runner
+from specchat.engine.strategies import HEADS
 
 CONTEXT = 512
 PROMPT = tuple(range(20, 120))
@@ -44,10 +47,11 @@ def decoder(folder: Path, quant: Quant | None, device: torch.device, context: in
 
 
 def runner(demo: Path, quant: Quant | None, captured: bool) -> Runner:
-    """Load the pair, with its target quantised as `quant`."""
+    """Load the pair with its heads, its target quantised as `quant`."""
     device = place.gpu()
     target, draft = decoder(demo / "target", quant, device), decoder(demo / "draft", None, device)
-    return device_runner(target, draft, target.config.vocab, device, captured)
+    heads = FoundHeads({name: HeadFiles.open(demo / name) for name in HEADS if (demo / name).is_dir()})
+    return device_runner(target, draft, target.config.vocab, device, captured, found=heads)
 
 
 def write(
