@@ -81,7 +81,13 @@ def asking(texts: dict[tuple[str, int], str], chance: Random, ends: float, found
             process.communicate()
             found.killed += 1
             continue
-        out, err = process.communicate(timeout=PATIENCE_S)
+        try:
+            out, err = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            found.wrong.append(f"ask {prompt!r} {seed}: no answer within {PATIENCE_S:.0f} s")
+            continue
         found.replies += 1
         if process.returncode or json.loads(out)["text"] != texts[prompt, seed]:
             found.wrong.append(f"ask {prompt!r} {seed}: {process.returncode} {err[-300:]} {out[:200]}")
@@ -126,13 +132,14 @@ def looking(window: int, seed: int, ends: float, expected: Path, found: Found) -
 
 
 def run(minutes: float, seed: int, home: Path) -> Found:
-    """All programs for `minutes`, in a home of their own."""
+    """All programs for `minutes`, in a home of their own, once all is compiled there."""
     from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
 
     os.environ |= {"SPECCHAT_HOME": str(home), "SPECCHAT_ENGINE_MINUTES": "0"}
     catalog = read_catalog(user_paths(), None)
     texts, found = alone(catalog.find(catalog.default)), Found()
+    subprocess.run((*SPECCHAT, "ask", "--no-save", "--max-tokens", "2", PROMPTS[0]), capture_output=True, check=True)
     ends = time.monotonic() + 60 * minutes
     programs = [partial(asking, texts, Random(f"{seed} ask {number}"), ends, found) for number in range(ASKS)]
     expected = home / "expected.json"

@@ -120,7 +120,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
         from specchat.bench.report import write_json, write_plot
         from specchat.engine.loading import load
 
-        session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        session = load(pair.spec, progress.loading)
         if session.info.warning:
             progress.note(session.info.warning)
         usable = _usable(session, prompts, options["tokens"], progress)
@@ -165,7 +165,7 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
         from specchat.bench.verify_cost import verify_cost
         from specchat.engine.loading import load
 
-        session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        session = load(pair.spec, progress.loading)
         costs = verify_cost(
             session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.pressed
         )

@@ -37,9 +37,7 @@ def list_(limit: int | None, as_json: bool) -> None:
     """List chats: pinned ones (marked *) first, then the latest."""
     with opened_store() as store:
         entries = store.chats()[:limit]
-        Output().write(
-            json.dumps([asdict(entry) for entry in entries], indent=2) + "\n" if as_json else _table(entries)
-        )
+        Output().write(_as_json(entries) if as_json else _table(entries))
 
 
 @chats.command()

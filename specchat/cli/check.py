@@ -84,7 +84,7 @@ def _run(
     from specchat.engine.check import CheckPrompt, run
     from specchat.engine.loading import load
 
-    session = load(pair, lambda loading: progress.show(loading.what, loading.fraction))
+    session = load(pair, progress.loading)
     progress.clear()
     if session.info.warning:
         progress.note(session.info.warning)

@@ -95,7 +95,7 @@ def _reference(
         from specchat.cli.local_replies import LocalReplies
         from specchat.engine.loading import load
 
-        session = load(against, lambda loading: progress.show(loading.what, loading.fraction))
+        session = load(against, progress.loading)
         progress.clear()
         yield LocalReplies(against, session)
     elif against is not None or server.undrafts:

@@ -1,6 +1,5 @@
 """`specchat config schema`: what may stand in the configuration files, for editors that check TOML."""
 
-import json
 from typing import get_args
 
 import click
@@ -21,4 +20,4 @@ def schema(file: Kind) -> None:
     from specchat.config.tables import FILES
 
     found = {"$schema": "https://json-schema.org/draft/2020-12/schema", **FILES[file].model_json_schema()}
-    Output().write(json.dumps(found, indent=2) + "\n")
+    Output().write_json(found)

@@ -72,7 +72,7 @@ def doctor(with_engine: bool, of_gpu: bool, report: Path | None, as_json: bool, 
     usable = all(finding.status != "problem" for finding in findings)
     if as_json:
         found = {"usable": usable, "findings": [asdict(finding) for finding in findings]}
-        Output().write(json.dumps(found, indent=2) + "\n")
+        Output().write_json(found)
     else:
         Output().write(_as_text(findings, usable))
     if not usable:

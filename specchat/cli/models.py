@@ -1,6 +1,5 @@
 """`specchat models`: the pairs there are, what they need, which of them this version runs; and commands about them."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +33,10 @@ def models(ctx: click.Context, /, models: Path | None, as_json: bool) -> None:
     from specchat.config.paths import user_paths
 
     catalog = read_catalog(user_paths(), models)
-    Output().write(json.dumps(_as_json(catalog), indent=2) + "\n" if as_json else _as_text(catalog))
+    if as_json:
+        Output().write_json(_as_json(catalog))
+    else:
+        Output().write(_as_text(catalog))
 
 
 def _as_json(catalog: "Catalog") -> dict[str, Any]:

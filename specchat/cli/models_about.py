@@ -1,6 +1,5 @@
 """`specchat models list`, `show` and `find`."""
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -37,7 +36,7 @@ def list_(models: Path | None, as_json: bool) -> None:
     known, out = here(models), Output()
     found, problems = offers(known.catalog, known.library, this_machine()), known.library.problems
     if as_json:
-        out.write(json.dumps({"models": [_as_json(offer) for offer in found], "problems": problems}, indent=2) + "\n")
+        out.write_json({"models": [_as_json(offer) for offer in found], "problems": problems})
         return
     rows = [
         (
@@ -73,7 +72,10 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
         offer = offer_of(Path(model), known.library, machine)
     if offer is not None:
         found_out = _as_json(offer) | {"template": dict(_template(offer))} if as_json else {}
-        Output().write(json.dumps(found_out, indent=2) + "\n" if as_json else "\n".join(_lines(offer)) + "\n")
+        if as_json:
+            Output().write_json(found_out)
+        else:
+            Output().write("\n".join(_lines(offer)) + "\n")
         return
     if model.count("/") != 1:
         raise Problem(
@@ -90,7 +92,10 @@ def show(models: Path | None, model: str, as_json: bool) -> None:
     about = {"repo": model, "licence": listing.licence, "gated": listing.gated, "files": [asdict(f) for f in files]}
     lines = [f"{model}: {words.size(sum(f.size for f in files))}, licence {listing.licence or 'not stated'}"]
     lines += [f"  {f.name}  {words.size(f.size)}" for f in files]
-    Output().write(json.dumps(about, indent=2) + "\n" if as_json else "\n".join(lines) + "\n")
+    if as_json:
+        Output().write_json(about)
+    else:
+        Output().write("\n".join(lines) + "\n")
 
 
 @click.command()
@@ -104,7 +109,7 @@ def find(words: Sequence[str], as_json: bool) -> None:
 
     hits = search(usual_hub(), " ".join(words))
     if as_json:
-        Output().write(json.dumps([asdict(hit) for hit in hits], indent=2) + "\n")
+        Output().write_json([asdict(hit) for hit in hits])
     elif hits:
         Output().write(table([("repository", "weights", "format", "downloads", "licence"), *map(_hit, hits)]))
     else:

@@ -1,5 +1,6 @@
 """The output of commands: results to standard output, everything else to standard error."""
 
+import json
 import shutil
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import click
 from specchat.clean import clean, one_line
 from specchat.cli.exit_codes import BY_KIND, ExitCode
 from specchat.engine.errors import EngineError, ErrorKind
+from specchat.engine.events import Loading
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -66,6 +68,10 @@ class Output:
         """
         self.draw(clean(text) if self.is_terminal else text)
 
+    def write_json(self, value: object) -> None:
+        """Write a value as indented JSON; raises as `write` does."""
+        self.write(json.dumps(value, indent=2) + "\n")
+
     def draw(self, text: str) -> None:
         """Write and flush text that may hold codes for the terminal; nobody else's text may come this way.
 
@@ -104,6 +110,9 @@ class ProgressLine:
             sys.stderr.write(f"\r\x1b[K{one_line(what, max(8, room))}{percent}")
             sys.stderr.flush()
             self._shown = True
+
+    def loading(self, at: Loading) -> None:
+        self.show(at.what, at.fraction)
 
     def know(self, **facts: Any) -> None:
         """Take in facts for programs that follow the progress; people are not shown them."""

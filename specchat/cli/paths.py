@@ -1,7 +1,5 @@
 """`specchat paths`: where specchat's files are."""
 
-import json
-
 import click
 
 from specchat.cli.output import Output, reports_errors
@@ -38,7 +36,7 @@ def paths(as_json: bool) -> None:
         "demo": demo_model("target").parent,
     }
     if as_json:
-        Output().write(json.dumps({name: str(path) for name, path in places.items()}, indent=2) + "\n")
+        Output().write_json({name: str(path) for name, path in places.items()})
     else:
         width = max(map(len, places))
         Output().write("".join(f"{name:<{width}}  {path}\n" for name, path in places.items()))

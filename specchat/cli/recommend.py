@@ -76,7 +76,7 @@ def recommend(
         progress.show("starting ...")
         from specchat.engine.loading import load
 
-        session = load(found.spec, lambda loading: progress.show(loading.what, loading.fraction))
+        session = load(found.spec, progress.loading)
         others = [*variants(found, bool(session.info.gpu), paths.tuned, toml)]
         search = RecommendSearch(found, session, data.chats, progress.show)
         measured = _searched(search, 60 * minutes, others)

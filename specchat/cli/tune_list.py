@@ -1,6 +1,5 @@
 """`specchat tune list`, `use` and `remove`: what was trained, on what, what it brought, and its way back."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -33,7 +32,7 @@ def list_(as_json: bool, models: Path | None) -> None:
         rows = [
             {**asdict(one), "folder": str(one.folder), "bytes": one.size, "used_by": users[one.id]} for one in found
         ]
-        Output().write(json.dumps(rows, indent=2) + "\n")
+        Output().write_json(rows)
         return
     lines = "".join(_line(one, bool(users[one.id])) for one in found)
     Output().write(lines or "Nothing was trained yet. See specchat tune --help.\n")
@@ -65,12 +64,13 @@ def use_(id: str, without: bool, models: Path | None) -> None:
 def remove_(id: str, models: Path | None) -> None:
     """Delete a result; its pair gets back what it had before."""
     from specchat.config.paths import user_paths
+    from specchat.models import words
     from specchat.tune.registry import take_away
 
     paths, found = user_paths(), _named(id)
     toml = models or paths.models_file
     size, pairs = take_away(found, paths.tuned, toml)
-    Output().write(f"Deleted {found.folder} ({_bytes(size)}).\n{_restored(pairs, toml)}")
+    Output().write(f"Deleted {found.folder} ({words.size(size)}).\n{_restored(pairs, toml)}")
 
 
 def _restored(pairs: Sequence[str], toml: Path) -> str:
@@ -100,19 +100,14 @@ def _shelved() -> "list[Tuned]":
 
 def _line(one: "Tuned", used: bool) -> str:
     """Id, date, size, data and held-out figures."""
+    from specchat.models import words
+    from specchat.tune.shelf import figure
+
     figures = ", ".join(
-        f"{name.replace('_', ' ')} {_figure(one.before[name])} -> {_figure(value)}"
+        f"{name.replace('_', ' ')} {figure(one.before[name])} -> {figure(value)}"
         for name, value in one.after.items()
         if name in one.before
     )
     date, data = datetime.fromtimestamp(one.created), one_line(one.data, 80)
     what = f"{one.kind} of {one.pair}{'' if used else ', not in use'}"
-    return f"{one.id}  {what}  {date:%Y-%m-%d %H:%M}  {_bytes(one.size)}  {data}\n  {figures}\n"
-
-
-def _bytes(size: int) -> str:
-    return f"{size / 1e6:,.0f} MB" if size > 1e6 else f"{size / 1e3:,.0f} kB"
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0%}" if value <= 1 else f"{value:,.0f}"
+    return f"{one.id}  {what}  {date:%Y-%m-%d %H:%M}  {words.size(one.size)}  {data}\n  {figures}\n"

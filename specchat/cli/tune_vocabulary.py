@@ -81,7 +81,7 @@ def _count(pair: "Pair", size: int | None, out: Path, interrupt: Interrupt) -> l
     from specchat.engine.model.checkpoint import Checkpoint
     from specchat.engine.model.draft_vocabulary import write
 
-    target = Checkpoint.open(locate(pair.spec.target, lambda loading: progress.show(loading.what, loading.fraction)))
+    target = Checkpoint.open(locate(pair.spec.target, progress.loading))
     tokenizer = target.tokenizer()
     kept = always(tokenizer, target.config.eos | tokenizer.eos)
     size = size or tokenizer.size // 2
@@ -129,7 +129,7 @@ def _written(pair: "Pair", progress: ProgressLine, interrupt: Interrupt) -> Iter
     """What the target answers to the prompts of the benchmark."""
     from specchat.engine.loading import load
 
-    session = load(pair.spec, lambda loading: progress.show(loading.what, loading.fraction))
+    session = load(pair.spec, progress.loading)
     prompts = read_prompts(shipped_prompts(pair.id))
     for index, prompt in enumerate(prompts):
         request = Generate(

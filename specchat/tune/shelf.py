@@ -115,3 +115,8 @@ def install(finished: Path, folder: Path) -> None:
             new.replace(folder / file.name)
         finally:
             new.unlink(missing_ok=True)
+
+
+def figure(value: float) -> str:
+    """A held-out figure as text: a share in percent, else a number."""
+    return f"{value:.0%}" if value <= 1 else f"{value:,.0f}"

@@ -65,7 +65,7 @@ def a_chat() -> Conversation:
 
 def save(store: Store, chat: Conversation) -> None:
     for turn in chat.every_turn():
-        assert store.add_turn(chat, turn, {"pair": "demo"})
+        store.add_turn(chat, turn, {"pair": "demo"})  # `flush` waits for it
         for reply in turn.replies:
             store.save_reply(chat, reply)
     store.save_chat(chat, {"pair": "demo"})

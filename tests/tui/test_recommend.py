@@ -106,6 +106,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
             "| draft x10, draft in int8 1.05 1.01-1.09 9 |",
         ):
             assert any(row_words in row for row in rows), row_words
+        assert app.screen.query_one("#order").get_component_rich_style("head").bold  # the row that would be written
 
 
 async def test_nothing_is_written_before_a_yes_and_then_it_is_used_at_once(toml: Path, jobs: Jobs) -> None:

@@ -22,7 +22,8 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.messages import MessagesScreen
 from specchat.tui.screens.permission import PermissionScreen
-from specchat.tui.screens.tools import AboutServer, ToolsScreen
+from specchat.tui.screens.tools import ToolsScreen
+from specchat.tui.widgets.plain import FactRows
 from tests.service.tool_servers import READ, ScriptedServers, calling
 
 ASKS = calling(("read", '{"path": "notes.txt"}'), text="Let me see.")
@@ -365,8 +366,8 @@ async def test_the_file_is_read_again_with_the_dialog(tmp_path: Path) -> None:
         await wait_until(pilot, lambda: app.screen is app.chat)
         file.write_text("{")
         await app.chat.do("tools")
-        await wait_until(pilot, lambda: isinstance(app.screen, ToolsScreen) and app.screen.query(AboutServer))
-        said = app.screen.query_one(AboutServer)
+        await wait_until(pilot, lambda: isinstance(app.screen, ToolsScreen) and app.screen.query(FactRows))
+        said = app.screen.query_one(FactRows)
         await wait_until(pilot, lambda: "is not valid JSON" in " ".join(str(said.render()).split()))
         assert "[x] added" in screen_text(app)
 

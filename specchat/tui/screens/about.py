@@ -5,10 +5,9 @@ from importlib.metadata import version
 from textual.content import Content
 
 from specchat import figures
-from specchat.clean import one_line
 from specchat.engine.pair import PairInfo
 from specchat.tui.screens.text_dialog import TextDialog
-from specchat.tui.text.lines import hang, styled
+from specchat.tui.text.lines import named
 
 _NAME_WIDTH = 14
 
@@ -24,12 +23,7 @@ class AboutScreen(TextDialog):
         self._about = about(info, loading, choose)
 
     def rows(self, width: int) -> list[Content]:
-        below = Content(" " * _NAME_WIDTH)
-        return [
-            row.content
-            for name, words in self._about
-            for row in hang(Content(one_line(words, 400)), width, styled(name.ljust(_NAME_WIDTH), ".quiet"), below)
-        ]
+        return [row for name, words in self._about for row in named(name, words, width, _NAME_WIDTH)]
 
 
 def about(info: PairInfo | None, loading: str = "", choose: str = "") -> list[tuple[str, str]]:

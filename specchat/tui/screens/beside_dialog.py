@@ -1,8 +1,8 @@
-"""The dialog of a command that works beside the chat: sentences that are drawn anew while it is open."""
+"""Dialogs of what works beside the chat: sentences that are drawn anew while it is open."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual.app import ComposeResult
 from textual.content import Content
@@ -14,20 +14,21 @@ from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import EMPTY, hang
 from specchat.tui.widgets.plain import Plain
 
-_EVERY_S = 0.4
 _LONGEST = 400
 
 Given = TypeVar("Given")
 
 
 class BesideDialog(Dialog[Given]):
-    """Shows `sentences` and a `table`; `count` reads the saved chats first."""
+    """Shows `sentences` and a `table`; `count` may read the saved chats first."""
+
+    EVERY_S: ClassVar = 0.4
 
     def compose_content(self) -> ComposeResult:
         yield Plain(id="order")
 
     def on_mount(self) -> None:
-        self.set_interval(_EVERY_S, self.look)
+        self.set_interval(self.EVERY_S, self.look)
         self.run_worker(self._counted, thread=True, exit_on_error=False)
         self.look()
 
@@ -39,7 +40,6 @@ class BesideDialog(Dialog[Given]):
         self.count()
         self.app.call_from_thread(self.look)
 
-    @abstractmethod
     def count(self) -> None:
         """Read the chats, in a thread of its own."""
 

@@ -1,57 +1,32 @@
 """Asks before a download: how much it is, where it goes, and what has to be known."""
 
+from collections.abc import Iterator
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.content import Content
 
-from specchat.clean import one_line
 from specchat.models import words
 from specchat.models.pull import Task
-from specchat.tui.screens.dialog import Dialog
-from specchat.tui.text.lines import hang
-from specchat.tui.widgets.plain import Plain
-
-_EVERY_S = 0.1
+from specchat.tui.screens.beside_dialog import BesideDialog
 
 
-class DownloadScreen(Dialog[bool]):
+class DownloadScreen(BesideDialog[bool]):
     """Gives True where the download is wanted."""
 
     DIALOG_TITLE = "download"
+    EVERY_S = 0.1
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,y", "agree", "Download", show=False)]
 
     def __init__(self, task: Task) -> None:
         super().__init__()
         self._pulling = task
 
-    def compose_content(self) -> ComposeResult:
-        yield Plain(id="order")
-
-    def on_mount(self) -> None:
-        self.set_interval(_EVERY_S, self._looked)
-        self._looked()
-
-    def on_resize(self) -> None:
-        self._looked()
-
-    def _looked(self) -> None:
+    def sentences(self) -> Iterator[str]:
         task = self._pulling
-        sentences = [f"asking the hub about {task.name}"]
         if task.order is not None:
-            sentences = words.order(task.order, task.lack)
-        elif task.error:
-            sentences = [task.error]
-        self.show_hint(f"{self._keys}esc closes")
-        box = self.query_one("#order", Plain)
-        width = max(box.content_size.width, 20)
-        lines = [
-            line.content
-            for text in sentences
-            for line in hang(Content(one_line(text, 400)), width, Content(), Content())
-        ]
-        box.show(Content("\n").join(lines), layout=True)
+            yield from words.order(task.order, task.lack)
+        else:
+            yield task.error or f"asking the hub about {task.name}"
 
     @property
     def _fits(self) -> bool:
@@ -60,7 +35,7 @@ class DownloadScreen(Dialog[bool]):
         return order is not None and order.missing <= order.free
 
     @property
-    def _keys(self) -> str:
+    def keys(self) -> str:
         if self._fits:
             return "enter downloads, then loads · "
         return "enter asks again · " if self._pulling.state == "failed" else ""

@@ -23,9 +23,9 @@ from specchat.models.machine import FreeMemory, this_machine
 from specchat.models.offers import Offer, offers, with_draft
 from specchat.tui.screens.dialog import CORNERS, Dialog
 from specchat.tui.session import AppSession
-from specchat.tui.text.lines import EMPTY, hang, styled
+from specchat.tui.text.lines import EMPTY, named
 from specchat.tui.widgets.options import Options
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import FactRows, Plain
 
 _COLUMNS = (("size", 17), ("fits", 20), ("licence", 16))
 _NARROW = (("size", 10), ("fits", 6))
@@ -38,12 +38,6 @@ _LONGEST = 2000
 """Characters of a sentence that are shown: what to repair stands at its end."""
 
 _YOURS = "folders that model_folders in config.toml names are listed here; specchat --target FOLDER loads one at once"
-
-
-class AboutModel(Plain):
-    """Facts about the marked one."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
 
 class ModelsScreen(Dialog[Pair | str | None]):
@@ -82,7 +76,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
         yield Plain(id="columns")
         yield Options(markup=False)
         with VerticalScroll(id="about"):
-            yield AboutModel()
+            yield FactRows()
 
     def on_mount(self) -> None:
         self.set_interval(_EVERY_S, self._progressed)
@@ -166,7 +160,7 @@ class ModelsScreen(Dialog[Pair | str | None]):
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
-        pane, options = self.query_one(AboutModel), self.query_one(OptionList)
+        pane, options = self.query_one(FactRows), self.query_one(OptionList)
         if self._marked_row is None:
             pane.show(EMPTY, layout=True)
             return
@@ -183,17 +177,13 @@ class ModelsScreen(Dialog[Pair | str | None]):
         if fallback is not None and pair.spec == fallback.spec:
             rows.insert(0, ("your models", _YOURS))
         width = max(pane.content_size.width, 20)
-        lines = [line for name, text in rows for line in self._lines(name, text, width)]
-        lines += [line for problem in self._problems for line in self._lines("not read", problem, width)]
+        rows += [("not read", problem) for problem in self._problems]
+        lines = [line for name, text in rows for line in named(name, text, width, _NAMES, longest=_LONGEST)]
         pane.show(Content("\n").join(lines), layout=True)
         if pair.spec != self._described:
             self._described = pair.spec
             self.query_one("#about", VerticalScroll).scroll_home(animate=False)
         self.call_after_refresh(self._say_keys)
-
-    def _lines(self, name: str, text: str, width: int) -> list[Content]:
-        first = styled(name.ljust(_NAMES), ".quiet")
-        return [line.content for line in hang(Content(one_line(text, _LONGEST)), width, first, Content(" " * _NAMES))]
 
     def _say_keys(self) -> None:
         if self.is_attached and self._marked_row is not None:

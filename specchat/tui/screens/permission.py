@@ -17,7 +17,7 @@ from specchat.tui.keys import Keys
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.text.lines import hang, styled
 from specchat.tui.widgets.options import Options
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import FactRows, Plain
 
 _AROUND = 10
 """Rows of the window that are not for the arguments."""
@@ -25,10 +25,6 @@ _LEAST = 2
 _LONGEST = 20_000
 """Characters of the arguments that are shown."""
 ACTION_OF: dict[str, Decision] = {"call-once": "once", "call-always": "always"}
-
-
-class Arguments(Plain):
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet"}
 
 
 class PermissionScreen(Dialog[Decision]):
@@ -55,7 +51,7 @@ class PermissionScreen(Dialog[Decision]):
             Content.styled(one_line(tool.name, 100), "bold") + styled(f"  of {one_line(tool.server, 60)}{more}")
         )
         with VerticalScroll(id="arguments"):
-            yield Arguments()
+            yield FactRows()
         yield Options(
             Option("no, and the model is told so  esc", id="no"),
             Option(f"once{self._key('call-once')}", id="once"),
@@ -79,7 +75,7 @@ class PermissionScreen(Dialog[Decision]):
         self.call_after_refresh(self._show_arguments)
 
     def _show_arguments(self) -> None:
-        pane = self.query_one(Arguments)
+        pane = self.query_one(FactRows)
         text = "\n".join(argument_lines(self._call.call.arguments)) or "without arguments"
         rows = [row.content for row in hang(styled(text[:_LONGEST]), max(pane.content_size.width, 20))]
         if len(text) > _LONGEST:

@@ -15,15 +15,11 @@ from specchat.recommend.beside import MINUTES
 from specchat.tui.screens.beside_dialog import BesideDialog, lack
 from specchat.tui.session import AppSession
 from specchat.tui.text.lines import EMPTY, styled
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import FactRows
 from specchat.tune.plan import LEAST_ASKED, recommend_memory
 
 _COLUMNS = (9, 14, 8)
 """Cells of the columns after the name."""
-
-
-class RecommendTable(Plain):
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "head", "bad"}
 
 
 class RecommendScreen(BesideDialog[str]):
@@ -52,7 +48,7 @@ class RecommendScreen(BesideDialog[str]):
         return (self._prompts or 0) >= LEAST_ASKED
 
     def compose_content(self) -> ComposeResult:
-        yield RecommendTable(id="order")
+        yield FactRows(id="order")
 
     def count(self) -> None:
         self._prompts = sum(1 for _ in asked_prompts(self._session.chat.saving.store))

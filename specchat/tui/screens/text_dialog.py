@@ -8,16 +8,13 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import SOURCES, Plain
 
 
 class TextPane(Plain):
     """Drawn anew by its dialog when the width changes."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "key", "quiet", "head", "good", "bad",
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"key", "quiet", "head", "good", "bad", *SOURCES}
 
     def on_resize(self) -> None:
         assert isinstance(self.screen, TextDialog)

@@ -16,9 +16,9 @@ from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers import ToolServerStatus
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import AppSession
-from specchat.tui.text.lines import hang, styled
+from specchat.tui.text.lines import hang, named, styled
 from specchat.tui.widgets.options import Options
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import FactRows
 
 _EVERY_S = 0.25
 _STATE = 20
@@ -31,12 +31,6 @@ _NO_SERVERS = "There are no servers yet. Name some in {file}, in the form that o
 _EXAMPLE = (
     '{"mcpServers": {"files": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "."]}}}'
 )
-
-
-class AboutServer(Plain):
-    """Facts about the marked one."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
 
 class ToolsScreen(Dialog[None]):
@@ -56,7 +50,7 @@ class ToolsScreen(Dialog[None]):
     def compose_content(self) -> ComposeResult:
         yield Options(markup=False)
         with VerticalScroll(id="about"):
-            yield AboutServer()
+            yield FactRows()
 
     def on_mount(self) -> None:
         self.set_interval(_EVERY_S, self._look)
@@ -106,7 +100,7 @@ class ToolsScreen(Dialog[None]):
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
-        pane = self.query_one(AboutServer)
+        pane = self.query_one(FactRows)
         width = max(pane.content_size.width, 20)
         pane.show(Content("\n").join(self._lines(self._marked, width)), layout=True)
         self.query_one("#about").scroll_home(animate=False)
@@ -135,10 +129,7 @@ class ToolsScreen(Dialog[None]):
             *((one_line(tool.name, 40), self._about(tool), "") for tool in status.tools),
         ):
             if text or name not in ("problem", ""):
-                first = styled(name.ljust(_NAMES) if len(name) < _NAMES else f"{name}  ", ".quiet")
-                yield from (
-                    row.content for row in hang(styled(one_line(text, 400), style), width, first, Content(" " * _NAMES))
-                )
+                yield from named(name, text, width, _NAMES, style=style)
 
     def _about(self, tool: ServedTool) -> str:
         session = self._session

@@ -17,24 +17,18 @@ from specchat.clean import one_line
 from specchat.config.errors import ConfigError
 from specchat.models import words
 from specchat.tui.screens.dialog import Dialog
-from specchat.tui.text.lines import EMPTY, hang, styled
+from specchat.tui.text.lines import named
 from specchat.tui.widgets.options import Options
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import FactRows
 from specchat.tune.beside_work import TuningPlaces
 from specchat.tune.registry import give_back, take_away, use, used_by
-from specchat.tune.shelf import Tuned, shelved
+from specchat.tune.shelf import Tuned, figure, shelved
 
 _NAMES = 19
 _TAIL = 29
 """Cells of kind, date and size in a row."""
 _ROOMY = 60
 _NOTHING = "Nothing was tuned yet. /tune trains the draft on your chats."
-
-
-class AboutTuned(Plain):
-    """Facts about the marked one."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "bad"}
 
 
 class TunedScreen(Dialog[None]):
@@ -57,7 +51,7 @@ class TunedScreen(Dialog[None]):
     def compose_content(self) -> ComposeResult:
         yield Options(markup=False)
         with VerticalScroll(id="about"):
-            yield AboutTuned()
+            yield FactRows()
 
     def on_mount(self) -> None:
         self.query_one(OptionList).focus()
@@ -106,10 +100,10 @@ class TunedScreen(Dialog[None]):
 
     @on(OptionList.OptionHighlighted)
     def _describe(self) -> None:
-        pane, marked = self.query_one(AboutTuned), self._marked
+        pane, marked = self.query_one(FactRows), self._marked
         self._doomed = self._doomed if marked is not None and marked[0].id == self._doomed else ""
         width = max(pane.content_size.width, 20)
-        lines = [line for name, text in self._facts(marked) for line in self._lines(name, text, width)]
+        lines = [line for name, text in self._facts(marked) for line in named(name, text, width, _NAMES if name else 0)]
         pane.show(Content("\n").join(lines), layout=True)
         self.show_hint(self._keys(marked))
 
@@ -132,14 +126,10 @@ class TunedScreen(Dialog[None]):
         yield "made", f"{datetime.fromtimestamp(one.created):%Y-%m-%d %H:%M}, {words.size(one.size)}"
         for name, value in one.after.items():
             if (before := one.before.get(name)) is not None:
-                yield name.replace("_", " "), f"{_figure(before)} before, {_figure(value)} after, on held-out prompts"
+                told = f"{figure(before)} before, {figure(value)} after, on held-out prompts"
+                yield one_line(name.replace("_", " "), _NAMES - 1), told
         yield "used by", ", ".join(users) or "no pair"
         yield "lies in", str(one.folder)
-
-    def _lines(self, name: str, text: str, width: int) -> list[Content]:
-        first = styled(one_line(name, _NAMES - 1).ljust(_NAMES), ".quiet") if name else EMPTY
-        below = " " * _NAMES if name else ""
-        return [line.content for line in hang(Content(one_line(text, 400)), width, first, Content(below))]
 
     # What is done
 
@@ -182,7 +172,3 @@ class TunedScreen(Dialog[None]):
         else:
             self._changed(pairs)
         self._read()
-
-
-def _figure(value: float) -> str:
-    return f"{value:.0%}" if value <= 1 else f"{value:,.0f}"

@@ -7,10 +7,9 @@ from typing import Literal
 
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Turn
-from specchat.tui.text.lines import Section
 from specchat.tui.text.prompt_rows import shown_prompt
 from specchat.tui.text.turn import TurnView
-from specchat.tui.text.window import ROWS, Row, SectionWindow
+from specchat.tui.text.window import ROWS, Place, Row, SectionWindow
 
 _TURNS, _CHARACTERS = 30, 60_000
 """At most so many turns, and about so much text, are taken in at a time."""
@@ -29,20 +28,6 @@ class Said:
         if self.by == "you":
             return shown_prompt(self.turn.prompt)
         return self.turn.reply.text if self.turn.reply else ""
-
-
-@dataclass(frozen=True)
-class Place:
-    """The place of a row, to be found again after a layout: a row as counted from the first one of a section."""
-
-    turn: Turn
-    section: Section
-    row: int
-
-    def row_in(self, section: Section, start: int, width: int) -> int:
-        """The row now, `section` being what shows the place from row `start` on."""
-        same = section is self.section
-        return max(start + (min(self.row, len(section.lines(width)) - 1) if same else 0), 0)
 
 
 class ChatRows:

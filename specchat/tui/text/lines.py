@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.style import Style
 
 from specchat.chat.turn import Reply
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 from specchat.tui.text.heat import heat
 
 EMPTY = Content()
@@ -134,6 +134,13 @@ def hang(content: Content, width: int, first: Content = EMPTY, rest: Content = E
             lines.append(TextLine(line, start=0 if prefix is first else len(prefix), soft=index < len(rows) - 1))
             prefix = rest
     return lines
+
+
+def named(name: str, text: str, width: int, names: int, *, style: str = "", longest: int = 400) -> list[Content]:
+    """Rows of `width` cells: a name in `names` cells, and at most `longest` characters of its text beside it."""
+    first = styled(name.ljust(names) if len(name) < names or not name else f"{name}  ", ".quiet")
+    words = styled(one_line(text, longest), style)
+    return [row.content for row in hang(words, width, first, Content(" " * names))]
 
 
 def _wrapped(line: Content, room: int) -> list[Content]:

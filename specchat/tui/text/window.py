@@ -2,7 +2,9 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from specchat.chat.turn import Turn
 from specchat.tui.text.lines import Section, TextLine
 
 ROWS = 400
@@ -14,8 +16,19 @@ MORE = 120
 Row = tuple[TextLine, float | None]
 """A line and the heat beside it."""
 
-Place = tuple[Section, int]
-"""A section and a row as counted from its first one, negative above it."""
+
+@dataclass(frozen=True)
+class Place:
+    """The place of a row, to be found again after a layout: a row as counted from the first one of a section."""
+
+    turn: Turn
+    section: Section
+    row: int
+
+    def row_in(self, section: Section, start: int, width: int) -> int:
+        """The row now, `section` being what shows the place from row `start` on."""
+        same = section is self.section
+        return max(start + (min(self.row, len(section.lines(width)) - 1) if same else 0), 0)
 
 
 class SectionWindow:
@@ -128,8 +141,8 @@ class SectionWindow:
         """The first row of section `index`, None while it is not laid out."""
         return self._starts[index - self.first] if self.first <= index < self.last else None
 
-    def place(self, row: int) -> Place | None:
-        """Place of row `row`, to be found again after a layout: seen from the next section with a reply or a part."""
+    def place(self, row: int) -> tuple[Section, int] | None:
+        """A section and row `row` as counted from its first one: from the next section with a reply or a part on."""
         if not self._starts:
             return None
         at = max(bisect_right(self._starts, row) - 1, 0)

@@ -12,9 +12,11 @@ from textual.strip import Strip
 
 from specchat.chat.tree import Conversation
 from specchat.tui.keys import Keys
-from specchat.tui.text.chat_rows import ChatRows, Place
+from specchat.tui.text.chat_rows import ChatRows
 from specchat.tui.text.heat import Stretch
 from specchat.tui.text.lines import TextLine, joined, without_tabs
+from specchat.tui.text.window import Place
+from specchat.tui.widgets.plain import SOURCES
 from specchat.tui.widgets.row_painter import RowPainter
 
 WIDEST = 100
@@ -32,9 +34,7 @@ class ChatView(ScrollView, can_focus=False):
         "box", "box-title", "box-button",
         "code-comment", "code-keyword", "code-string", "code-number", "code-name", "code-builtin",
         "md-strong", "md-em", "md-strike", "md-link", "md-url", "md-code", "md-math", "md-h1", "md-h3", "md-bullet",
-        "md-quote-bar",
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
-        "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
+        "md-quote-bar", *SOURCES, "cursor", "cursor-mark", "found", "found-current", "label", "token-cursor",
     }  # fmt: skip
 
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), layout=False)

@@ -1,9 +1,15 @@
 """Text that is never markup."""
 
+from typing import ClassVar
+
 from textual.content import Content
 from textual.widgets import Static
 
+from specchat.chat.sources import LEGEND
 from specchat.clean import clean
+
+SOURCES = frozenset(source.style.removeprefix(".") for source in LEGEND)
+"""Component classes of widgets that show where tokens came from; screens/chat.tcss has their looks."""
 
 
 class Plain(Static):
@@ -15,6 +21,12 @@ class Plain(Static):
     def show(self, content: str | Content, *, layout: bool = False) -> None:
         """Replace the content. `layout` only where the size may change: it costs a pass over the whole screen."""
         self.update(_content(content), layout=layout)
+
+
+class FactRows(Plain):
+    """Rows of names and words about something."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"quiet", "head", "bad"}
 
 
 def _content(content: str | Content) -> Content:

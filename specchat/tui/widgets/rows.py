@@ -15,7 +15,7 @@ from specchat.tui.keys import Keys
 from specchat.tui.text.inspect import inspected
 from specchat.tui.text.lines import EMPTY, styled, tagged
 from specchat.tui.text.tokens import Token
-from specchat.tui.widgets.plain import Plain
+from specchat.tui.widgets.plain import SOURCES, Plain
 
 _LEAST = 24
 """Cells that the left end of a row has, if it needs them, beside the right one in a shorter length."""
@@ -126,10 +126,7 @@ class Hints(Plain):
 class Inspector(Plain):
     """The token under the cursor, in the legend's place."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "label", "value",
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"label", "value", *SOURCES}
 
     def __init__(self) -> None:
         super().__init__()
@@ -152,9 +149,7 @@ class Inspector(Plain):
 class Legend(Plain):
     """The meaning of the token view's colours and styles."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        "spec-draft", "spec-lookup", "spec-swift", "spec-target", "spec-bonus", "spec-plain", "spec-rejected",
-    }  # fmt: skip
+    COMPONENT_CLASSES: ClassVar[set[str]] = {*SOURCES}
 
     def on_mount(self) -> None:
         entries = [styled(source.words, source.style) for source in LEGEND]
