@@ -36,6 +36,8 @@ from specchat.engine.runners.load import load_runner
 from specchat.engine.session import Session
 from specchat.engine.threads import CORES, leave_one_core
 
+SHOWN_PART = 0.01
+"""Least progress that is told anew."""
 TEXT_ALONE = "the text part of a model that reads images; images are not read"
 
 
@@ -62,19 +64,19 @@ def load(
             pair, warning = on_the_host(pair), unrestricted(pair)
     trained = heads.found(pair, target, progress)
     make_room()
-    shown = Loading("", 0.1)
+    shown, done = "", 0.1
 
     def show(words: str, part: float) -> None:
-        nonlocal shown
-        if words != shown.what:
-            shown = Loading(words, part)
-            progress(shown)
+        nonlocal shown, done
+        if words != shown or part >= done + SHOWN_PART:
+            shown, done = words, max(part, done)
+            progress(Loading(shown, done))
 
     def reporting(plan: Plan) -> AbstractContextManager[None]:
         if not any(model.compiled for model in plan.models):
             return nullcontext()
         return compiled.telling(
-            lambda: show("compiling for this processor (later starts skip this)", shown.fraction or 0.0)
+            lambda share: show("compiling for this processor (later starts skip this)", 0.1 + 0.4 * share)
         )
 
     show(f"reading {pair.target.short}", 0.1)
