@@ -240,9 +240,10 @@ def test_an_engine_that_dies_is_told_with_what_was_written() -> None:
 def test_an_unexpected_error_is_kept_in_a_file_and_told_in_a_sentence() -> None:
     code = """
 import sys
-from specchat.cli import main, prepare
+from specchat.cli import main
+from specchat.config import catalog
 def broken(*_): raise ZeroDivisionError("what\\nnow")
-prepare.read_catalog = broken
+catalog.read_catalog = broken
 sys.argv = ["specchat", "models"]
 main()
 """

@@ -24,9 +24,9 @@ def test_compiling_is_told_when_it_begins_and_reading_when_it_goes_on(
     pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
-    def compiling(told: Callable[[], None]) -> Iterator[None]:
-        told()
-        told()
+    def compiling(told: Callable[[float], None]) -> Iterator[None]:
+        told(0.0)
+        told(0.001)
         yield
 
     monkeypatch.setattr(compiled, "telling", compiling)

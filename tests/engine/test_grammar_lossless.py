@@ -63,11 +63,13 @@ def test_forced_tokens_are_drafted_for_nothing(session: Session) -> None:
         if own:
             forced = [sum(draft.probability is None for draft in step.drafts) for step in own]
             accepted = [min(step.accepted, n) for step, n in zip(own, forced, strict=True)]
-            assert sum(accepted) > 0.8 * sum(forced) > 10
+            # How far a model drafts over such tokens by itself depends on measured times.
+            by_itself = strategy in ("draft", "auto")
+            assert sum(accepted) > 0.8 * sum(forced) > (0 if by_itself else 10)
             assert {piece.source for step in own for piece in step.pieces} <= {GRAMMAR, "draft", "bonus", "target"}
             goes_on = any(step.drafted > n for step, n in zip(own, forced, strict=True))
             assert goes_on or strategy != "draft"
-            assert strategy in ("draft", "auto") or not goes_on
+            assert by_itself or not goes_on
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

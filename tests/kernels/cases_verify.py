@@ -96,11 +96,12 @@ CASES = [
         "commit",
         commit._commit,
         dict.fromkeys(
-            ("chosen", "fed", "parents", "depth", "drafted", "length", "counts", "eos", "report", "tail"), "*i32"
+            ("chosen", "fed", "parents", "depth", "drafted", "length", "counts", "eos", "report", "tail", "recent"),
+            "*i32",
         )
         | {"path": "*i64"},
         (),
-        {"ROWS": ROWS, "SLOTS": NODES, "END_TOKENS": END_TOKENS},
+        {"ROWS": ROWS, "SLOTS": NODES, "END_TOKENS": END_TOKENS, "RECENT": ROWS},
         1,
     ),
     _keep("keep by the step's numbers", {}, {"places": None}),

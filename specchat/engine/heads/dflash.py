@@ -74,7 +74,6 @@ class DFlashHead(StandIn):
         model.record_states(given.recipe.aux_layers)
         self._before: list[int] = []
         """The pending token and the draft tokens before the position being scored."""
-        self._masks = torch.full((self._block_size - 1,), given.mask, device=model.device)
 
     def _size(self, files: HeadFiles) -> int:
         """Rows of the block, including the pending token's."""
@@ -97,13 +96,13 @@ class DFlashHead(StandIn):
         place = start + len(tokens) - 1 - known
         if not place:
             self._remember(start, known)
-            self._guess(torch.tensor([*self.target.tokens[-1:], *tokens[-1:]], device=self._masks.device), known)
+            self._guess([*self.target.tokens[-1:], *tokens[-1:]], known)
         self._before[place:] = tokens[-1:]
         return self._rows[place : place + 1]
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.scored(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._masks.device))
+        return self.scored(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
 
     def guess(
         self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
@@ -134,11 +133,16 @@ class DFlashHead(StandIn):
         for layer in self._layers:
             layer.remember(text, at)
 
-    def _guess(self, last_two: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+    def _guess(
+        self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
+    ) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
         hidden]. The rest as in `BlockLayer`."""
-        tokens = torch.cat([last_two[-1:], self._masks])
-        x = self._embedding(tokens if isinstance(known, Tensor) else tokens.tolist())
+        masks = self._block_size - 1
+        if isinstance(last_two, Tensor):
+            x = self._embedding(torch.cat([last_two[-1:], last_two.new_full((masks,), self._given.mask)]))
+        else:
+            x = self._embedding([*last_two[-1:], *[self._given.mask] * masks])
         for layer in self._layers:
             x = layer(x, known, attend_after)
         block = norm(self._norm, x, self._tensors)

@@ -11,6 +11,7 @@ The paper refines all rows at once with six Jacobi iterations, fewer passes than
 earlier rows, so here each row is refined once, in order. The tokens are the same wherever six iterations converge.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -69,7 +70,9 @@ class XPressHead(DFlashHead):
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _guess(self, last_two: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+    def _guess(
+        self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
+    ) -> Tensor:
         block, product = super()._guess(last_two, known, attend_after), self._tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
@@ -77,7 +80,9 @@ class XPressHead(DFlashHead):
         """x float32 [block, rank] without the contribution of p."""
         self._x = self._keep("x", torch.zeros_like(without))
         if self._given.first:
-            self._tell(torch.zeros(1, dtype=torch.int64, device=self._x.device), last_two[:1])
+            device = self._x.device
+            first = torch.as_tensor(last_two[:1], device=device)
+            self._tell(torch.zeros(1, dtype=torch.int64, device=device), first)
         return block
 
     def _tell(self, row: Tensor, token: Tensor) -> None:
