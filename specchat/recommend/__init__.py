@@ -1,1 +1,1 @@
-"""What drafts fastest here: measured for a pair, or estimated for the pairs that fit this machine."""
+"""Finds the fastest way to draft here: by measuring a pair, or by estimating all pairs that fit this machine."""

@@ -14,7 +14,7 @@ class TuningPlaces:
     """Where what is tuned beside the chat goes, and how commands for it are run."""
 
     shelf: Path
-    """What was tuned."""
+    """Folder of what was tuned."""
     order: Path
     """File of the tune that is under way."""
     toml: Path

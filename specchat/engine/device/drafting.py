@@ -70,7 +70,7 @@ class CapturedDrafts:
     @property
     def longest(self) -> int:
         """Passes after which a draft launches no further graph for the first time."""
-        return max(FIRST, *(head.passes for head in self._heads.values()), 0)
+        return max([FIRST, *(head.passes for head in self._heads.values())])
 
     def runs(self, proposal: Chain | Tree) -> bool:
         """Return true if captured passes can make this proposal."""

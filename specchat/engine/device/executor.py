@@ -8,7 +8,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Block, Chain, Copy, Proposal, Role, Then, Tree
-from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
+from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.beside import LoopsBeside, Picker
@@ -109,7 +109,8 @@ class DeviceExecutor:
             case Chain() if self.drafts.runs(proposal):
                 self._drafting = True
                 self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
-                self.drafts.start(proposal, self._policy_of(proposal))
+                policy = self.policies.begin(proposal.strategy, self.timed, isinstance(proposal, Block))
+                self.drafts.start(proposal, policy)
             case Tree() | Chain():
                 made = self.beside[proposal.model].make(proposal).draft
                 self._send(Copy(made.tokens, made.parents, confidence=made.confidence))
@@ -150,9 +151,6 @@ class DeviceExecutor:
         )
         self.policies.observe(stepped)
         return stepped
-
-    def _policy_of(self, chain: Chain) -> LengthPolicy:
-        return self.policies.begin(chain.strategy, self.timed, isinstance(chain, Block))
 
     @property
     def timed(self) -> bool:

@@ -1,6 +1,6 @@
 """Attention of trained heads in captured graphs, by the kernels of the models: it reads the text's entries alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -10,11 +10,7 @@ from specchat.engine.gpu_shapes import SHARING_HEADS, WIDEST_HEAD
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.workspace import Workspace, workspace
 from specchat.engine.recipe import Attention
-
-Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""As `reference.layer.Context.attend`."""
-AttendAfter = Callable[[Tensor, int, bool, int], Attend]
-"""As `HeadAttention.after`."""
+from specchat.engine.reference.layer import Attend
 
 
 def fits(attentions: Iterable[Attention]) -> bool:

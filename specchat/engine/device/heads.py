@@ -1,5 +1,6 @@
 """Trained heads in captured graphs: chains, blocks drafted in one pass, and trees."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -7,15 +8,13 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.draft import WIDTH
-from specchat.engine.device.head_attention import Attend, AttendAfter, HeadAttention, fits
+from specchat.engine.device.head_attention import HeadAttention, fits
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.growth_state import Growth
 from specchat.engine.kernels.verify_state import VerifyState
+from specchat.engine.reference.layer import Attend
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
-
-StatesAt = Callable[[int, Tensor], Tensor]
-"""As `DeviceModel.states_at`."""
 
 
 @runtime_checkable
@@ -52,7 +51,13 @@ class BlockDrafting(Protocol):
 
     vocab: int
 
-    def guess(self, recent: Tensor, length: Tensor, states: StatesAt, attend_after: AttendAfter) -> None: ...
+    def guess(
+        self,
+        recent: Tensor,
+        length: Tensor,
+        states: Callable[[int, Tensor], Tensor],
+        attend_after: Callable[[Tensor, int, bool, int], Attend],
+    ) -> None: ...
     def scored(self, place: Tensor, token: Tensor) -> Tensor: ...
 
 
@@ -70,20 +75,20 @@ class LevelDrafting(Protocol):
     def scored(self, place: int, state: Tensor) -> Tensor: ...
 
 
-class CapturedHead(Protocol):
+class CapturedHead(ABC):
     """Passes of a head that graphs hold. Rows of logits are float32 [rows, >= vocab]."""
 
     vocab: int
     passes: int
     """Passes that differ: later ones are like the last of them."""
 
+    @abstractmethod
     def node(self, node: int) -> Tensor:
         """Logits after node 0 of a step, or after the device's current draft token."""
-        ...
 
     def level(self, growth: Growth, level: int) -> Tensor:
-        """Logits [WIDTH, ...] after the frontier of a tree's later `level`."""
-        ...
+        """Logits [WIDTH, ...] after the frontier of a tree's later `level`, of heads that draft trees."""
+        raise NotImplementedError
 
     @property
     def chance(self) -> Tensor | None:
@@ -103,13 +108,11 @@ class FeatureDrafts(CapturedHead):
         """Initialise; `recent` int32 [rows] holds the last tokens of the text."""
         self.vocab = head.vocab
         self._head, self._target, self._state, self._recent = head, target, state, recent
-        self._before, self._width = (
-            torch.arange(*ends, device=recent.device) for ends in ((-len(recent), 0), (0, WIDTH))
-        )
-        self._attention, self._alone = (
-            HeadAttention(target.decoder.buffers.attention),
-            torch.ones(1, dtype=torch.int64, device=recent.device),
-        )
+        self._attention = HeadAttention(target.decoder.buffers.attention)
+        self._before = torch.arange(-len(recent), 0, device=recent.device)
+        self._width = torch.arange(WIDTH, device=recent.device)
+        self._alone = torch.ones(1, dtype=torch.int64, device=recent.device)
+        """Path of a chain's node, which sees its own entry and all before it."""
         self._features: Tensor | None = None
         """Features after the nodes of a draft, by number, float32 [1 + WIDTH * MAX_DRAFT_LENGTH, feature]."""
 
@@ -170,9 +173,6 @@ class KvDrafts(CapturedHead):
         self._states.index_copy_(0, at + 1, following)
         return self._head.logits(hidden)
 
-    def level(self, growth: Growth, level: int) -> Tensor:
-        raise NotImplementedError
-
 
 class BlockDrafts(CapturedHead):
     """Chains by a head that predicts all places in the first pass; later ones pick a token each."""
@@ -194,9 +194,6 @@ class BlockDrafts(CapturedHead):
     @property
     def chance(self) -> Tensor | None:
         return getattr(self._head, "chance", None)
-
-    def level(self, growth: Growth, level: int) -> Tensor:
-        raise NotImplementedError
 
 
 class LevelDrafts(CapturedHead):

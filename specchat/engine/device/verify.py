@@ -58,7 +58,7 @@ class Verifier:
         self._scored = Scored.create(VERIFY_ROWS, target.config.vocab, device)
         self._chosen = torch.zeros(VERIFY_ROWS + 1, device=device, dtype=torch.int32)
         self.tail = torch.zeros(ALIGNED, device=device, dtype=torch.int32)
-        """The last two tokens of the text, on the device."""
+        """The last two tokens of the text, on the device, apart as kernels are compiled for aligned pointers."""
         self.recent = torch.zeros(VERIFY_ROWS, device=device, dtype=torch.int32)
         """The last tokens of the text, as many as a step adds at most; zeros before a shorter one."""
         pinned = device.type == "cuda"

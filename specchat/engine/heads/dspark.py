@@ -55,7 +55,7 @@ class DSparkHead(DFlashHead):
         def matrix(name: str, outputs: int, inputs: int, bias: bool = True) -> Matrix:
             return self._tensors.read(weights, Matrix((name,), (outputs,), inputs, bias))
 
-        self._rank, prefix = rank, "markov_head."
+        prefix = "markov_head."
         self._w1 = self._tensors.table(weights, f"{prefix}markov_w1.weight", shape.vocab, rank) if rank else None
         self._w2 = self._inner = self._chances = None
         if rank:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import Attend, HeadLayer, Places
+from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Gated, Layer
+from specchat.engine.reference.layer import Attend
 
 
 class FeatureHead(StandIn):

@@ -20,6 +20,7 @@ from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Layer, Matrix
 from specchat.engine.reference.layer import (
+    Attend,
     Context,
     after_feed,
     after_mixer,
@@ -29,8 +30,6 @@ from specchat.engine.reference.layer import (
     norm,
 )
 
-Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
-"""As `Context.attend`."""
 AttendAfter = Callable[[Tensor, int, bool, int], Attend]
 """(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
 

@@ -40,7 +40,7 @@ class ChatFormat:
         opened: the marks whose opening ends the prompt: a reply begins with reasoning.
         channels: the parts that a reply is written in.
         in_header: the prompt ends in the header of a part.
-        recipient: the line before an answer that says whom it is for, which the template writes itself; empty: none.
+        recipient: the line that names an answer's recipient and that the template writes before it; empty: none.
         options: those of `ARGUMENTS` that the template takes.
         choices: those of `CHOICES` whose value changes the prompt, with the values that the template takes.
         tools: the way in which the template takes tools; None where it shows none, or no form of calls.

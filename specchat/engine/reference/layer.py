@@ -38,6 +38,10 @@ def _swish(x: Tensor) -> Tensor:
     return x * torch.sigmoid(1.702 * x)
 
 
+Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
+"""(attention, queries, keys, values, seen) -> the values that the queries mix; shapes as in `attended`."""
+
+
 class Context(NamedTuple):
     """Positions of the rows of a pass, and the KV entries that they attend to.
 
@@ -54,7 +58,7 @@ class Context(NamedTuple):
     rotation: tuple[Tensor, Tensor] | None
     entries: Callable[..., tuple[Tensor, Tensor]]
     seen: Tensor | None = None
-    attend: Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor] | None = None
+    attend: Attend | None = None
     temper: Tensor | None = None
 
 
