@@ -8,9 +8,11 @@ import torch
 
 from measure.gpu.checks import Check, command
 from specchat.bench.published import PUBLISHED, Shapes, narrowed
+from specchat.config.paths import demo_model
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
 from specchat.engine.gpu_checks.demo import profiled, write
+from specchat.engine.gpu_checks.demo import runner as demo_pair
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.options import Acceptance, Sampling
 from specchat.engine.pair import Quant
@@ -128,6 +130,15 @@ def eager_step(setting: Setting) -> list[dict[str, Any]]:
     return [{"tokens": len(written[0])}]
 
 
+def demo_step(demo: Path) -> list[dict[str, Any]]:
+    """The same by the demo pair, a tree too, for tools that slow launches down even more."""
+    pair, prompt = demo_pair(demo, "nf4", captured=False), range(20, 60)
+    drafting = ("plain", 0), ("draft", 3), ("draft-tree", 5)
+    written = [write(pair, name, length, SAMPLINGS["filtered"], prompt, 5) for name, length in drafting]
+    assert written[0] == written[1] == written[2], "a draft's text is not the plain one"
+    return [{"tokens": len(written[0])}]
+
+
 def trace(setting: Setting, out: Path) -> list[dict[str, Any]]:
     """Device time by kernel over ten captured steps of five drafts, from `profiled`."""
     runner, prompt = setting.runner(True), text(setting)
@@ -154,6 +165,7 @@ CHECKS: dict[str, Check] = {
     "strategies": lambda _: strategies(on_gpu()),
     "ratio": lambda _: ratio(on_gpu()),
     "eager-step": lambda _: eager_step(on_gpu(2, SMALL_VOCAB)),
+    "demo-step": lambda _: demo_step(demo_model("target").parent),
     "trace": lambda out: trace(on_gpu(36), out),
 }
 

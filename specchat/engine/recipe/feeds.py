@@ -87,8 +87,8 @@ class Experts:
     def joined(self) -> dict[Matrix, Matrix]:
         """The experts' matrices, each with the matrix of `shared` that follows it where `shared` is one more expert.
 
-        Every row has that expert, and its gate follows the router, neither with a bias. Empty where `shared` has another
-        shape, or inputs of its own.
+        Every row has that expert, and its gate follows the router, neither with a bias. Empty where `shared` has
+        another shape, or inputs of its own.
         """
         of, gate = self.shared, self.shared_gate
         if of is None or self.apart or (gate and (gate.bias or self.router.bias)):
