@@ -2,7 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -84,6 +84,12 @@ class CaseType(click.ParamType[Case]):
 @click.option("--general", is_flag=True, help="Prompts for a real model instead of those in the demo pair's reach.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts.")
 @click.option("--repeats", type=click.IntRange(1), default=REPEATS, show_default=True, help="Replies to each prompt.")
+@click.option(
+    "--within",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PERCENT",
+    help="Stop repeating a prompt once its ratios to plain are known so well, at 95 %.",
+)
 @click.option("--tokens", type=click.IntRange(2), default=TOKENS, show_default=True, help="The longest reply.")
 @click.option("--against", type=Named(list(PEERS)), multiple=True, help="Measure this program too, in the same run.")
 @with_options(DECIDE_OPTIONS)
@@ -187,8 +193,10 @@ def _measure(
     interrupt: Interrupt,
     progress: ProgressLine,
 ) -> "BenchReport":
-    from specchat.bench.interleaved import measure
+    from specchat.bench.interleaved import Sample, measure
+    from specchat.bench.paired import all_within
     from specchat.bench.report import BenchReport
+    from specchat.bench.summary import PLAIN
     from specchat.bench.verify_cost import verify_cost
 
     report = BenchReport.of(session.info, contenders, options["repeats"], options["tokens"])
@@ -202,8 +210,11 @@ def _measure(
     def failed(contender: "Contender", error: Exception) -> None:
         report.notes.append(f"{contender.name} failed and is left out from there: {reason(error)}")
 
+    def enough(answered: "Sequence[Sample]") -> bool:
+        return options["within"] is not None and all_within(answered, PLAIN, options["within"] / 100)
+
     try:
-        for sample in measure(contenders, prompts, options["repeats"], options["tokens"], tell, failed):
+        for sample in measure(contenders, prompts, options["repeats"], options["tokens"], tell, failed, enough):
             report.samples.append(sample)
     except KeyboardInterrupt:
         # From `tell`, or the second ctrl+c while a reply was still being written: only that reply is lost.
@@ -233,12 +244,12 @@ def _ours(
         if case.strategy not in available:
             status = session.info.strategy(case.strategy)
             raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
-    plain = Speculation()
+    plain, ran = Speculation(), session.runner.executor.costs.clock
     ours: list[Contender] = [
-        Ours(session, case, sampling) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))
+        Ours(session, case, sampling, ran=ran) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))
     ]
     if len(ours) > 1 and any(case.strategy == plain.strategy for case in given):
-        ours.append(Ours(session, plain, sampling, name=CONTROL))
+        ours.append(Ours(session, plain, sampling, name=CONTROL, ran=ran))
     return ours
 
 
