@@ -94,4 +94,4 @@ def _t(freedom: int) -> float:
     """Student's 97.5 % quantile, by the expansion of Abramowitz and Stegun (1964), 26.7.5."""
     z = 1.96
     terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
+    return z + terms[0] / freedom + terms[1] / freedom**2 + terms[2] / freedom**3
