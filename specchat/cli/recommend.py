@@ -12,7 +12,7 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.tuning import data_of
+from specchat.cli.tune_work import data_of
 from specchat.recommend.decision import Recommended, decided
 from specchat.recommend.search import Recommendations, RecommendSearch, SearchStopped, VariantSpeed
 from specchat.recommend.variants import Variant, variants
