@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Loading
+from specchat.figures import duration
 from specchat.tune.data import TuneData
-from specchat.tune.plan import IMPORTED, TunePlan, span
+from specchat.tune.plan import IMPORTED, TunePlan
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -122,7 +123,8 @@ class TuneOrder:
                 f"This takes {size(plan.memory)} of memory, and {size(loaded + IMPORTED + free)} are there. Close "
                 "other programs, or choose a smaller pair.",
             )
-        self.report.line(f"This takes about {span(plan.seconds)} here, and {size(plan.memory)} of memory at most.")
+        took = duration(1e3 * plan.seconds)
+        self.report.line(f"This takes about {took} here, and {size(plan.memory)} of memory at most.")
 
     def refuse(self, reason: str) -> EngineError:
         """A refusal to make what was ordered."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from specchat.bench.interleaved import BenchProgress
 from specchat.bench.stops import STOPS
+from specchat.figures import interval
 from specchat.tune import gain
 from specchat.tune.gain import Side, TuneComparison
 from specchat.tune.order import TuneOrder
@@ -68,7 +69,7 @@ def registered(order: TuneOrder, result: TuneResult, found: TuneComparison) -> l
     lines = [
         f"Held-out prompts: {before.tokens_per_second:,.0f} tokens/s before, by {before.strategy}, "
         f"{after.tokens_per_second:,.0f} after, by {after.strategy}; over plain in the same minutes {times.times:.2f} "
-        f"times as fast ({times.low:.2f} to {times.high:.2f})."
+        f"times as fast ({interval(times.low, times.high, ' to ')})."
     ]
     figures = {"pair": order.pair.id, "times": [times.times, times.low, times.high]}
     if not times.sure:
