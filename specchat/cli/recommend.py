@@ -12,7 +12,8 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.tuning import data_of
+from specchat.cli.tune_work import data_of
+from specchat.figures import interval
 from specchat.recommend.decision import Recommended, decided
 from specchat.recommend.search import Recommendations, RecommendSearch, SearchStopped, VariantSpeed
 from specchat.recommend.variants import Variant, variants
@@ -130,7 +131,7 @@ def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]
     """Suggest a setting that changes the text, and write it only after a yes."""
     words = (
         f"With its {one.variant.name}, {one.case} would write {one.speed.times:.2f} times as fast as {best} does "
-        f"({one.speed.low:.2f}-{one.speed.high:.2f}). The text would be another: that of a target of other weights."
+        f"({interval(one.speed.low, one.speed.high)}). The text would be another: that of a target of other weights."
     )
     keys = " and ".join(f'{key} = "{value}"' for key, value in (one.variant.keys or {}).items())
     place = f'of the {one.variant.key} of "{one.variant.spec.id}" in {toml}'
@@ -151,7 +152,7 @@ def _table(measured: "list[ContenderSpeed]") -> str:
     from specchat.bench.table import aligned
 
     rows = [("", "x plain", "95 %", "prompts")]
-    rows += [(one.name, f"{one.times:.2f}", f"{one.low:.2f}-{one.high:.2f}", str(one.prompts)) for one in measured]
+    rows += [(one.name, f"{one.times:.2f}", interval(one.low, one.high), str(one.prompts)) for one in measured]
     return aligned(rows)
 
 
@@ -165,9 +166,7 @@ def _others(found: Recommendations) -> list[str]:
         for one in found.variants:
             note = "" if one.variant.same_text else " (other text)"
             speed = one.speed
-            rows.append(
-                (speed.name + note, f"{speed.times:.2f}", f"{speed.low:.2f}-{speed.high:.2f}", str(speed.prompts))
-            )
+            rows.append((speed.name + note, f"{speed.times:.2f}", interval(speed.low, speed.high), str(speed.prompts)))
         lines.append(aligned(rows))
     lines += [f"Not measured: {name} ({reason})." for name, reason in found.left_out.items()]
     return lines

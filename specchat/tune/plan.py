@@ -91,14 +91,6 @@ def training_plan(info: PairInfo, size: TrainingSize, replies: int, steps: int, 
     )
 
 
-def span(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h 10 min`."""
-    if seconds < 55:
-        return f"{max(round(seconds, -1), 10):.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
-
-
 def recommend_memory(info: PairInfo) -> int:
     """Estimated bytes that `specchat recommend` takes beside the chat: the pair, and as much of its other settings."""
     return PROCESS + 2 * info.memory

@@ -1,5 +1,7 @@
 """`specchat recommend` with a tiny pair: what it measures, says and writes."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -66,6 +68,16 @@ def test_the_fastest_is_written(
     text = pair.read_text()
     assert text.startswith('schema = 1\ndefault = "tiny"\n# mine\n[[pair]]\nid = "tiny" # small\n')
     assert text.endswith("\n# the end\n")
+
+
+def test_one_prompt_gives_no_interval(run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
+    prompts_file(tmp_path, ["abc", "x" * 5000])  # the second does not fit
+    result = run(*command, "--dry-run", "--minutes", "0.01")
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"^lookup x4 +\d\.\d\d +unsure +1$", result.stdout, re.MULTILINE)
+    lines = run(*command, "--dry-run", "--minutes", "0.01", "--json").stdout.splitlines()
+    last = json.loads(lines[-1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert {tuple(row[2:]) for row in last["rows"]} == {(0.0, None, 1)}
 
 
 @pytest.mark.parametrize(

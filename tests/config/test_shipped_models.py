@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from specchat.config.catalog import load_catalog
+from specchat.config.catalog import Pair, load_catalog
 from specchat.config.paths import shipped
+from specchat.models.speed import estimate
 
 CATALOG = load_catalog(None)
 DOCS = Path(__file__).parents[2] / "docs" / "models-toml.md"
@@ -196,6 +197,13 @@ DECLARED = [pair for pair in tomllib.loads(shipped("models.toml").read_text("utf
 def test_needs_follow_from_the_shapes(pair: dict[str, Any]) -> None:
     stated = pair["requires"]
     assert (stated["vram_gib"], stated["ram_gib"], stated["disk_gib"]) == needs(pair)
+
+
+@pytest.mark.parametrize("pair", [pair for pair in REAL if not pair.spec.draft], ids=lambda pair: pair.id)
+def test_a_step_is_taken_to_read_hardly_more_than_the_files_hold(pair: Pair) -> None:
+    speed = estimate(pair, None, None, "cuda", 1e12)
+    assert speed is not None
+    assert 1e12 / speed.plain < 1.05 * (pair.requires.disk_gib or 0) * GIB
 
 
 def test_pairs_are_ordered_by_memory() -> None:
