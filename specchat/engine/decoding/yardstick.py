@@ -16,7 +16,7 @@ from specchat.engine.decoding.stepped import Stepped
 
 SHARE, OF_REPLY = 0.01, 0.06
 """Largest cost of slipped steps, as a share of the time since the first one, waits for the user included, and of the
-reply's time if there are recent ones: more would slow a short reply visibly."""
+reply's time but for the first where the part is unsure: more would slow a short reply visibly."""
 LEAST_COST = 0.25
 """Least cost of a slipped step, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
@@ -38,8 +38,8 @@ NOISE, NOISES = 0.1, 4.0
 """Prior standard deviation of a measurement, and its weight in measurements."""
 LEAST_ERROR, BEYOND = 0.04, 0.1
 """Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
-SOONEST, RECENT = 3, 1.0
-"""Drafts of a reply before a plain step is slipped in, and plain steps that make the part a recent one."""
+SOONEST, UNSURE = 3, 0.055
+"""Drafts of a reply before a plain step is slipped in, and error of the part from which one is wanted at once."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -199,12 +199,13 @@ class Yardstick:
         if self._left:
             self._left -= 1
             return True
-        count = self._part.count
-        if self._credit is None or not self._usual or self._drafts < SOONEST or count >= PLAIN_STEPS / 2:
+        part = self._part
+        if self._credit is None or not self._usual or self._drafts < SOONEST or part.count >= PLAIN_STEPS / 2:
             return False
         steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
-        if self._credit < cost or (count >= RECENT and self._spent + cost > OF_REPLY * self._lasted):
+        first = not self._spent and part.known(self.load, self._costs.load.value)[1] > UNSURE
+        if self._credit < cost or not (first or self._spent + cost <= OF_REPLY * self._lasted):
             return False
         self._credit -= cost
         self._spent += cost
