@@ -51,7 +51,7 @@ that; `COUNTED` steps follow, which count."""
 
 @dataclass(frozen=True)
 class Measured:
-    """Load-corrected times of a step, and of plain decoding per token; fields as in `api.Step`."""
+    """Load-corrected times of a step, and of plain decoding per token; fields as in `events.Step`."""
 
     usual_ms: float
     plain_ms: float
