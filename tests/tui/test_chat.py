@@ -442,6 +442,7 @@ async def test_a_prompt_too_long_is_said_before_sending_and_kept() -> None:
         assert "the context holds 30" in status(app)
         assert app.chat.prompt.text == "word" + " word" * 39
         assert not app.session.conversation.turns
+        app.chat.say("")
         app.chat.prompt.load_text("word")
         await until_shown(pilot, app, "1 / 30 tokens, 29 left · enter sends")
 
