@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from specchat.bench.contender import BenchPrompt, Contender
-from specchat.bench.interleaved import BenchProgress, measure
+from specchat.bench.interleaved import BenchProgress, Sample, measure
 from specchat.bench.ours import Ours
+from specchat.bench.paired import all_within
 from specchat.bench.peers import reason
 from specchat.bench.prompts import ChatPrompt
 from specchat.bench.report import BenchReport
-from specchat.bench.summary import CONTROL
+from specchat.bench.summary import CONTROL, PLAIN
 from specchat.bench.verify_cost import verify_cost
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.options import Sampling, Speculation
@@ -46,10 +47,10 @@ def ours(session: Session, cases: Sequence[Speculation], sampling: Sampling) -> 
     for case in cases:
         if not (status := session.info.strategy(case.strategy)).available:
             raise EngineError("request", f"{case.strategy} cannot be measured: {status.reason}.")
-    plain = Speculation()
-    made: list[Contender] = [Ours(session, case, sampling) for case in dict.fromkeys((plain, *cases))]
+    plain, ran = Speculation(), session.runner.executor.costs.clock
+    made: list[Contender] = [Ours(session, case, sampling, ran=ran) for case in dict.fromkeys((plain, *cases))]
     if len(made) > 1 and any(case.strategy == plain.strategy for case in cases):
-        made.append(Ours(session, plain, sampling, name=CONTROL))
+        made.append(Ours(session, plain, sampling, name=CONTROL, ran=ran))
     return made
 
 
@@ -61,10 +62,12 @@ def measured(
     tokens: int,
     show: Callable[[str, float], None],
     stopped: Callable[[], bool],
+    within: float = 0.0,
 ) -> BenchReport:
     """Let contenders answer prompts, `repeats` times each, and time the steps that verify 1 to 16 tokens.
 
-    `show` gets what is done and the share that is done; `stopped` is asked between two replies.
+    A prompt is left once its ratios to plain are known `within` a share. `show` gets what is done and the share that is
+    done; `stopped` is asked between two replies.
     """
     report = BenchReport.of(session.info, contenders, repeats, tokens)
 
@@ -76,8 +79,11 @@ def measured(
     def failed(contender: Contender, error: Exception) -> None:
         report.notes.append(f"{contender.name} failed and is left out from there: {reason(error)}")
 
+    def enough(answered: Sequence[Sample]) -> bool:
+        return within > 0 and all_within(answered, PLAIN, within)
+
     try:
-        for sample in measure(contenders, prompts, repeats, tokens, notify, failed):
+        for sample in measure(contenders, prompts, repeats, tokens, notify, failed, enough):
             report.samples.append(sample)
     except KeyboardInterrupt:
         # From `notify`, or from ctrl+c while a reply was still being written: only that reply is lost.

@@ -77,6 +77,12 @@ class CaseType(click.ParamType[Case]):
 @click.option("--general", is_flag=True, help="Prompts for a real model instead of those in the demo pair's reach.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts.")
 @click.option("--repeats", type=click.IntRange(1), default=REPEATS, show_default=True, help="Replies to each prompt.")
+@click.option(
+    "--within",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PERCENT",
+    help="Stop repeating a prompt once its ratios to plain are known so well, at 95 %.",
+)
 @click.option("--tokens", type=click.IntRange(2), default=TOKENS, show_default=True, help="The longest reply.")
 @click.option("--against", type=Named(list(PEERS)), multiple=True, help="Measure this program too, in the same run.")
 @with_options(DECIDE_OPTIONS)
@@ -128,8 +134,8 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
                 contenders += theirs(module, session, pair.spec, sampling)
             except Exception as error:
                 notes.append(f"{name} could not be loaded and is left out: {reason(error)}")
-        most, repeats = options["tokens"], options["repeats"]
-        report = measured(session, contenders, fitting, repeats, most, progress.show, lambda: interrupt.pressed)
+        most, repeats, within = options["tokens"], options["repeats"], (options["within"] or 0.0) / 100
+        report = measured(session, contenders, fitting, repeats, most, progress.show, lambda: interrupt.pressed, within)
         report.notes += notes
         progress.clear()
         decided = decided_of(report) if options["decide"] else None

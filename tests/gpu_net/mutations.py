@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from triton.runtime.interpreter import ASTTransformer, FunctionRewriter, InterpretedFunction
 
+from tests.kernels.traces import forget
+
 
 @dataclass(frozen=True)
 class Mutation:
@@ -70,6 +72,8 @@ def planted(mutation: Mutation) -> Iterator[None]:
     rewriter.ast_transformer = dropping
     changed = rewriter.rewrite_ast()
     assert dropping.dropped, f"nothing to drop: {mutation}"
+    forget()
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(InterpretedFunction.rewritten_fn, kernel.fn, changed)
         yield
+    forget()

@@ -14,6 +14,8 @@ import triton.language as tl
 from triton.language import core
 from triton.runtime import interpreter
 
+from tests.kernels.traces import Programs
+
 Function = Callable[..., Any]
 Constant = Callable[[float, Any], Any]
 """Makes a tensor of a number and a type."""
@@ -34,6 +36,7 @@ def access_at_once(constant: Constant) -> None:
     load, store, where = loading(), storing(), choosing(constant)
     for language in (tl, core):
         language.load, language.store, language.where = load, store, where  # type: ignore[attr-defined]
+    interpreter.InterpreterBuilder.create_axes = with_axes
     core.tensor.__getitem__ = indexing()  # type: ignore[method-assign]
     interpreter.GridExecutor.__init__ = prepare
     interpreter.GridExecutor.__call__ = launch
@@ -128,13 +131,18 @@ def choosing(constant: Constant) -> Function:
     return where
 
 
+def with_axes(_: object, operand: Any, slices: Any) -> Any:
+    """An operation of the builder: a handle with new axes."""
+    return interpreter.TensorHandle(operand.data[slices], operand.dtype.scalar)
+
+
 def is_axis(index: object) -> bool:
     return index is None or (index.__class__ is slice and index == WHOLE)
 
 
 def indexing() -> Function:
     """New axes of a block."""
-    tensor, handle, ask = core.tensor, interpreter.TensorHandle, asked(core.tensor.__getitem__)
+    tensor, builder, ask = core.tensor, interpreter.interpreter_builder, asked(core.tensor.__getitem__)
     shapes = dict[tuple[int, tuple[bool, ...]], Any]()
 
     def item(self: Any, slices: Any) -> Any:
@@ -142,7 +150,7 @@ def indexing() -> Function:
             new = tuple([one is None for one in slices])
             known = shapes.get((id(self.shape), new))
             if known is not None:
-                made = handle(self.handle.data[slices], self.handle.dtype.scalar)
+                made = builder.create_axes(self.handle, slices)
                 return tensor(made, core.block_type(self.dtype, known[0]))
             whole = ask(self, slices)
             # With the shape itself, whose address stays its own so.
@@ -178,14 +186,14 @@ def launch(self: Any, *arguments: Any, **options: Any) -> None:
     interpreter._patch_lang(self.fn)
     values = {k: v if k in constants else interpreter._implicit_cvt(v) for k, v in given.items()}
     grid = (*(self.grid(values) if callable(self.grid) else self.grid), 1, 1)[:3]
-    builder = interpreter.interpreter_builder
+    builder, running = interpreter.interpreter_builder, Programs(self.fn, values)
     builder.set_grid_dim(*grid)
     try:
         for x in range(grid[0]):
             for y in range(grid[1]):
                 for z in range(grid[2]):
                     builder.set_grid_idx(x, y, z)
-                    self.fn(**values)
+                    running.run()
     except Exception as error:
         raise interpreter.InterpreterError(repr(error)) from error
 

@@ -31,11 +31,14 @@ def complete() -> None:
         return
     from triton.runtime import interpreter
 
+    from tests.kernels.traces import EXCHANGED, untouched
+
     exchange = interpreter._patch_lang
 
     @functools.cache
     def exchange_once(kernel: Callable[..., object]) -> Stays:
         exchange(kernel)
+        EXCHANGED.append(kernel)
         return Stays()
 
     lacking.complete()
@@ -44,3 +47,4 @@ def complete() -> None:
     builder.options = replace(builder.options, sanitize_overflow=False)
     remember()
     quicken()
+    untouched()

@@ -116,6 +116,7 @@ async def test_a_reply_that_waits_for_another_says_so_and_stops_at_once() -> Non
         await ask(app, pilot, "and then", wait=False)
         await until_shown(pilot, app, "waiting for another chat to be answered")
         await pilot.press("escape")
+        await wait_until(pilot, lambda: len(app.session.replies.all) == 1)
         app.chat.say("")
         await wait_until(pilot, lambda: "writing in “count”" in status(app))
         assert "tok/s" not in app.chat.transcript.text

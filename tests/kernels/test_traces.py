@@ -1,0 +1,99 @@
+"""Programs that are run as they were recorded do what interpreted ones do."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+import triton
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder
+
+from tests.gpu_net.mutations import Mutation, planted
+from tests.kernels import traces
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
+PROGRAMS = 12
+
+
+@triton.jit
+def _weighed(pointers, inside, scale):
+    values = tl.load(pointers, mask=inside, other=1.0)
+    return tl.where(values > 0, values * scale, tl.exp(values))
+
+
+@triton.jit
+def _wander(x, counts, out, columns, scale, BLOCK: tl.constexpr):
+    """Loops as often as is said in memory, stores before and after, and looks at what it has stored."""
+    row = tl.program_id(0)
+    count = tl.load(counts + row)
+    place = tl.arange(0, BLOCK)
+    tl.store(out + row * BLOCK + place, place * 0.0)
+    for start in range(0, count, BLOCK):
+        inside = start + place < count
+        value = _weighed(x + row * columns + start + place, inside, scale)
+        before = tl.load(out + row * BLOCK + place)
+        tl.store(out + row * BLOCK + place, before + value)
+    if tl.max(tl.load(out + row * BLOCK + place), axis=0) > 3:
+        tl.store(out + row * BLOCK, tl.sum(tl.load(out + row * BLOCK + place), axis=0) / (count - 7))
+    elif count % 3 == 1:
+        tl.store(out + row * BLOCK + 1, (row - 5) // 2 + tl.num_programs(0))
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    traces.forget()
+    yield
+    traces.forget()
+
+
+def wandered(seed: int, scale: float = 1.5) -> np.ndarray:
+    stream = np.random.RandomState(seed)
+    x = torch.from_numpy(stream.standard_normal((PROGRAMS, 40)).astype(np.float32))
+    counts = torch.from_numpy(stream.randint(0, 40, PROGRAMS).astype(np.int32))
+    out = torch.full((PROGRAMS, 8), -1.0)
+    _wander[(PROGRAMS,)](x, counts, out, 40, scale, 8)
+    return out.numpy()
+
+
+def interpreted(monkeypatch: pytest.MonkeyPatch, seed: int, scale: float = 1.5) -> np.ndarray:
+    with monkeypatch.context() as patch:
+        patch.setattr(traces, "key_of", lambda *_: None)
+        return wandered(seed, scale)
+
+
+def test_all_ways_through_a_kernel_do_what_they_do_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last bits, of several loops and branches; a number of Python's is no other one's."""
+    recorded = []
+    monkeypatch.setattr(traces, "Recorder", lambda *of, make=traces.Recorder: recorded.append(of) or make(*of))
+    for seed in range(10):
+        for scale in (1.5, -2.0):
+            expected = interpreted(monkeypatch, seed, scale)
+            assert wandered(seed, scale).tobytes() == expected.tobytes()
+    assert 2 < len(recorded) < 10 * PROGRAMS, "half of all programs are to be run as they were recorded"
+    assert max(len(path) for _, _, path in recorded) > 1, "and records to go on in the middle"
+
+
+def test_another_operation_of_the_interpreter_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        wandered(1)
+    seen = []
+    monkeypatch.setattr(InterpreterBuilder, "create_exp", lambda _, operand: (seen.append(operand), operand)[1])
+    found = wandered(1)
+    assert len(seen) > PROGRAMS
+    assert found.tobytes() == interpreted(monkeypatch, 1).tobytes()
+
+
+def test_another_source_of_a_helper_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = wandered(3)
+    with planted(Mutation(_weighed, "other", "tl.load(pointers")):
+        changed = wandered(3).tobytes()
+        assert changed == interpreted(monkeypatch, 3).tobytes() != expected.tobytes()
+    assert wandered(3).tobytes() == expected.tobytes()
+
+
+def test_a_kernel_of_too_many_values_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = interpreted(monkeypatch, 4)
+    monkeypatch.setattr(traces, "PLACES", 30)
+    assert wandered(4).tobytes() == expected.tobytes()
+    assert not any(isinstance(trace, traces.Trace) for trace in traces.TRACES.values())
