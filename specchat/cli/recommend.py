@@ -54,6 +54,7 @@ def recommend(
     tuned. What would change the text is only suggested.
     """
     from specchat.config.catalog import read_catalog
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
     from specchat.engine.backends import REMOTE_BACKEND
 
@@ -85,13 +86,20 @@ def recommend(
     finally:
         progress.clear()
     decision = decided(found, measured)
-    lines = [*decision.lines, *_written(found, decision, toml, dry_run), *checks, f"Measured on {data.words}."]
-    if decision.suggested is not None:
-        lines += _suggested(decision.suggested, measured.best.name, toml, ask=not dry_run and not as_json)
+    failed, lines = None, [*decision.lines, *checks, f"Measured on {data.words}."]
+    try:
+        lines[len(decision.lines) : len(decision.lines)] = _written(found, decision, toml, dry_run)
+        if decision.suggested is not None:
+            lines += _suggested(decision.suggested, measured.best.name, toml, ask=not dry_run and not as_json)
+    except ConfigError as error:
+        failed = error  # told below the table, which took minutes
     if as_json:
-        progress.result(**_as_json(found, measured, decision, lines, dry_run))
-        return
-    Output().write("\n".join([_table(measured.strategies), *_others(measured), *lines]) + "\n")
+        written = decision.choice is not None and not dry_run and failed is None
+        progress.result(**_as_json(found, measured, decision, lines, written))
+    else:
+        Output().write("\n".join([_table(measured.strategies), *_others(measured), *lines]) + "\n")
+    if failed is not None:
+        raise failed
 
 
 def _searched(search: RecommendSearch, seconds: float, others: list[Variant]) -> Recommendations:
@@ -173,7 +181,7 @@ def _others(found: Recommendations) -> list[str]:
 
 
 def _as_json(
-    pair: "Pair", found: Recommendations, decision: Recommended, lines: list[str], dry_run: bool
+    pair: "Pair", found: Recommendations, decision: Recommended, lines: list[str], written: bool
 ) -> dict[str, Any]:
     choice = None if decision.choice is None else dict(zip(("strategy", "length"), decision.choice, strict=True))
     variant = decision.variant.variant if decision.variant is not None else None
@@ -190,5 +198,5 @@ def _as_json(
         "choice": choice,
         "setting": variant and variant.described(),
         "suggested": suggested,
-        "written": choice is not None and not dry_run,
+        "written": written,
     }

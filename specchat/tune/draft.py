@@ -26,8 +26,10 @@ from specchat.tune.target import FrozenTarget
 Divergence = Literal["forward", "reverse", "variation"]
 """KL of the draft from the target, KL of the target from the draft, or total variation."""
 DIVERGENCES: tuple[Divergence, ...] = ("forward", "reverse", "variation")
+PART = 128 << 20
+"""Estimated bytes that are held for the gradients of the texts of a part of a step, unless a single one takes more."""
 ACTIVATIONS = 1 << 30
-"""Bytes that are held for the gradients of the texts of a part of a step; of a text that takes more, a layer is."""
+"""The same for a text, of which one layer is held at a time where it takes more."""
 RANK = 16
 """Rank of adapters (LoRA, Hu et al. 2021)."""
 WHOLE, ADAPTED = Rates(muon=0.004, adam=5e-4), Rates(muon=0.0, adam=2e-3)
@@ -98,7 +100,7 @@ class DraftLearner(Learner):
         return ADAPTED if self._adapted else WHOLE
 
     def parts(self, batch: Batch) -> list[Batch]:
-        most = max(1, ACTIVATIONS // activations(self._recipe, batch.tokens.shape[1]))
+        most = max(1, PART // activations(self._recipe, batch.tokens.shape[1]))
         return [batch] if len(batch.tokens) <= most else batch.parts(most)
 
     def loss(self, batch: Batch, seed: int) -> Tensor:

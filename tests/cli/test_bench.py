@@ -263,9 +263,20 @@ def test_a_strategy_that_cannot_run_is_told(run: Run, quick: list[str]) -> None:
     assert "draft cannot be measured: this pair has no draft model" in result.stderr
 
 
-def test_a_wrong_line_of_a_prompts_file_is_named(run: Run, quick: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"turns": []}',
+        '{"turns": [null]}',
+        '{"question": "a"}',
+        '["a"]',
+        '{"messages": [{"role": "robot", "content": "a"}]}',
+        '{"messages": [{"role": "user", "content": ["a"]}]}',
+    ],
+)
+def test_a_wrong_line_of_a_prompts_file_is_named(run: Run, quick: list[str], tmp_path: Path, line: str) -> None:
     path = tmp_path / "wrong.jsonl"
-    path.write_text('{"turns": ["a"]}\n{"turns": []}\n')
+    path.write_text(f'{{"turns": ["a"]}}\n{line}\n')
     result = run(*quick, "--prompts", str(path))
     assert result.exit_code == ExitCode.USAGE
     assert f"{path}, line 2" in result.stderr

@@ -225,7 +225,7 @@ def test_a_step_in_parts_has_the_gradients_of_the_whole(
     monkeypatch.setattr(DraftLearner, "loss", counted)
     monkeypatch.setattr(training_module, "clip_grad_norm_", noted)
     for most in (1 << 30, texts * of_a_text):
-        monkeypatch.setattr(draft_module, "ACTIVATIONS", most)
+        monkeypatch.setattr(draft_module, "PART", most)
         learner = DraftLearner(target, draft, "forward", adapted=False)
         losses += [at.loss for at in Training(learner, tmp_path / str(most)).run(learnt, 1, lambda: False)]
     assert asked[0] == 8
