@@ -5,8 +5,8 @@ processor that other programs used do not count.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from math import exp, log, sqrt
+from dataclasses import asdict, dataclass
+from math import exp, isinf, log, sqrt
 from statistics import fmean, stdev
 
 from specchat.bench.contender import Run
@@ -70,6 +70,9 @@ class PairedRatio:
         spread = stdev([kept[0]] * cut + kept + [kept[-1]] * cut)
         half = _t(len(kept) - 1) * spread * sqrt((count - 1) / (len(kept) * (len(kept) - 1)))
         return cls(exp(mean), exp(mean - half), exp(mean + half), count)
+
+    def as_json(self) -> dict[str, float | None]:
+        return asdict(self) | {"high": None if isinf(self.high) else self.high}
 
     def within(self, share: float) -> bool:
         """True if both ends of the interval differ from the ratio by this `share` at most."""

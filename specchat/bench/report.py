@@ -120,8 +120,8 @@ class BenchReport:
             "tokens": self.tokens,
             "rivals": self.rivals,
             "notes": self.notes,
-            "contenders": [asdict(line) for line in self.lines],
-            "categories": {name: [asdict(line) for line in lines] for name, lines in self.categories.items()},
+            "contenders": [line.as_json() for line in self.lines],
+            "categories": {name: [line.as_json() for line in lines] for name, lines in self.categories.items()},
             "verify_cost": [asdict(cost) for cost in self.verify_cost],
             "replies": [
                 {

@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from operator import attrgetter
 from statistics import median, quantiles
+from typing import Any
 
 from specchat.bench.contender import Run
 from specchat.bench.interleaved import Sample
@@ -74,6 +75,16 @@ class ContenderSummary:
     draft_ms: Spread | None
     verify_ms: Spread | None
     other_ms: Spread | None
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures; the least ones as numbers, since `vs_plain` has their intervals."""
+        of_prompts = {"vs_plain": self.vs_plain, "whole_vs_plain": self.whole_vs_plain}
+        least = {"least_vs_plain": self.least_vs_plain, "least_whole_vs_plain": self.least_whole_vs_plain}
+        return (
+            asdict(self)
+            | {key: {prompt: ratio.as_json() for prompt, ratio in by.items()} for key, by in of_prompts.items()}
+            | {key: None if ratio is None else ratio.times for key, ratio in least.items()}
+        )
 
 
 def family_of(contender: str) -> str:
