@@ -20,8 +20,13 @@ DISAGREEMENT = 0.1
 """Noise on the draft's matrices, in standard deviations of their weights."""
 
 
-def llama(folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: int, noise: float = 0.0) -> None:
-    """Write an untied random Llama with the demo's tokenizer; `noise` makes a variant that often agrees."""
+def llama(
+    folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: int, noise: float = 0.0, vocab: int = VOCAB
+) -> None:
+    """Write an untied random Llama with the demo's tokenizer; `noise` makes a variant that often agrees.
+
+    Of a larger `vocab` the tokens behind the tokenizer's are padding.
+    """
     made = torch.Generator().manual_seed(seed)
     other = torch.Generator().manual_seed(seed + 1)
 
@@ -32,7 +37,7 @@ def llama(folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: 
     def norm() -> torch.Tensor:
         return 1 + 0.1 * torch.randn(hidden, generator=made)
 
-    tensors = {"model.embed_tokens.weight": matrix(VOCAB, hidden, 0.5), "model.norm.weight": norm()}
+    tensors = {"model.embed_tokens.weight": matrix(vocab, hidden, 0.5), "model.norm.weight": norm()}
     for layer in range(layers):
         prefix = f"model.layers.{layer}."
         for name in "qkvo":
@@ -40,12 +45,12 @@ def llama(folder: Path, hidden: int, inner: int, layers: int, heads: int, seed: 
         for name, outputs, inputs in (("gate", inner, hidden), ("up", inner, hidden), ("down", hidden, inner)):
             tensors[f"{prefix}mlp.{name}_proj.weight"] = matrix(outputs, inputs, 1.6 / inputs**0.5)
         tensors |= {f"{prefix}{name}_layernorm.weight": norm() for name in ("input", "post_attention")}
-    head = matrix(VOCAB, hidden, 1.6 / hidden**0.5)
-    head[:SPECIAL] = 0.0  # never the likeliest, so that replies end at their limit
+    head = matrix(vocab, hidden, 1.6 / hidden**0.5)
+    head[:SPECIAL] = head[VOCAB:] = 0.0  # never the likeliest, so that replies end at their limit
     tensors["lm_head.weight"] = head
     settings = {
         "model_type": "llama", "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers,
-        "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": VOCAB,
+        "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": vocab,
         "max_position_embeddings": 1024, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
         "tie_word_embeddings": False, "eos_token_id": 1, "torch_dtype": "float32",
     }  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from measure.made_pairs import llama
+from measure.made_pairs import VOCAB, llama
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
 from specchat.engine.model.decoder import CachedDecoder
@@ -38,13 +38,14 @@ LONG = 60
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--hidden", default=1024, show_default=True, help="Of both models.")
 @click.option("--layers", default=12, show_default=True, help="The target's.")
+@click.option("--vocab", default=VOCAB, show_default=True, help="Tokens, with padding behind the tokenizer's.")
 @click.option("--replies", default=8, show_default=True)
 @click.option("--steps", default=4, show_default=True)
 @click.option("--only", multiple=True, type=click.Choice([*TUNES]), help="These tunes.")
-def main(folder: Path, hidden: int, layers: int, replies: int, steps: int, only: tuple[str, ...]) -> None:
+def main(folder: Path, hidden: int, layers: int, vocab: int, replies: int, steps: int, only: tuple[str, ...]) -> None:
     """Run all tunes, and print a row for each."""
-    llama(folder / "target", hidden, 2 * hidden, layers, 8, seed=1)
-    llama(folder / "draft", hidden, 2 * hidden, layers // 2, 8, seed=2)
+    llama(folder / "target", hidden, 2 * hidden, layers, 8, seed=1, vocab=vocab)
+    llama(folder / "draft", hidden, 2 * hidden, layers // 2, 8, seed=2, vocab=vocab)
     toml = folder / "models.toml"
     models = f'target = {{ path = "{folder}/target", device = "cpu" }}\ndraft = {{ path = "{folder}/draft" }}\n'
     toml.write_text(f'schema = 1\ndefault = "made"\n[[pair]]\nid = "made"\n{models}context = 1024\n')

@@ -1,6 +1,7 @@
 """Numbers as text."""
 
 from collections.abc import Sequence
+from math import isinf
 
 EVEN = 0.05
 """Speeds that differ by less are called alike."""
@@ -26,19 +27,23 @@ def faster(speedup: float) -> tuple[str, str]:
     return times(speedup), AS_FAST
 
 
-def seconds(milliseconds: float) -> str:
-    """`0.12 s`; from ten seconds on `14 s`."""
-    value = milliseconds / 1000
-    return f"{value:.2f} s" if value < 10 else f"{value:.0f} s"
-
-
 def duration(milliseconds: float) -> str:
-    """`12.3 s`, from a minute on `2 min 05 s`, from an hour on `1 h 02 min`; the sign is left out."""
-    tenths = round(abs(milliseconds) / 100)
-    if tenths < 600:
-        return f"{tenths / 10:.1f} s"
-    minutes, rest = divmod(round(tenths / 10), 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    """`0.12 s`, `3.4 s`, `14 s`, `2 min 05 s`, `12 min`, `1 h 02 min`; the sign is left out."""
+    value = abs(milliseconds) / 1000
+    if value < 9.95:
+        return f"{value:.2f} s" if value < 0.995 else f"{value:.1f} s"
+    if value < 59.5:
+        return f"{value:.0f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 10:
+        return f"{minutes} min {rest:02} s"
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def interval(low: float, high: float | None, to: str = "-") -> str:
+    """The ends of an interval, `1.21-1.48`; `unsure` where there is no upper one, None or infinite."""
+    return "unsure" if high is None or isinf(high) else f"{low:.2f}{to}{high:.2f}"
 
 
 def times(value: float) -> str:

@@ -3,11 +3,13 @@
 import gc
 import os
 import signal
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from specchat.chat.store import Store
 
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
 """What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
@@ -143,3 +145,19 @@ def no_step_is_slipped_in(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     """When one is goes by the clock; tests of drafts compare them step by step. `test_yardstick.py` tests it."""
     if not request.module.__name__.endswith("test_yardstick"):
         monkeypatch.setattr("specchat.engine.decoding.yardstick.Yardstick.due", lambda _: False)
+
+
+@pytest.fixture(autouse=True)
+def chats_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Open ones have a thread and a database each, and a worker runs hundreds of tests that open some."""
+    opened = list[Store]()
+    open_store = Store.__init__
+
+    def noted(self: Store, path: Path | None = None) -> None:
+        open_store(self, path)
+        opened.append(self)
+
+    monkeypatch.setattr(Store, "__init__", noted)
+    yield
+    for store in opened:
+        store.close(timeout=0.1)

@@ -10,11 +10,12 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import experts, faults, kernels, recurrent, sessions, steps
+from measure.gpu import experts, faults, heads, kernels, recurrent, sessions, steps
 from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
 from specchat.bench import published
+from specchat.bench import shapes as shapes_module
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu
@@ -128,7 +129,7 @@ def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
     modules = {"steps": steps, "sessions": sessions, "faults": faults, "kernels": kernels, "experts": experts}
-    modules |= {"recurrent": recurrent}
+    modules |= {"recurrent": recurrent, "heads": heads}
     checks = {name: module.CHECKS for name, module in modules.items()}
     for part in PARTS:
         words = list(part.command)
@@ -219,6 +220,22 @@ class TestChecksUnderTheInterpreter:
 
     def test_caches(self) -> None:
         assert [row["rows a pass"] for row in steps.caches(tiny(), (0,))] == [64, 1, 16, 32]
+
+    def test_drafts_by_heads_are_timed_whole_and_beside_plain_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Random heads are sure of nothing, and none may end its draft for it."""
+        for name, value in {"ROUNDS": 1, "WARM_UP": 0, "STEPS": 1, "PROMPT_TOKENS": 6}.items():
+            monkeypatch.setattr(shapes_module, name, value)
+        shape = shaped("qwen3", 32, 64, 4, 2, 1, 16, 64, 40960, 1e6, False)
+        rows = heads.heads(replace(tiny(), shapes=replace(tiny().shapes, target=shape)))
+        assert {row["step"]: row["drafted"] for row in rows} == {
+            "plain": 0,
+            "verify 8": 7,
+            "verify 16": 15,
+            **dict(heads.DRAFTS),
+        }
+        plain, *others = rows
+        assert plain["pays from"] == 0
+        assert all(row["pays from"] == max(0, row["step ms"] / plain["step ms"] - 1) for row in others)
 
 
 def four(call: kernels.Call, copies: int) -> list[float]:

@@ -35,6 +35,7 @@ class Run:
 
     Attributes:
         seconds: from the request to the end.
+        ran_seconds: the same without waits for a processor that other programs used; 0 where unknown.
         first_seconds: from the request to the first delivery, of `first_tokens` tokens.
         stats: the engine's own figures; None for other programs.
         tested: [i] how often position i of a draft was verified.
@@ -56,6 +57,7 @@ class Run:
     kept: tuple[int, ...] = ()
     first_drafted: int = 0
     first_draft_ms: float = 0.0
+    ran_seconds: float = 0.0
 
     @property
     def speed(self) -> float | None:
@@ -82,6 +84,17 @@ class Run:
     def whole_speed(self) -> float | None:
         """Tokens per second of the whole reply, prompt included; None without tokens."""
         return len(self.tokens) / self.seconds if self.tokens and self.seconds > 0 else None
+
+    @property
+    def ran_speed(self) -> float | None:
+        """`speed` without waits for a processor; None of another program."""
+        ms = self.stats.ran_ms if self.stats is not None else 0.0
+        return 1e3 * len(self.tokens) / ms if ms else None
+
+    @property
+    def whole_ran_speed(self) -> float | None:
+        """`whole_speed` without waits for a processor; None of another program."""
+        return len(self.tokens) / self.ran_seconds if self.tokens and self.ran_seconds > 0 else None
 
 
 class Contender(Protocol):

@@ -34,8 +34,11 @@ def measure(
     most: int,
     notify: Callable[[BenchProgress], None],
     report_failure: Callable[[Contender, Exception], None],
+    enough: Callable[[Sequence[Sample]], bool] = lambda _: False,
 ) -> Iterator[Sample]:
     """Replies of up to `most` tokens, after a warm-up of each contender on the first prompt.
+
+    A prompt is answered `repeats` times, fewer if its replies so far are `enough`.
 
     Each round but the first has a random, reproducible order, because a contender's traces in the processor's caches
     affect the next. Another program that fails goes to `report_failure` and is left out; our own errors are raised.
@@ -55,11 +58,17 @@ def measure(
     for contender in contenders:
         notify(BenchProgress(contender.name, "warm-up", 0.0))
         attempt(contender, partial(contender.warm_up, prompts[0]))
-    rounds = [(prompt, repeat) for prompt in prompts for repeat in range(repeats)]
-    for done, (prompt, repeat) in enumerate(rounds):
-        order = Random(done).sample(running, len(running)) if done else list(running)
-        for place, contender in enumerate(order):
-            notify(BenchProgress(contender.name, prompt.id, (done + place / len(running)) / len(rounds)))
-            run = attempt(contender, partial(contender.run, prompt, most))
-            if run is not None:
-                yield Sample(contender.name, prompt, repeat, run)
+    for place, prompt in enumerate(prompts):
+        answered: list[Sample] = []
+        for repeat in range(repeats):
+            done = place * repeats + repeat
+            order = Random(done).sample(running, len(running)) if done else list(running)
+            for turn, contender in enumerate(order):
+                fraction = (done + turn / len(running)) / (len(prompts) * repeats)
+                notify(BenchProgress(contender.name, prompt.id, fraction))
+                run = attempt(contender, partial(contender.run, prompt, most))
+                if run is not None:
+                    answered.append(Sample(contender.name, prompt, repeat, run))
+                    yield answered[-1]
+            if enough(answered):
+                break

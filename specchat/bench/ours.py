@@ -31,15 +31,19 @@ class Ours:
         clock: Clock = CLOCK,
         name: str = "",
         free: bool = False,
+        ran: Clock | None = None,
     ) -> None:
-        """Measure `speculation`; `name` replaces the strategy's. A `free` one may write another text than plain."""
+        """Measure `speculation`; `name` replaces the strategy's. A `free` one may write another text than plain.
+
+        `ran` is a clock without waits for a processor.
+        """
         self.speculation = speculation
         self.name = name or labelled(speculation.strategy, speculation.draft_length, speculation.acceptance)
         self.free = free or (speculation.acceptance != "coupled" and not sampling.greedy)
         """True if its text equals plain decoding's only in distribution."""
         self._session = session
         self._sampling = sampling
-        self._clock = clock
+        self._clock, self._ran = clock, ran or clock
 
     def warm_up(self, prompt: BenchPrompt) -> None:
         self.run(prompt, WARM_UP_TOKENS)
@@ -51,7 +55,7 @@ class Ours:
         # Cold: no reply profits from another one's cache or statistics.
         request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
         steps: list[Step] = []
-        started = self._clock()
+        started, ran = self._clock(), self._ran()
         first = 0.0
         for event in self._session.generate(request):
             match event:
@@ -60,7 +64,7 @@ class Ours:
                         first = self._clock() - started
                     steps.append(event)
                 case Finished():
-                    last, seconds = event, self._clock() - started
+                    last, seconds, ran_seconds = event, self._clock() - started, self._ran() - ran
         tested = _reaching(step.tested for step in steps)
         accepted, drafted = _reaching(step.accepted for step in steps), _reaching(step.drafted for step in steps)
         kept = Counter(rank for step in steps for rank in ranks(step))
@@ -77,6 +81,7 @@ class Ours:
             kept=tuple(kept[rank] for rank in range(1, len(drafted) + 1)),
             first_drafted=reading.drafted if reading else 0,
             first_draft_ms=reading.draft_ms if reading else 0.0,
+            ran_seconds=ran_seconds,
         )
 
     def close(self) -> None:

@@ -3,10 +3,11 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from specchat.bench import DEMO_PROMPTS, GENERAL_PROMPTS
 from specchat.engine.errors import EngineError
-from specchat.engine.options import Message
+from specchat.engine.options import Message, Role
 from specchat.reading import read_text
 
 
@@ -19,6 +20,7 @@ class ChatPrompt:
     messages: tuple[Message, ...]
 
 
+ROLES = ("system", "user", "assistant")
 DEMO = "demo"
 """The pair that comes with prompts of its own."""
 
@@ -47,15 +49,26 @@ def read_prompts(path: Path) -> list[ChatPrompt]:
             data = json.loads(line)
             turns = data.get("messages") or [{"role": "user", "content": data["turns"][0]}]
             name = str(data.get("id") or data.get("question_id") or number)
-            messages = tuple(Message(turn["role"], str(turn["content"])) for turn in turns)
+            messages = tuple(_message(turn["role"], turn["content"]) for turn in turns)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise EngineError(
-                "request", f'{path}, line {number}: expected a JSON object with "messages" or "turns".'
+                "request", f'{path}, line {number}: expected a JSON object with "messages" or "turns", texts in them.'
             ) from None
         prompts.append(ChatPrompt(name, str(data.get("category") or ""), messages))
     if not prompts:
         raise EngineError("request", f"{path} holds no prompts.")
     return prompts
+
+
+def _message(role: object, content: object) -> Message:
+    """A message of a chat, whose last one is answered.
+
+    Raises:
+        ValueError: a role that has no place in a prompt, or a content that is no text.
+    """
+    if not isinstance(content, str) or role not in ROLES:
+        raise ValueError(role, content)
+    return Message(cast(Role, role), content)
 
 
 def spread(prompts: list[ChatPrompt], limit: int) -> list[ChatPrompt]:

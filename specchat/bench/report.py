@@ -31,6 +31,7 @@ class BenchReport:
         others: contenders of other programs.
         rivals: for each of them, our contender that does the same, if it takes part.
         free: our contenders whose text equals plain decoding's only in distribution.
+        interrupted: it ended early.
     """
 
     info: PairInfo
@@ -43,6 +44,7 @@ class BenchReport:
     verify_cost: list[VerifyCost] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     free: frozenset[str] = frozenset()
+    interrupted: bool = False
 
     @classmethod
     def of(cls, info: PairInfo, contenders: Sequence[Contender], repeats: int, tokens: int) -> "BenchReport":
@@ -118,8 +120,8 @@ class BenchReport:
             "tokens": self.tokens,
             "rivals": self.rivals,
             "notes": self.notes,
-            "contenders": [asdict(line) for line in self.lines],
-            "categories": {name: [asdict(line) for line in lines] for name, lines in self.categories.items()},
+            "contenders": [line.as_json() for line in self.lines],
+            "categories": {name: [line.as_json() for line in lines] for name, lines in self.categories.items()},
             "verify_cost": [asdict(cost) for cost in self.verify_cost],
             "replies": [
                 {

@@ -5,7 +5,7 @@ measured and acceptance is assumed: each draft token is accepted with the same p
 2023, and a step of n draft tokens yields (1 - a^(n + 1)) / (1 - a) tokens.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from specchat.bench.cost_model import even_survival, expected_tokens, speed_up
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
+from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
@@ -40,6 +41,24 @@ class StepCost:
     verify_ms: Spread
     other_ms: Spread
     step_ms: Spread
+
+    @classmethod
+    def of(cls, length: int, steps: "Sequence[TimedStep]") -> "StepCost | None":
+        """The cost of such steps; None if there are none."""
+        spreads = (
+            Spread.of([s.draft_ms for _, s in steps]),
+            Spread.of([s.verify_ms for _, s in steps]),
+            Spread.of([max(0.0, ms - s.draft_ms - s.verify_ms) for ms, s in steps]),
+            Spread.of([ms for ms, _ in steps]),
+        )
+        draft, verify, other, whole = spreads
+        if draft is None or verify is None or other is None or whole is None:
+            return None
+        return cls(length, draft, verify, other, whole)
+
+
+TimedStep = tuple[float, Stepped]
+"""Milliseconds and outcome of a step."""
 
 
 @dataclass(frozen=True)
@@ -95,34 +114,49 @@ def step_costs(
     wanted: Callable[[], bool],
     clock: Callable[[], float] = perf_counter,
 ) -> list[StepCost]:
-    """Measure steps of every draft length of LENGTHS in turn, after PROMPT_TOKENS tokens. Leaves the cache empty.
+    """Measure steps of every draft length of LENGTHS as `timed_in_turn`."""
+    tried = [(runner.drafters["draft" if length else "plain"], length) for length in LENGTHS]
+    timed = timed_in_turn(runner, tried, notify, wanted, clock)
+    costs = (StepCost.of(length, steps) for length, steps in zip(LENGTHS, timed, strict=True))
+    return [cost for cost in costs if cost is not None]
 
-    Ends early once it is no longer `wanted`, without the lengths not measured by then.
+
+def timed_in_turn(
+    runner: Runner,
+    tried: Sequence[tuple[Drafter, int]],
+    notify: Callable[[float], None],
+    wanted: Callable[[], bool],
+    clock: Callable[[], float] = perf_counter,
+) -> list[list[TimedStep]]:
+    """Time steps of drafters and draft lengths in turn, after PROMPT_TOKENS tokens. Leaves the cache empty.
+
+    Ends early once it is no longer `wanted`; what was not measured by then has no steps.
     """
     # Random weights are never confident: the length policy would end every draft at once.
     runner.executor.policies.off = True
     prompt = [0] * PROMPT_TOKENS
-    timed: dict[int, list[tuple[float, Stepped]]] = {length: [] for length in LENGTHS}
+    timed: list[list[TimedStep]] = [[] for _ in tried]
     runner.target.begin(prompt)
     begun = clock()
     for turn in range(ROUNDS):
         if turn and clock() - begun > BUDGET_S:
             break
-        for place, length in enumerate(LENGTHS):
+        for place, (drafter, length) in enumerate(tried):
             if not wanted():
                 break
-            notify((turn * len(LENGTHS) + place) / (ROUNDS * len(LENGTHS)))
-            timed[length] += _steps(runner, prompt, length, clock)
+            notify((turn * len(tried) + place) / (ROUNDS * len(tried)))
+            timed[place] += _steps(runner, prompt, drafter, length, clock)
     runner.target.keep(0)
-    return [cost for length, steps in timed.items() if (cost := _cost(length, steps)) is not None]
+    return timed
 
 
-def _steps(runner: Runner, prompt: list[int], length: int, clock: Callable[[], float]) -> list[tuple[float, Stepped]]:
-    """Milliseconds and outcome of STEPS steps after the warm-up; the cache keeps the prompt."""
-    drafter = runner.drafters["draft" if length else "plain"]
+def _steps(
+    runner: Runner, prompt: list[int], drafter: Drafter, length: int, clock: Callable[[], float]
+) -> list[TimedStep]:
+    """STEPS steps after the warm-up; the cache keeps the prompt."""
     drafter.begin(prompt)
     reply = runner.reply(Sampling(), list(prompt), ())
-    timed: list[tuple[float, Stepped]] = []
+    timed: list[TimedStep] = []
     try:
         for i in range(WARM_UP + STEPS):
             start = clock()
@@ -133,19 +167,6 @@ def _steps(runner: Runner, prompt: list[int], length: int, clock: Callable[[], f
         reply.close()
         runner.target.keep(len(prompt) - 1)
     return timed
-
-
-def _cost(length: int, steps: list[tuple[float, Stepped]]) -> StepCost | None:
-    spreads = (
-        Spread.of([s.draft_ms for _, s in steps]),
-        Spread.of([s.verify_ms for _, s in steps]),
-        Spread.of([max(0.0, ms - s.draft_ms - s.verify_ms) for ms, s in steps]),
-        Spread.of([ms for ms, _ in steps]),
-    )
-    draft, verify, other, whole = spreads
-    if draft is None or verify is None or other is None or whole is None:
-        return None
-    return StepCost(length, draft, verify, other, whole)
 
 
 def synthetic(

@@ -2,11 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from operator import attrgetter
 from statistics import median, quantiles
+from typing import Any
 
 from specchat.bench.contender import Run
 from specchat.bench.interleaved import Sample
+from specchat.bench.paired import LATER, STEPS, WHOLE, PairedRatio, Speeds
 from specchat.engine.tally import mean_acceptance_length
 
 PLAIN, AUTO = "plain", "auto"
@@ -38,13 +41,14 @@ class ContenderSummary:
     """One contender on some prompts.
 
     A prompt's figure is the median over its repeats; a spread is over prompts. Ratios compare tokens per second within
-    a prompt. Names with `whole` use the whole time of a reply; names with `least` give the worst prompt. Milliseconds
-    are per step.
+    the rounds of a prompt. Names with `whole` use the whole time of a reply; names with `least` give the worst prompt.
+    Milliseconds are per step.
 
     Attributes:
         speedup_vs_plain: ratio to our plain decoding.
         auto_over: ratio of `auto` to this contender, one of ours.
         ours_over: ratio of our same strategy to this other program, both after the first delivery.
+        vs_plain: ratios to our plain decoding by prompt.
         by_place: [i] acceptance rate of draft position i, where verified.
     """
 
@@ -55,8 +59,10 @@ class ContenderSummary:
     tokens_per_second: Spread | None
     speedup_vs_plain: Spread | None
     whole_speedup_vs_plain: Spread | None
-    least_vs_plain: float | None
-    least_whole_vs_plain: float | None
+    least_vs_plain: PairedRatio | None
+    least_whole_vs_plain: PairedRatio | None
+    vs_plain: dict[str, PairedRatio]
+    whole_vs_plain: dict[str, PairedRatio]
     auto_over: Spread | None
     whole_auto_over: Spread | None
     ours_over: Spread | None
@@ -69,6 +75,16 @@ class ContenderSummary:
     draft_ms: Spread | None
     verify_ms: Spread | None
     other_ms: Spread | None
+
+    def as_json(self) -> dict[str, Any]:
+        """All figures; the least ones as numbers, since `vs_plain` has their intervals."""
+        of_prompts = {"vs_plain": self.vs_plain, "whole_vs_plain": self.whole_vs_plain}
+        least = {"least_vs_plain": self.least_vs_plain, "least_whole_vs_plain": self.least_whole_vs_plain}
+        return (
+            asdict(self)
+            | {key: {prompt: ratio.as_json() for prompt, ratio in by.items()} for key, by in of_prompts.items()}
+            | {key: None if ratio is None else ratio.times for key, ratio in least.items()}
+        )
 
 
 def family_of(contender: str) -> str:
@@ -101,33 +117,36 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
     drafted, tested = sum(s.num_draft_tokens for s in stats), sum(s.num_tested_draft_tokens for s in stats)
     accepted = sum(s.num_accepted_draft_tokens for s in stats)
 
-    def ratios(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> list[float]:
+    def ratios(above: str, below: str, speeds: Speeds) -> dict[str, PairedRatio]:
         if above == below or above not in replies or below not in replies:
-            return []
-        both = replies[above].keys() & replies[below].keys()
-        pairs = [(speed(replies[above][p]), speed(replies[below][p])) for p in both]
-        return [a / b for a, b in pairs if a and b]
+            return {}
+        both = {p: (replies[above][p], replies[below][p]) for p in replies[above] if p in replies[below]}
+        found = {p: PairedRatio.of(*of_prompt, speeds) for p, of_prompt in both.items()}
+        return {p: ratio for p, ratio in found.items() if ratio is not None}
 
-    def ratio(above: str, below: str, speed: Callable[[Sequence[Sample]], float | None]) -> Spread | None:
-        return Spread.of(ratios(above, below, speed))
+    def ratio(above: str, below: str, speeds: Speeds) -> Spread | None:
+        return Spread.of([one.times for one in ratios(above, below, speeds).values()])
 
     def each(figure: Callable[[Sample], float | None]) -> Spread | None:
         values = [_median(map(figure, of_prompt)) for of_prompt in mine.values()]
         return Spread.of([v for v in values if v is not None])
 
+    vs_plain, whole_vs_plain = ratios(name, PLAIN, STEPS), ratios(name, PLAIN, WHOLE)
     return ContenderSummary(
         contender=name,
         prompts=len(mine),
         identical=sum(_same(of_prompt, replies[PLAIN].get(p, [])) for p, of_prompt in mine.items()),
         tokens_per_second=each(lambda s: s.run.speed),
-        speedup_vs_plain=ratio(name, PLAIN, _speed),
-        whole_speedup_vs_plain=ratio(name, PLAIN, _whole_speed),
-        least_vs_plain=min(ratios(name, PLAIN, _speed), default=None),
-        least_whole_vs_plain=min(ratios(name, PLAIN, _whole_speed), default=None),
-        auto_over=None if rival else ratio(auto, name, _speed),
-        whole_auto_over=None if rival else ratio(auto, name, _whole_speed),
-        ours_over=ratio(rival, name, _later_speed),
-        whole_ours_over=ratio(rival, name, _whole_speed),
+        speedup_vs_plain=Spread.of([one.times for one in vs_plain.values()]),
+        whole_speedup_vs_plain=Spread.of([one.times for one in whole_vs_plain.values()]),
+        least_vs_plain=min(vs_plain.values(), key=attrgetter("times"), default=None),
+        least_whole_vs_plain=min(whole_vs_plain.values(), key=attrgetter("times"), default=None),
+        vs_plain=vs_plain,
+        whole_vs_plain=whole_vs_plain,
+        auto_over=None if rival else ratio(auto, name, STEPS),
+        whole_auto_over=None if rival else ratio(auto, name, WHOLE),
+        ours_over=ratio(rival, name, LATER),
+        whole_ours_over=ratio(rival, name, WHOLE),
         ttft_ms=each(lambda s: 1e3 * s.run.first_seconds),
         mean_acceptance_length=mean_acceptance_length(accepted, steps),
         draft_acceptance_rate=accepted / drafted if drafted else None,
@@ -137,18 +156,6 @@ def _line(name: str, replies: dict[str, dict[str, list[Sample]]], rival: str) ->
         verify_ms=each(lambda s: _a_step(s, "verify_ms")),
         other_ms=each(lambda s: _a_step(s, "other_ms")),
     )
-
-
-def _speed(samples: Sequence[Sample]) -> float | None:
-    return _median(s.run.speed for s in samples)
-
-
-def _later_speed(samples: Sequence[Sample]) -> float | None:
-    return _median(s.run.later_speed for s in samples)
-
-
-def _whole_speed(samples: Sequence[Sample]) -> float | None:
-    return _median(s.run.whole_speed for s in samples)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

@@ -93,30 +93,32 @@ def write_random(folder: Path, config: ModelConfig, seed: int, settings: Mapping
     # A file per layer, so that only one is in memory.
     for part, shapes in enumerate(_shapes(config.recipe)):
         file = f"model-{part:05}.safetensors"
-        save_file({name: _drawn(name, shape, generator) for name, shape in shapes.items()}, folder / file)
+        save_file({name: drawn(name, shape, generator) for name, shape in shapes.items()}, folder / file)
         home |= dict.fromkeys(shapes, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": home}))
     return folder
 
 
-def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+def drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """A random tensor: a matrix in float16, ones for the weight of a norm, zeros for a bias."""
     if len(shape) == 1:
         return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
     return torch.empty(shape, dtype=torch.float16).normal_(0, shape[1] ** -0.5, generator=generator)
 
 
+def shapes_of(matrices: Iterable[Matrix], norms: Iterable[Norm]) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors of matrices and norms, by their names in a checkpoint."""
+    shapes: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in norms}
+    for matrix in matrices:
+        for name, outputs in matrix.parts:
+            shapes[f"{name}.weight"] = (outputs, matrix.inputs)
+            if matrix.bias:
+                shapes[f"{name}.bias"] = (outputs,)
+    return shapes
+
+
 def _shapes(recipe: Recipe) -> Iterator[dict[str, tuple[int, ...]]]:
     """Shapes of the tensors outside the layers, then of those of each layer, by their names."""
-
-    def named(matrices: Iterable[Matrix], norms: Iterable[Norm]) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {f"{norm.name}.weight": (norm.size,) for norm in norms}
-        for matrix in matrices:
-            for name, outputs in matrix.parts:
-                shapes[f"{name}.weight"] = (outputs, matrix.inputs)
-                if matrix.bias:
-                    shapes[f"{name}.bias"] = (outputs,)
-        return shapes
-
-    yield named(dict.fromkeys((recipe.embed, recipe.head)), [recipe.norm])
+    yield shapes_of(dict.fromkeys((recipe.embed, recipe.head)), [recipe.norm])
     for layer in recipe.layers:
-        yield named(layer.products, layer.norms) | layer.vectors
+        yield shapes_of(layer.products, layer.norms) | layer.vectors

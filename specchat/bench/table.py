@@ -6,6 +6,7 @@ from math import inf
 from operator import attrgetter
 from shutil import get_terminal_size
 
+from specchat.bench.paired import MIN_ROUNDS, PairedRatio
 from specchat.bench.summary import AUTO, PLAIN, ContenderSummary, Spread, family_of
 from specchat.bench.verify_cost import VerifyCost
 
@@ -26,9 +27,9 @@ def lines_table(lines: Sequence[ContenderSummary], names: dict[str, str]) -> str
             _number(line.tokens_per_second, 0),
             _number(line.speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
             _quartiles(line.speedup_vs_plain),
-            _figure(line.least_vs_plain),
+            _least(line.least_vs_plain),
             _number(line.whole_speedup_vs_plain, 2) if line.contender != "plain" else "1.00",
-            _figure(line.least_whole_vs_plain),
+            _least(line.least_whole_vs_plain),
             _figure(line.mean_acceptance_length),
             "" if line.draft_acceptance_rate is None else f"{line.draft_acceptance_rate:.0%}",
             "" if line.tested_acceptance_rate is None else f"{line.tested_acceptance_rate:.0%}",
@@ -91,6 +92,13 @@ def _number(spread: Spread | None, digits: int) -> str:
 
 def _quartiles(spread: Spread | None) -> str:
     return "" if spread is None else f"{spread.low:.2f}-{spread.high:.2f}"
+
+
+def _least(ratio: PairedRatio | None) -> str:
+    """The ratio on the worst prompt, with its interval if that took rounds enough."""
+    if ratio is None:
+        return ""
+    return f"{ratio.times:.2f}" + (f" ({ratio.low:.2f}-{ratio.high:.2f})" if ratio.rounds >= MIN_ROUNDS else "")
 
 
 def _figure(value: float | None) -> str:

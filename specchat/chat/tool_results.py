@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from specchat.clean import clean, one_line
 from specchat.engine.options import Message, ToolCall
+from specchat.figures import duration
 
 _SHORT = 200
 """Characters of arguments on one line."""
@@ -47,12 +48,12 @@ def unanswered(calls: Sequence[ToolCall], results: Sequence[ToolResult]) -> list
 
 
 def outcome(result: ToolResult | None) -> str:
-    """`ok · 0.3 s`, `failed`, `declined`."""
+    """`ok · 0.31 s`, `failed`, `declined`."""
     if result is None:
         return "no result yet"
     if result.declined:
         return "declined"
-    seconds = f" · {result.seconds:.1f} s" if result.seconds >= 0.05 else ""
+    seconds = f" · {duration(1e3 * result.seconds)}" if result.seconds >= 0.05 else ""
     return f"{'failed' if result.failed else 'ok'}{seconds}"
 
 

@@ -5,13 +5,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import click
 
-from specchat.bench.prompts import ChatPrompt, read_prompts, shipped_prompts, spread
+from specchat.bench.peers import PEERS, peer, reason, theirs
+from specchat.bench.prompts import read_prompts, shipped_prompts, spread
 from specchat.cli.bench_decide import DECIDE_OPTIONS, check_decide, decided_of, written
-from specchat.cli.bench_peers import PEERS, peer, reason, theirs
 from specchat.cli.bench_shapes import SHAPES_OPTIONS, check_options, run_shapes
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
@@ -28,18 +28,11 @@ from specchat.cli.options import (
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.wishes import Wishes
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculation
+from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
-if TYPE_CHECKING:
-    from specchat.bench.contender import BenchPrompt, Contender
-    from specchat.bench.interleaved import BenchProgress as Turn
-    from specchat.bench.report import BenchReport
-    from specchat.engine.session import Session
-
 LIMIT, REPEATS, TOKENS = 16, 2, 96
-MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
-"""Spec-Bench reports these together, as one of its six categories."""
 
 
 class Case(NamedTuple):
@@ -84,6 +77,12 @@ class CaseType(click.ParamType[Case]):
 @click.option("--general", is_flag=True, help="Prompts for a real model instead of those in the demo pair's reach.")
 @click.option("--limit", type=click.IntRange(1), default=LIMIT, show_default=True, help="How many prompts.")
 @click.option("--repeats", type=click.IntRange(1), default=REPEATS, show_default=True, help="Replies to each prompt.")
+@click.option(
+    "--within",
+    type=click.FloatRange(0, min_open=True),
+    metavar="PERCENT",
+    help="Stop repeating a prompt once its ratios to plain are known so well, at 95 %.",
+)
 @click.option("--tokens", type=click.IntRange(2), default=TOKENS, show_default=True, help="The longest reply.")
 @click.option("--against", type=Named(list(PEERS)), multiple=True, help="Measure this program too, in the same run.")
 @with_options(DECIDE_OPTIONS)
@@ -117,21 +116,26 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
     with Interrupt() as interrupt:
         progress = ProgressLine()
         progress.show("starting ...")
+        from specchat.bench.pair import measured, ours, usable
         from specchat.bench.report import write_json, write_plot
         from specchat.engine.loading import load
 
         session = load(pair.spec, progress.loading)
         if session.info.warning:
             progress.note(session.info.warning)
-        usable = _usable(session, prompts, options["tokens"], progress)
-        contenders = _ours(session, options["cases"], pair.lengths, sampling)
+        fitting = usable(session, prompts, options["tokens"])
+        if left_out := len(prompts) - len(fitting):
+            progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
+        contenders = ours(session, _cases(options["cases"], session.info, pair.lengths), sampling)
         notes = []
         for name, module in peers.items():
+            progress.show("loading the models once more, for the other program")
             try:
-                contenders += theirs(module, session, pair.spec, sampling, progress)
+                contenders += theirs(module, session, pair.spec, sampling)
             except Exception as error:
                 notes.append(f"{name} could not be loaded and is left out: {reason(error)}")
-        report = _measure(session, contenders, usable, options, interrupt, progress)
+        most, repeats, within = options["tokens"], options["repeats"], (options["within"] or 0.0) / 100
+        report = measured(session, contenders, fitting, repeats, most, progress.show, lambda: interrupt.pressed, within)
         report.notes += notes
         progress.clear()
         decided = decided_of(report) if options["decide"] else None
@@ -142,7 +146,7 @@ def bench(ctx: click.Context, /, **options: Any) -> None:
             write_plot(report, options["plot_file"])
     if report.different:
         raise Problem(f"The text differs from plain decoding's: {', '.join(report.different)}.", ExitCode.DIFFERENT)
-    if interrupt.pressed:
+    if report.interrupted:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
@@ -179,86 +183,12 @@ def verify_cost_command(json_file: Path | None, **options: Any) -> None:
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _measure(
-    session: "Session",
-    contenders: "list[Contender]",
-    prompts: "list[BenchPrompt]",
-    options: dict[str, Any],
-    interrupt: Interrupt,
-    progress: ProgressLine,
-) -> "BenchReport":
-    from specchat.bench.interleaved import measure
-    from specchat.bench.report import BenchReport
-    from specchat.bench.verify_cost import verify_cost
-
-    report = BenchReport.of(session.info, contenders, options["repeats"], options["tokens"])
-
-    def tell(at: "Turn") -> None:
-        # Between two replies, warm-ups too, the first ctrl+c is enough.
-        if interrupt.pressed:
-            raise KeyboardInterrupt
-        progress.show(f"{at.prompt}: {at.contender}", at.fraction)
-
-    def failed(contender: "Contender", error: Exception) -> None:
-        report.notes.append(f"{contender.name} failed and is left out from there: {reason(error)}")
-
-    try:
-        for sample in measure(contenders, prompts, options["repeats"], options["tokens"], tell, failed):
-            report.samples.append(sample)
-    except KeyboardInterrupt:
-        # From `tell`, or the second ctrl+c while a reply was still being written: only that reply is lost.
-        interrupt.pressed = True
-    finally:
-        for contender in contenders:
-            contender.close()
-    if interrupt.pressed:
-        report.notes.append("interrupted: the figures are of the replies up to there")
-    report.notes += [f"{c.name}: {c.note}" for c in contenders if c.note]
-    if not interrupt.pressed:
-        report.verify_cost = verify_cost(
-            session.runner, lambda part: progress.show("checking 1 to 16 tokens", part), lambda: not interrupt.pressed
-        )
-    return report
-
-
-def _ours(
-    session: "Session", cases: tuple[Case, ...], lengths: Mapping[str, int], sampling: Sampling
-) -> "list[Contender]":
-    from specchat.bench.ours import Ours
-    from specchat.bench.summary import CONTROL
-
-    available = [s.name for s in session.info.strategies if s.available]
-    given, cases = cases, cases or tuple(Case(name, None, ACCEPTANCES[0]) for name in available)
-    for case in cases:
-        if case.strategy not in available:
-            status = session.info.strategy(case.strategy)
-            raise Problem(f"{case.strategy} cannot be measured: {status.reason}.", ExitCode.USAGE)
-    plain = Speculation()
-    ours: list[Contender] = [
-        Ours(session, case, sampling) for case in dict.fromkeys((plain, *(case.of(lengths) for case in cases)))
-    ]
-    if len(ours) > 1 and any(case.strategy == plain.strategy for case in given):
-        ours.append(Ours(session, plain, sampling, name=CONTROL))
-    return ours
-
-
-def _usable(session: "Session", prompts: list[ChatPrompt], tokens: int, progress: ProgressLine) -> "list[BenchPrompt]":
-    from specchat.bench.contender import BenchPrompt
-
-    made = []
-    for prompt in prompts:
-        ids = tuple(session.tokenizer.prompt(prompt.messages))
-        category = "mt-bench" if prompt.category in MT_BENCH else prompt.category or "all"
-        if len(ids) + tokens <= session.info.context:
-            made.append(BenchPrompt(prompt.id, category, prompt.messages, ids))
-    if not made:
-        raise Problem(
-            f"No prompt leaves room for {tokens} tokens in the context of {session.info.context}. Lower --tokens.",
-            ExitCode.CONTEXT,
-        )
-    if left_out := len(prompts) - len(made):
-        progress.note(f"{left_out} of {len(prompts)} prompts do not fit the context and are left out.")
-    return made
+def _cases(given: tuple[Case, ...], info: PairInfo, lengths: Mapping[str, int]) -> list[Speculation]:
+    """The given cases, or all that the pair has; plain decoding among these is no control."""
+    if given:
+        return [case.of(lengths) for case in given]
+    every = (Case(s.name, None, ACCEPTANCES[0]).of(lengths) for s in info.strategies if s.available)
+    return [case for case in every if case != Speculation()]
 
 
 def _sampling(options: dict[str, Any]) -> Sampling:

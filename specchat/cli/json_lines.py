@@ -1,10 +1,9 @@
 """Progress and results as JSON lines, for programs that run a long command."""
 
-import json
 from time import monotonic
 from typing import Any
 
-from specchat.cli.output import Output, ProgressLine
+from specchat.cli.output import Output, ProgressLine, json_text
 
 EVERY_S = 0.2
 """Seconds between two lines about the same phase at least."""
@@ -44,4 +43,4 @@ class JsonLines(ProgressLine):
         self._write("result", **fields)
 
     def _write(self, kind: str, **fields: Any) -> None:
-        self._output.write(json.dumps({"kind": kind, **fields}, ensure_ascii=False) + "\n")
+        self._output.write(json_text({"kind": kind, **fields}, ensure_ascii=False) + "\n")

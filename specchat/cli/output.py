@@ -3,9 +3,10 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from io import TextIOWrapper
+from math import isfinite
 from typing import Any, ParamSpec, TextIO, TypeVar
 
 import click
@@ -70,7 +71,7 @@ class Output:
 
     def write_json(self, value: object) -> None:
         """Write a value as indented JSON; raises as `write` does."""
-        self.write(json.dumps(value, indent=2) + "\n")
+        self.write(json_text(value, indent=2) + "\n")
 
     def draw(self, text: str) -> None:
         """Write and flush text that may hold codes for the terminal; nobody else's text may come this way.
@@ -88,6 +89,22 @@ class Output:
             raise
         except OSError as error:
             raise Problem(f"Standard output cannot be written ({error.strerror}).", ExitCode.USAGE) from None
+
+
+def json_text(value: object, **how: Any) -> str:
+    """A value as JSON, written as `how` tells `json.dumps`; infinite numbers, which JSON lacks, are null."""
+    return json.dumps(_finite(value), **how)
+
+
+def _finite(value: object) -> object:
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case Mapping():
+            return {key: _finite(one) for key, one in value.items()}
+        case list() | tuple():
+            return [_finite(one) for one in value]
+    return value
 
 
 def on_terminal(text: str) -> None:

@@ -12,7 +12,8 @@ from specchat.cli.interrupt import Interrupt
 from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import FOLDER, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
-from specchat.cli.tuning import data_of
+from specchat.cli.tune_work import data_of
+from specchat.figures import interval
 from specchat.recommend.decision import Recommended, decided
 from specchat.recommend.search import Recommendations, RecommendSearch, SearchStopped, VariantSpeed
 from specchat.recommend.variants import Variant, variants
@@ -53,6 +54,7 @@ def recommend(
     tuned. What would change the text is only suggested.
     """
     from specchat.config.catalog import read_catalog
+    from specchat.config.errors import ConfigError
     from specchat.config.paths import user_paths
     from specchat.engine.backends import REMOTE_BACKEND
 
@@ -84,13 +86,20 @@ def recommend(
     finally:
         progress.clear()
     decision = decided(found, measured)
-    lines = [*decision.lines, *_written(found, decision, toml, dry_run), *checks, f"Measured on {data.words}."]
-    if decision.suggested is not None:
-        lines += _suggested(decision.suggested, measured.best.name, toml, ask=not dry_run and not as_json)
+    failed, lines = None, [*decision.lines, *checks, f"Measured on {data.words}."]
+    try:
+        lines[len(decision.lines) : len(decision.lines)] = _written(found, decision, toml, dry_run)
+        if decision.suggested is not None:
+            lines += _suggested(decision.suggested, measured.best.name, toml, ask=not dry_run and not as_json)
+    except ConfigError as error:
+        failed = error  # told below the table, which took minutes
     if as_json:
-        progress.result(**_as_json(found, measured, decision, lines, dry_run))
-        return
-    Output().write("\n".join([_table(measured.strategies), *_others(measured), *lines]) + "\n")
+        written = decision.choice is not None and not dry_run and failed is None
+        progress.result(**_as_json(found, measured, decision, lines, written))
+    else:
+        Output().write("\n".join([_table(measured.strategies), *_others(measured), *lines]) + "\n")
+    if failed is not None:
+        raise failed
 
 
 def _searched(search: RecommendSearch, seconds: float, others: list[Variant]) -> Recommendations:
@@ -130,7 +139,7 @@ def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]
     """Suggest a setting that changes the text, and write it only after a yes."""
     words = (
         f"With its {one.variant.name}, {one.case} would write {one.speed.times:.2f} times as fast as {best} does "
-        f"({one.speed.low:.2f}-{one.speed.high:.2f}). The text would be another: that of a target of other weights."
+        f"({interval(one.speed.low, one.speed.high)}). The text would be another: that of a target of other weights."
     )
     keys = " and ".join(f'{key} = "{value}"' for key, value in (one.variant.keys or {}).items())
     place = f'of the {one.variant.key} of "{one.variant.spec.id}" in {toml}'
@@ -151,7 +160,7 @@ def _table(measured: "list[ContenderSpeed]") -> str:
     from specchat.bench.table import aligned
 
     rows = [("", "x plain", "95 %", "prompts")]
-    rows += [(one.name, f"{one.times:.2f}", f"{one.low:.2f}-{one.high:.2f}", str(one.prompts)) for one in measured]
+    rows += [(one.name, f"{one.times:.2f}", interval(one.low, one.high), str(one.prompts)) for one in measured]
     return aligned(rows)
 
 
@@ -165,16 +174,14 @@ def _others(found: Recommendations) -> list[str]:
         for one in found.variants:
             note = "" if one.variant.same_text else " (other text)"
             speed = one.speed
-            rows.append(
-                (speed.name + note, f"{speed.times:.2f}", f"{speed.low:.2f}-{speed.high:.2f}", str(speed.prompts))
-            )
+            rows.append((speed.name + note, f"{speed.times:.2f}", interval(speed.low, speed.high), str(speed.prompts)))
         lines.append(aligned(rows))
     lines += [f"Not measured: {name} ({reason})." for name, reason in found.left_out.items()]
     return lines
 
 
 def _as_json(
-    pair: "Pair", found: Recommendations, decision: Recommended, lines: list[str], dry_run: bool
+    pair: "Pair", found: Recommendations, decision: Recommended, lines: list[str], written: bool
 ) -> dict[str, Any]:
     choice = None if decision.choice is None else dict(zip(("strategy", "length"), decision.choice, strict=True))
     variant = decision.variant.variant if decision.variant is not None else None
@@ -191,5 +198,5 @@ def _as_json(
         "choice": choice,
         "setting": variant and variant.described(),
         "suggested": suggested,
-        "written": choice is not None and not dry_run,
+        "written": written,
     }

@@ -1,29 +1,28 @@
 """`specchat tune`: its commands, each of which makes something that drafts, and registers it if that pays."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
+from specchat.cli.chat_store import opened_store
 from specchat.cli.completion import complete_pairs
+from specchat.cli.download import ready
+from specchat.cli.exit_codes import ExitCode
 from specchat.cli.json_lines import JsonLines
-from specchat.cli.options import PAIR_OPTIONS, F, Named, Passing, with_options
-from specchat.cli.output import Output, ProgressLine, reports_errors
-from specchat.cli.tune_draft import DraftOrder, distilled, registered
-from specchat.cli.tune_exit import exit_
-from specchat.cli.tune_heads import WHAT, HeadsOrder, trained
-from specchat.cli.tune_heads import registered as heads_registered
+from specchat.cli.options import PAIR_OPTIONS, WRITABLE, F, Named, Passing, with_options
+from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_list import list_, remove_, use_
-from specchat.cli.tune_swift import swift
-from specchat.cli.tune_vocabulary import vocabulary
-from specchat.cli.tune_work import DATA_OPTIONS, begun
+from specchat.cli.tune_work import DATA_OPTIONS, begun, ending
+from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
 from specchat.tune.plan import DRAFT_STEPS
 
-STEPS = 1000
-STRATEGY = "draft"
+HEADS_STEPS, EXIT_STEPS, SETS = 1000, 600, 300
+SKIPPING = next(name for name, strategy in STRATEGIES.items() if "skips" in strategy.needs)
 
 
 @click.group(cls=Passing)
@@ -36,15 +35,16 @@ def tune(models: Path | None) -> None:
 tune.add_command(list_)
 tune.add_command(use_)
 tune.add_command(remove_)
-tune.add_command(vocabulary)
-tune.add_command(swift)
-tune.add_command(exit_)
 
 
 def _steps(default: int) -> Callable[[F], F]:
     return click.option(
         "--steps", type=click.IntRange(1), default=default, show_default=True, help="How long to train."
     )
+
+
+def _say(lines: Iterable[str]) -> None:
+    Output().write("\n".join([*lines, ""]))
 
 
 @tune.command()
@@ -68,18 +68,19 @@ def draft(pair: str, steps: int, whole: bool | None, as_json: bool, **data: Any)
     models.toml if it is faster beyond the interval. ctrl+c stops; the same command goes on from there.
     """
     progress = JsonLines() if as_json else ProgressLine()
-    with begun(pair, STRATEGY, "trained draft", steps, **data, progress=progress) as work:
-        order = DraftOrder(**work.order.common, strategy=STRATEGY, adapted=None if whole is None else not whole)
-        lines = registered(order, distilled(order), work.data, work.toml)
+    with begun(pair, "draft", "trained draft", steps, **data, progress=progress) as order:
+        from specchat.tune.runs.draft import tuned
+
+        lines = tuned(order, None if whole is None else not whole)
     if not as_json:
-        Output().write("\n".join([*lines, ""]))
+        _say(lines)
 
 
 @tune.command()
 @click.argument("pair", shell_complete=complete_pairs)
 @click.option("--family", type=Named(TUNED), required=True, help="What kind of heads.")
 @with_options(DATA_OPTIONS)
-@_steps(STEPS)
+@_steps(HEADS_STEPS)
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def heads(pair: str, family: Head, steps: int, **data: Any) -> None:
@@ -89,7 +90,92 @@ def heads(pair: str, family: Head, steps: int, **data: Any) -> None:
     the pair is faster with them beyond the interval. ctrl+c stops; the same command goes on from there, also to more
     --steps.
     """
-    with begun(pair, family, WHAT, steps, **data) as work:
-        order = HeadsOrder(**work.order.common, family=family)
-        lines = heads_registered(order, trained(order), work.data, work.toml)
-    Output().write("\n".join([*lines, ""]))
+    with begun(pair, family, "heads", steps, **data) as order:
+        from specchat.tune.runs.heads import tuned
+
+        lines = tuned(order, family)
+    _say(lines)
+
+
+@tune.command()
+@click.argument("pair", shell_complete=complete_pairs)
+@with_options(DATA_OPTIONS)
+@click.option("--sets", type=click.IntRange(1), default=SETS, show_default=True, help="How many choices to try.")
+@with_options(PAIR_OPTIONS[:1])
+@reports_errors
+def swift(pair: str, sets: int, **data: Any) -> None:
+    """Search which layers the target of PAIR skips when it drafts for itself, on its replies to prompts.
+
+    An eighth of the prompts is held out. The choice is written into models.toml if drafting with it is faster there,
+    beyond the interval, than as the pair is: without a choice it searches from the beginning each time it is loaded.
+    ctrl+c stops; the same command goes on from there, also to more --sets.
+    """
+    with begun(pair, SKIPPING, "skip set", sets, **data) as order:
+        from specchat.tune.runs.swift import tuned
+
+        lines = tuned(order)
+    _say(lines)
+
+
+@tune.command("exit")
+@click.argument("pair", shell_complete=complete_pairs)
+@with_options(DATA_OPTIONS)
+@_steps(EXIT_STEPS)
+@with_options(PAIR_OPTIONS[:1])
+@reports_errors
+def exit_(pair: str, steps: int, **data: Any) -> None:
+    """Train an adapter through which the first layers of the target of PAIR draft, on its replies to prompts.
+
+    The target itself stays as it is, and so does its text. An eighth of the prompts is held out. The adapter is written
+    into models.toml if drafting by early exit is faster there beyond the interval. ctrl+c stops; the same command goes
+    on from there, also to more --steps.
+    """
+    with begun(pair, "exit", "adapter", steps, **data) as order:
+        from specchat.tune.runs.exit import tuned
+
+        lines = tuned(order)
+    _say(lines)
+
+
+@tune.command()
+@click.argument("pair", shell_complete=complete_pairs)
+@click.option("--size", type=click.IntRange(1), help="How many tokens.  [default: half of the vocabulary]")
+@click.option(
+    "--out", type=WRITABLE, metavar="FILE", help="The file to write.  [default: beside models.toml, named as the pair]"
+)
+@with_options(PAIR_OPTIONS[:1])
+@reports_errors
+def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | None) -> None:
+    """Count the tokens that the draft model of PAIR may propose: fewer make it faster.
+
+    They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
+    it. Ends of replies, bytes and digits are always among them.
+    """
+    from specchat.config.catalog import read_catalog
+    from specchat.config.paths import private_folder, user_paths
+
+    paths = user_paths()
+    toml, found = models or paths.models_file, ready(read_catalog(paths, models).find(pair), models)
+    if found.spec.draft is None:
+        raise Problem(f'Pair "{found.id}" has no draft model. Choose another.', ExitCode.USAGE)
+    if out is None:
+        folder = toml.absolute().parent
+        out = (folder if models else private_folder(folder)) / f"{found.id}.vocabulary.json"
+    progress = ProgressLine()
+    with ending(progress) as interrupt:
+        progress.show("starting ...")
+        from specchat.tune.runs.vocabulary import CHARACTERS, counted
+
+        with opened_store() as store:
+            texts = [text for _, of_chat in store.replies(CHARACTERS) for text in of_chat]
+        lines = counted(found, size, out, texts, progress, lambda: interrupt.pressed)
+    named = out.name if out.absolute().parent == toml.absolute().parent else str(out.absolute())
+    _say(
+        [
+            *lines,
+            f'Written to {out}. To use it, give the pair "{found.id}" in {toml} the line below; a shipped pair is '
+            "changed by one of the same id there, so copy its table first.",
+            "",
+            f"draft_vocabulary = {json.dumps(named, ensure_ascii=False)}",
+        ]
+    )

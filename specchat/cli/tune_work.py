@@ -1,29 +1,25 @@
-"""The beginning of every tune: the pair, the prompts, a folder of its own, and reasons to refuse."""
+"""What all tunes read from the command line, and how they end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from specchat.bench.prompts import shipped_prompts
+from specchat.cli.chat_store import opened_store
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.cli.options import FOLDER
 from specchat.cli.output import Problem, ProgressLine
-from specchat.cli.tuning import TrainingData, TrainingOrder, alone, begun_with, data_of, failing, forget_begun
-from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.errors import ForeignModel
 from specchat.tune.plan import REPLIES
 
 if TYPE_CHECKING:
-    from specchat.engine.model.checkpoint import Checkpoint
-    from specchat.engine.model.decoder import CachedDecoder
-    from specchat.engine.session import Session
+    from specchat.tune.data import TuneData
+    from specchat.tune.order import TuneOrder
 
-NEEDS = "specchat's own decoder on the CPU"
 DATA_OPTIONS = (
     click.option("--chats", "from_chats", is_flag=True, help="Learn from the prompts of your saved chats."),
     click.option("--prompts", type=FOLDER, metavar="FILE", help='Prompts as JSON lines with "messages" or "turns".'),
@@ -33,13 +29,23 @@ DATA_OPTIONS = (
 )
 
 
-@dataclass(frozen=True)
-class TuneWork:
-    """The order of a tune, its prompts in words, and the models.toml that its result is written to."""
+def data_of(pair: str, prompts: Path | None, from_chats: bool) -> "TuneData":
+    """The prompts of a file, of the saved chats, or those that come along for a pair.
 
-    order: TrainingOrder
-    data: TrainingData
-    toml: Path
+    Raises:
+        Problem: the chats cannot be read.
+        EngineError: the file cannot be read, or there are too few.
+    """
+    from specchat.tune.data import of_chats, of_file
+
+    if not from_chats:
+        return of_file(prompts or shipped_prompts(pair))
+    from specchat.chat.asked import asked_prompts
+
+    if prompts is not None:
+        raise Problem("--chats and --prompts cannot go together. Leave one out.", ExitCode.USAGE)
+    with opened_store() as store:
+        return of_chats(list(asked_prompts(store)))
 
 
 @contextmanager
@@ -53,56 +59,42 @@ def begun(
     replies: int,
     models: Path | None,
     progress: ProgressLine | None = None,
-) -> Iterator[TuneWork]:
-    """The work of a tune, alone in a folder named after the pair and its `kind`; failures become sentences.
-
-    `what` is made, in words.
+) -> "Iterator[TuneOrder]":
+    """The order of a tune, of a `kind` that makes `what`; ctrl+c stops it.
 
     Raises:
-        Problem: another backend runs the pair, or there are too few prompts.
+        Problem: stopped, or a text that is not plain decoding's.
         ConfigError: there is no such pair.
+        EngineError: another backend runs the pair, or there are too few prompts.
     """
     from specchat.config.catalog import read_catalog
-    from specchat.config.paths import private_folder, user_paths
+    from specchat.config.paths import user_paths
+    from specchat.tune import work
 
     paths, progress = user_paths(), progress or ProgressLine()
-    found = ready(read_catalog(paths, models).find(pair), models)
-    if found.spec.backend != DEFAULT_BACKEND:
-        raise refused(found.id, what, f"it is run by {found.spec.backend}")
+    found, toml = ready(read_catalog(paths, models).find(pair), models), models or paths.models_file
     data = data_of(found.id, prompts, from_chats)
-    folder = private_folder(paths.data / "tune" / f"{found.id}-{kind}")
-    with Interrupt() as interrupt, failing(folder, progress), alone(folder):
-        data = begun_with(folder, data) if from_chats else data
-        order = TrainingOrder(found, data.chats, replies, steps, folder, progress, interrupt)
-        yield TuneWork(order, data, models or paths.models_file)
-        forget_begun(folder)
+    with (
+        ending(progress) as interrupt,
+        work.begun(found, kind, what, data, replies, steps, toml, progress, lambda: interrupt.pressed) as order,
+    ):
+        yield order
 
 
-def refused(pair: str, what: str, reason: str) -> Problem:
-    """A refusal to make something for a pair."""
-    return Problem(f'No {what} for pair "{pair}": {reason}, and this needs {NEEDS}.', ExitCode.UNUSABLE)
+@contextmanager
+def ending(progress: ProgressLine) -> Iterator[Interrupt]:
+    """Notes ctrl+c, tells a stop and a text that differs in a sentence, and ends the line of `progress`."""
+    from specchat.bench.contender import Different
+    from specchat.tune.order import TuneStopped
 
-
-def loaded(order: TrainingOrder, what: str) -> "tuple[Checkpoint, Session, CachedDecoder]":
-    """The target's checkpoint, the pair without its heads, and the target as it is loaded.
-
-    Raises:
-        Problem: another backend or the GPU runs the target.
-        EngineError: it cannot be loaded.
-    """
-    from dataclasses import replace
-
-    from specchat.engine.hub import locate
-    from specchat.engine.loading import load
-    from specchat.engine.model.checkpoint import Checkpoint
-    from specchat.engine.model.decoder import CachedDecoder
-
-    try:
-        checkpoint = Checkpoint.open(locate(order.pair.spec.target, order.show))
-    except ForeignModel as error:
-        raise refused(order.pair.id, what, error.reason) from None
-    session = load(replace(order.pair.spec, heads={}), order.show)
-    model = session.target.model
-    if not isinstance(model, CachedDecoder):
-        raise refused(order.pair.id, what, 'its target runs on the GPU (give it device = "cpu")')
-    return checkpoint, session, model
+    with Interrupt() as interrupt:
+        try:
+            yield interrupt
+        except TuneStopped as stop:
+            raise Problem(str(stop), ExitCode.INTERRUPTED) from None
+        except Different as error:
+            raise Problem(
+                f"The text by {error} differs from plain decoding's. Nothing was registered.", ExitCode.DIFFERENT
+            ) from None
+        finally:
+            progress.clear()

@@ -4,8 +4,9 @@ Each step reports its load-corrected time, and that of plain decoding for its to
 the machine slows both and cancels out.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from math import isfinite, sqrt
 
 from specchat.engine.events import Step
@@ -15,10 +16,55 @@ MIN_STEPS, MIN_TOKENS = 4, 48
 """Both are needed for a speedup."""
 MAX_RELATIVE_WIDTH = 0.1
 """An interval this narrow, relative to the speedup, needs steps alone."""
-MAX_PLAIN_ERROR = 0.12
-"""No speedup is given while plain decoding's relative error exceeds this: other programs interfered."""
-Z_95 = 1.96
-"""Half width of a 95 % interval, in standard deviations."""
+MAX_PLAIN_ERROR = 0.15
+"""No speedup is given unless plain decoding's time is known within this share in 99 of 100 cases."""
+Z_95, Z_99 = 1.96, 2.58
+"""Half widths of intervals of 95 % and 99 %, in standard deviations."""
+BETTER = 1.25
+"""Ratio of errors from which a step's knowledge of plain decoding's time replaces that of the steps before it."""
+
+
+@dataclass
+class PlainTime:
+    """Plain decoding's time for the tokens of one strategy's steps, in milliseconds.
+
+    A step that knows it better tells it for those before, too: the first ones of a reply come before any plain step.
+    """
+
+    _joined_ms: float = 0.0
+    _joined_error: float = 0.0
+    _known: list[tuple[int, float, float]] = field(default_factory=list)
+    """Tokens, milliseconds and relative error of steps in a row that know it alike; errors grow."""
+
+    def add(self, tokens: int, ms: float, error: float) -> None:
+        """Count a step whose tokens take plain decoding `ms`, with this relative error; a plain step has none."""
+        if not error:
+            self._joined_ms += ms
+            return
+        before = 0
+        while self._known and self._known[-1][2] > BETTER * error:
+            before += self._known.pop()[0]
+        ms *= (tokens + before) / tokens
+        tokens += before
+        if self._known and self._known[-1][2] * BETTER >= error:
+            more, its_ms, its_error = self._known.pop()
+            error = (ms * error + its_ms * its_error) / (ms + its_ms)
+            tokens, ms = tokens + more, ms + its_ms
+        self._known.append((tokens, ms, error))
+
+    def join(self, other: "PlainTime") -> None:
+        """Add the time of other replies."""
+        self._joined_ms += other.ms
+        self._joined_error += other.error_ms
+
+    @property
+    def ms(self) -> float:
+        return self._joined_ms + sum(ms for _, ms, _ in self._known)
+
+    @property
+    def error_ms(self) -> float:
+        """Standard error of `ms`, which all steps share."""
+        return self._joined_error + sum(ms * error for _, ms, error in self._known)
 
 
 @dataclass
@@ -28,11 +74,11 @@ class Comparison:
     steps: int = 0
     tokens: int = 0
     own_ms: float = 0.0
-    plain_ms: float = 0.0
     _own_squares: float = 0.0
     _plain_squares: float = 0.0
     _products: float = 0.0
-    _error_ms: float = 0.0
+    _plain: defaultdict[str, PlainTime] = field(default_factory=lambda: defaultdict(PlainTime))
+    """By strategy, as the yardstick measures it."""
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> "Comparison":
@@ -48,16 +94,25 @@ class Comparison:
         self.steps += 1
         self.tokens += step.emitted
         self.own_ms += own
-        self.plain_ms += plain
+        self._plain[step.strategy].add(step.emitted, plain, step.plain_error)
         self._own_squares += own * own
         self._plain_squares += plain * plain
         self._products += own * plain
-        self._error_ms += plain * step.plain_error
 
     def join(self, other: "Comparison") -> None:
         """Add another comparison's sums."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
+        for name in ("steps", "tokens", "own_ms", "_own_squares", "_plain_squares", "_products"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for strategy, plain in other._plain.items():
+            self._plain[strategy].join(plain)
+
+    @property
+    def plain_ms(self) -> float:
+        return sum(plain.ms for plain in self._plain.values())
+
+    @property
+    def _error_ms(self) -> float:
+        return sum(plain.error_ms for plain in self._plain.values())
 
     @property
     def estimate(self) -> Speedup | None:
@@ -79,5 +134,5 @@ class Comparison:
         if found is None or self.steps < MIN_STEPS:
             return None
         if self.tokens >= MIN_TOKENS:
-            return found if Z_95 * self._error_ms <= MAX_PLAIN_ERROR * self.plain_ms else None
+            return found if Z_99 * self._error_ms <= MAX_PLAIN_ERROR * self.plain_ms else None
         return found if found.high - found.low < MAX_RELATIVE_WIDTH * found.times else None

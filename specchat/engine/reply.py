@@ -84,7 +84,8 @@ class Reply:
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
             ran_ms = 1e3 * (self._runner.executor.costs.clock() - ran)
             other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
-            measured = yardstick.add(stepped.strategy, stepped)
+            # A strategy that chooses others has them draft otherwise than they do alone.
+            measured = yardstick.add(f"{self.speculation.strategy} {stepped.strategy}", stepped)
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
             called = text.take_calls()
             step = Step(

@@ -39,6 +39,6 @@ def reply_words(stats: Stats, seed: int) -> list[str]:
         f"seed {seed}",
         f"{stats.mean_acceptance_length:.1f} a step" if stats.num_spec_steps else "",
         f"{stats.num_choices_again} close choices made again" if stats.num_choices_again else "",
-        f"{figures.seconds(stats.ttft_ms)} to first",
+        f"{figures.duration(stats.ttft_ms)} to first",
     ]
     return list(filter(None, parts))

@@ -6,6 +6,7 @@ from specchat.clean import one_line
 from specchat.engine.fetch.download import Progress
 from specchat.engine.pair import Server
 from specchat.engine.strategies import STRATEGIES
+from specchat.figures import duration
 from specchat.models.offers import Offer
 from specchat.models.pull import Order
 
@@ -28,16 +29,7 @@ def progress(now: Progress) -> str:
     words = f"{size(now.done)} of {size(now.total)}"
     if now.left_s is None or now.done >= now.total:
         return words
-    return f"{words} · {size(int(now.rate))}/s · {_span(now.left_s)} left"
-
-
-def _span(seconds: float) -> str:
-    """In two units at most."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+    return f"{words} · {size(int(now.rate))}/s · {duration(1e3 * now.left_s)} left"
 
 
 def order(what: Order, lack: str = "") -> list[str]:

@@ -1,11 +1,15 @@
 """The measurement of what drafts fastest, beside a chat, and its result until it is written or measured again."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specchat.clean import one_line
 from specchat.config.errors import ConfigError
+from specchat.figures import interval
 from specchat.tune.beside_work import BesideWork, TuningPlaces
+
+if TYPE_CHECKING:  # the app starts sooner without
+    from specchat.tune.beside import BesideCommand
 
 MINUTES = 3
 Row = tuple[str, str, str, str]
@@ -14,6 +18,8 @@ Row = tuple[str, str, str, str]
 
 class Recommending(BesideWork):
     """The measurement that runs, or the latest one's end; a stop leaves no result."""
+
+    NAME = "measurement"
 
     def __init__(self, places: TuningPlaces | None) -> None:
         super().__init__(places)
@@ -43,13 +49,7 @@ class Recommending(BesideWork):
             self.error = job.error
         return True
 
-    def __str__(self) -> str:
-        """The progress in words; empty where nothing runs."""
-        job = self.job
-        if job is None or not job.busy:
-            return ""
-        if job.state == "stopping":
-            return "the measurement is stopping"
+    def doing(self, job: "BesideCommand") -> str:
         what, done = one_line(str(job.progress.get("what", "starting ...")), 60), job.progress.get("fraction")
         share = f" · {done:.0%}" if isinstance(done, float) else ""
         return f"{'recommend waits' if job.paused else 'recommend'}: {what}{share}"
@@ -68,8 +68,8 @@ class Recommending(BesideWork):
         found = []
         for row in (self.result or {}).get(name, ()):
             match row:
-                case [str(label), float(times), float(low), float(high), int(prompts), *_]:
-                    found.append((one_line(label, 40), f"{times:.2f}", f"{low:.2f}-{high:.2f}", str(prompts)))
+                case [str(label), float(times), float(low), float() | None as high, int(prompts), *_]:
+                    found.append((one_line(label, 40), f"{times:.2f}", interval(low, high), str(prompts)))
         return found
 
     @property

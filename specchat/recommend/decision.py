@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from specchat.engine.options import Speculation
 from specchat.engine.strategies import delegates, labelled
+from specchat.figures import interval
 from specchat.recommend.search import CLEAR, Recommendations, VariantSpeed
 
 if TYPE_CHECKING:
@@ -52,6 +53,6 @@ def decided(pair: "Pair", found: Recommendations) -> Recommended:
         return Recommended([*lines, "That is no clear gain, so models.toml stays as it is."], suggested=suggested)
     rival = next((one for one in found.strategies if one.name != best.name and one.high > best.low), None)
     if rival is not None:
-        lines.append(f"More measuring could still choose {rival.name} ({rival.low:.2f}-{rival.high:.2f}).")
+        lines.append(f"More measuring could still choose {rival.name} ({interval(rival.low, rival.high)}).")
     strategy, _, length = (variant.case if variant is not None else best.name).partition(" x")
     return Recommended(lines, (strategy, int(length) if length else None), variant, suggested)

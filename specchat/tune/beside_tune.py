@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from specchat.clean import one_line
+from specchat.figures import duration
 from specchat.tune.beside_work import BesideWork, TuningPlaces
-from specchat.tune.plan import span
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.tune.beside import BesideCommand
@@ -38,6 +38,8 @@ class Tuning(BesideWork):
 
     A stop keeps what is done so far; when the program ends it is gone on with at the next start.
     """
+
+    NAME = "tune"
 
     def __init__(self, places: TuningPlaces | None) -> None:
         super().__init__(places)
@@ -107,16 +109,10 @@ class Tuning(BesideWork):
             return job.phase_s * (1 - done) / (done - self._began) + rest
         return sum(later[max(at - 1, 0) :]) or None
 
-    def __str__(self) -> str:
-        """The progress in words; empty where nothing runs."""
-        job = self.job
-        if job is None or not job.busy:
-            return ""
-        if job.state == "stopping":
-            return "the tune is stopping"
+    def doing(self, job: "BesideCommand") -> str:
         parts = [self._doing(job), *self.accepted()]
         if (left := self.left_s()) is not None:
-            parts.append(f"{span(left)} left")
+            parts.append(f"{duration(1e3 * left)} left")
         return " · ".join(parts)
 
     def accepted(self) -> Sequence[str]:

@@ -1,9 +1,10 @@
 """Work of a command beside a program: its places, and the one that runs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:  # the app starts sooner without
     from specchat.tune.beside import BesideCommand
@@ -25,8 +26,11 @@ class TuningPlaces:
     """Options that name the models.toml, where it is not the usual one."""
 
 
-class BesideWork:
+class BesideWork(ABC):
     """The command that runs, for the pair of the id `pair`."""
+
+    NAME: ClassVar[str]
+    """A word for it."""
 
     def __init__(self, places: TuningPlaces | None) -> None:
         """Without `places` nothing can be done."""
@@ -37,6 +41,17 @@ class BesideWork:
     @property
     def busy(self) -> bool:
         return self.job is not None and self.job.busy
+
+    def __str__(self) -> str:
+        """The progress in words; empty where nothing runs."""
+        job = self.job
+        if job is None or not job.busy:
+            return ""
+        return f"the {self.NAME} is stopping" if job.state == "stopping" else self.doing(job)
+
+    @abstractmethod
+    def doing(self, job: "BesideCommand") -> str:
+        """The progress of a job that goes on, in words."""
 
     def pause(self, paused: bool) -> None:
         if self.job is not None:

@@ -62,7 +62,7 @@ def size(c: ModelConfig) -> TrainingSize:
     stack, read, rows = _stack(c)[1], len(read_layers(c.layers)), ROWS * ANCHORS * BLOCK
     weights = read * c.hidden**2 + sum(layer.parameters for layer in stack)
     step = state_bytes(read + 1, c.hidden) + score_bytes(c.vocab, 2, BLOCK - 1, ROWS * ANCHORS) + 4 * c.vocab * c.hidden
-    step += sum(layer_bytes(layer, rows, LONGEST) for layer in stack)
+    step += sum(layer_bytes(layer, rows, LONGEST) for layer in stack) + state_bytes(3 * len(stack), c.hidden)
     return TrainingSize(weights, step, weights * rows + REPLY_TOKENS * c.hidden * c.vocab * BLOCK)
 
 

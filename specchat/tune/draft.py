@@ -6,16 +6,17 @@ acceptance is one less its total variation from the target (Leviathan et al. 202
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.utils.checkpoint import checkpoint
 
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Attention, Matrix, Recipe
-from specchat.engine.reference.layer import hidden_states, logits
+from specchat.engine.reference.layer import hidden_states, layer, logits
 from specchat.engine.reference.tensors import Dense
 from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
 from specchat.tune.parts import put
@@ -25,8 +26,10 @@ from specchat.tune.target import FrozenTarget
 Divergence = Literal["forward", "reverse", "variation"]
 """KL of the draft from the target, KL of the target from the draft, or total variation."""
 DIVERGENCES: tuple[Divergence, ...] = ("forward", "reverse", "variation")
+PART = 128 << 20
+"""Estimated bytes that are held for the gradients of the texts of a part of a step, unless a single one takes more."""
 ACTIVATIONS = 1 << 30
-"""Bytes that are held for the gradients of the texts of a part of a step, unless a single one takes more."""
+"""The same for a text, of which one layer is held at a time where it takes more."""
 RANK = 16
 """Rank of adapters (LoRA, Hu et al. 2021)."""
 WHOLE, ADAPTED = Rates(muon=0.004, adam=5e-4), Rates(muon=0.0, adam=2e-3)
@@ -97,7 +100,7 @@ class DraftLearner(Learner):
         return ADAPTED if self._adapted else WHOLE
 
     def parts(self, batch: Batch) -> list[Batch]:
-        most = max(1, ACTIVATIONS // activations(self._recipe, batch.tokens.shape[1]))
+        most = max(1, PART // activations(self._recipe, batch.tokens.shape[1]))
         return [batch] if len(batch.tokens) <= most else batch.parts(most)
 
     def loss(self, batch: Batch, seed: int) -> Tensor:
@@ -144,15 +147,23 @@ class DraftLearner(Learner):
         """Hidden states float32 [texts, N, hidden] after the last layer, of texts int64 [texts, N]."""
         # A target may choose a padding token without an embedding in the draft.
         inside = tokens.clamp_max(self._recipe.vocab - 1)
-        return hidden_states(self._recipe, inside, tensors)[-1]
+        most = len(tokens) * activations(self._recipe, tokens.shape[1])
+        run = layer if most <= ACTIVATIONS or not torch.is_grad_enabled() else _recomputed
+        return hidden_states(self._recipe, inside, tensors, run)[-1]
+
+
+def _recomputed(*arguments: Any) -> Tensor:
+    """A layer that is computed again when gradients pass, so that memory holds one layer of a text at a time."""
+    made: Tensor = checkpoint(layer, *arguments, use_reentrant=False)
+    return made
 
 
 def activations(recipe: Recipe, tokens: int) -> int:
     """Estimated bytes that the layers of a draft hold for the gradients of a text."""
     found = 0
-    for layer in recipe.layers:
-        heads = layer.mixer.heads if isinstance(layer.mixer, Attention) else 0
-        found += 2 * tokens * sum(sum(matrix.outputs) for matrix in layer.products) + 4 * heads * tokens**2
+    for each in recipe.layers:
+        heads = each.mixer.heads if isinstance(each.mixer, Attention) else 0
+        found += 2 * tokens * sum(sum(matrix.outputs) for matrix in each.products) + 4 * heads * tokens**2
     return 4 * found
 
 
@@ -215,15 +226,15 @@ def _read(draft: Checkpoint) -> Iterator[tuple[str, Tensor]]:
                 yield f"{name}.weight", weights.get(f"{name}.weight", outputs, matrix.inputs).clone()
                 if matrix.bias:
                     yield f"{name}.bias", weights.get(f"{name}.bias", outputs).clone()
-        for norm in (recipe.norm, *(norm for layer in recipe.layers for norm in layer.norms)):
+        for norm in (recipe.norm, *(norm for each in recipe.layers for norm in each.norms)):
             if norm.name:
                 yield f"{norm.name}.weight", weights.get(f"{norm.name}.weight", norm.size).clone()
-        for layer in recipe.layers:
-            for name, shape in layer.vectors.items():
+        for each in recipe.layers:
+            for name, shape in each.vectors.items():
                 yield name, weights.get(name, *shape).clone()
 
 
 def _matrices(recipe: Recipe) -> Iterator[Matrix]:
     """All matrices, each once."""
-    gates = (matrix for layer in recipe.layers for matrix, _ in layer.forms)
+    gates = (matrix for each in recipe.layers for matrix, _ in each.forms)
     return iter(dict.fromkeys((recipe.embed, recipe.head, *gates)))

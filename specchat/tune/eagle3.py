@@ -42,7 +42,7 @@ def size(c: ModelConfig) -> TrainingSize:
     layer, scored, read = _layer(c)[1], min(PROPOSED, c.vocab), len(read_layers(c.layers))
     weights = read * c.hidden**2 + layer.parameters + scored * c.hidden
     step = state_bytes(read + 1, c.hidden) + score_bytes(c.vocab, 2, 0) + score_bytes(scored, 2, PLACES)
-    step += PLACES * layer_bytes(layer, TEXT_TOKENS, LONGEST)
+    step += PLACES * layer_bytes(layer, TEXT_TOKENS, LONGEST, scores=3)
     passed = read * c.hidden**2 + PLACES * layer.parameters
     scores = REPLY_TOKENS * c.hidden * (PLACES * scored + c.vocab)
     return TrainingSize(weights, step, passed * TEXT_TOKENS + scores)

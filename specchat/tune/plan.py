@@ -15,10 +15,10 @@ _WHOLE_BYTES, _ADAPTED_BYTES = 16, 4
 """Bytes a weight: itself, its gradient and two moments in float32; or itself alone."""
 IMPORTED = 300_000_000
 """Bytes of a process with all that it imports."""
-PROCESS = 750_000_000
+PROCESS = 640_000_000
 """Bytes of a process with all that it imports, and of a smallest training."""
-_TEXT_BYTES, _MOST_TEXT_BYTES = 80, 2_400_000_000
-"""Bytes a weight of what a step computes for its texts, and the most of it that training holds at a time."""
+_TEXT_BYTES, _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES = 70, 250_000_000, 2_400_000_000
+"""Bytes a weight of what a step computes for its texts, and the least and the most of it that training holds."""
 _SLACK = 1.3
 """Factor on the tensors of a training of heads or of an exit: copies that are brief, and what allocators hold."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
@@ -69,7 +69,7 @@ def tune_plan(
     step_s = _STEP_S + _STEP_TOKENS * _OPERATIONS * info.draft_parameters / (_OPERATIONS_S * cores)
     whole = info.draft_parameters <= LARGEST_WHOLE if adapted is None else not adapted
     trainer = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
-    trainer += min(_MOST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES)
+    trainer += min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES))
     return TunePlan(
         replies_s=(replies + _HELD_OUT) * _REPLY_TOKENS / speed,
         training_s=_TRIALS * steps * step_s,
@@ -89,14 +89,6 @@ def training_plan(info: PairInfo, size: TrainingSize, replies: int, steps: int, 
         measuring_s=_MEASURED_TOKENS / speed,
         memory=PROCESS + info.memory + max(trainer, info.memory),
     )
-
-
-def span(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h 10 min`."""
-    if seconds < 55:
-        return f"{max(round(seconds, -1), 10):.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
 def recommend_memory(info: PairInfo) -> int:

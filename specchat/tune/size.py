@@ -28,8 +28,11 @@ def score_bytes(vocab: int, tables: int, places: int = 1, rows: int = REPLY_TOKE
     return _FLOAT * (_SCORES_HELD * held + places * scores + tables * REPLY_TOKENS * vocab)
 
 
-def layer_bytes(layer: Layer, rows: int, seen: int) -> int:
-    """Bytes that a layer holds for the gradients of `rows` which attend to `seen` positions each."""
+def layer_bytes(layer: Layer, rows: int, seen: int, scores: int = 4) -> int:
+    """Bytes that a layer holds for the gradients of `rows` which attend to `seen` positions each.
+
+    `scores` is the number of tensors that it holds of a score for each of these.
+    """
     heads = layer.mixer.heads if isinstance(layer.mixer, Attention) else 0
     outputs = sum(sum(matrix.outputs) for matrix in layer.products)
-    return _FLOAT * rows * (2 * outputs + 4 * heads * seen)
+    return _FLOAT * rows * (2 * outputs + scores * heads * seen)

@@ -56,6 +56,18 @@ def test_contenders_take_turns_in_another_order_for_each_reply() -> None:
     assert fractions[-1] < 1.0
 
 
+def test_a_prompt_is_repeated_until_its_replies_are_enough() -> None:
+    contenders = [Scripted(name, []) for name in "xy"]
+    told: list[BenchProgress] = []
+    made = measure(
+        contenders, [prompt("a"), prompt("b")], 9, 8, told.append, lambda *_: None, lambda some: len(some) >= 6
+    )
+    assert [(s.contender, s.prompt.id, s.repeat) for s in made if s.contender == "x"] == [
+        ("x", of, repeat) for of in "ab" for repeat in range(3)
+    ]
+    assert [at.fraction for at in told] == sorted(at.fraction for at in told)
+
+
 @pytest.mark.parametrize("fails_at", [0, 2])
 def test_another_program_that_fails_is_left_out(fails_at: int) -> None:
     calls: list[str] = []

@@ -58,10 +58,12 @@ def test_nothing_measured(report: BenchReport) -> None:
 def test_json_holds_figures_and_replies(report: BenchReport, tmp_path: Path) -> None:
     path = tmp_path / "bench.json"
     write_json(report, path)
-    data = json.loads(path.read_text())
+    data = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert data["schema"] == 1
     by_name = {line["contender"]: line for line in data["contenders"]}
     assert by_name["draft x5"]["speedup_vs_plain"]["median"] == pytest.approx(2.5)
+    assert by_name["draft x5"]["least_vs_plain"] == pytest.approx(2.5)
+    assert by_name["draft x5"]["vs_plain"]["a"]["high"] is None, "one reply has no interval"
     assert by_name["theirs"]["ours_over"]["median"] == pytest.approx(1.25)
     assert set(data["categories"]) == {"chat", "copy"}
     assert data["verify_cost"][0]["rows"] == 1

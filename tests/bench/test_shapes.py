@@ -282,7 +282,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path, monkeypatch: pytest.Monk
     steps = shapes_module._steps
 
     def interrupted(*arguments: Any) -> Any:
-        if arguments[2] == LENGTHS[1]:
+        if arguments[3] == LENGTHS[1]:
             signal.raise_signal(signal.SIGINT)
         return steps(*arguments)
 

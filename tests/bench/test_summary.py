@@ -64,6 +64,20 @@ def test_repeats_count_by_their_median() -> None:
     assert plain.tokens_per_second == Spread(pytest.approx(20.0), pytest.approx(20.0), pytest.approx(20.0), 1)
 
 
+def test_the_least_has_its_own_interval_after_rounds_enough() -> None:
+    for rounds, told in ((4, "0.50"), (5, "0.50 (0.50-0.50)")):
+        samples = [
+            sample(contender, speed, name, repeat)
+            for repeat in range(rounds)
+            for contender, name, speed in (
+                ("plain", "a", 10.0), ("plain", "b", 10.0), ("auto x8", "a", 5.0), ("auto x8", "b", 20.0),
+            )
+        ]  # fmt: skip
+        _, auto = lines = summarise(samples, {})
+        assert {name: round(one.times, 3) for name, one in auto.vs_plain.items()} == {"a": 0.5, "b": 2.0}
+        assert f" {told} " in lines_table(lines, {})
+
+
 def test_other_programs_come_last_and_are_held_against_ours() -> None:
     samples = [sample("theirs", 20.0), sample("draft x5", 60.0), sample("plain", 30.0)]
     lines = summarise(samples, {"theirs": "draft x5"})

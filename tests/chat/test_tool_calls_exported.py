@@ -37,7 +37,7 @@ def chat() -> Conversation:
 
 def test_markdown_shows_calls_and_their_results() -> None:
     text = as_markdown(chat())
-    assert "## Tool read of files: ok · 0.3 s" in text
+    assert "## Tool read of files: ok · 0.26 s" in text
     assert "path: notes.txt\ntext:\n  │ x\n  │ y" in text
     assert "## Tool write: declined" in text
     assert "## Tool no␛ne: no result yet" in text
@@ -58,7 +58,7 @@ def test_markdown_is_read_again_without_the_calls() -> None:
 def test_html_folds_calls() -> None:
     page = "".join(as_html(chat()))
     assert page.count('<details class="call">') == 3
-    assert "<summary>read · path: notes.txt, text: x y · ok · 0.3 s</summary>" in page
+    assert "<summary>read · path: notes.txt, text: x y · ok · 0.26 s</summary>" in page
     assert "<script>" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "\x1b" not in page
@@ -77,5 +77,5 @@ def test_shown_arguments() -> None:
 
 def test_outcomes() -> None:
     assert outcome(None) == "no result yet"
-    assert outcome(ToolResult("a", "b", "c", failed=True, seconds=12.34)) == "failed · 12.3 s"
+    assert outcome(ToolResult("a", "b", "c", failed=True, seconds=12.34)) == "failed · 12 s"
     assert outcome(ToolResult("a", "b", "c")) == "ok"

@@ -17,6 +17,9 @@ from tests.models.made import no_home
 
 Run = Callable[..., Result]
 Rising = Callable[[float, float], None]
+Tiny = Callable[..., Path]
+WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
+"""Prompts that tunes learn from."""
 BIG, SMALL, OTHER = "someone/big", "someone/small", "someone/other"
 """Repositories of the hub on loopback."""
 
@@ -98,6 +101,28 @@ def prompts_file(folder: Path, texts: Iterable[str]) -> Path:
     path = folder / "prompts.jsonl"
     path.write_text("".join(json.dumps({"turns": [text]}) + "\n" for text in texts))
     return path
+
+
+@pytest.fixture
+def words_file(tmp_path: Path) -> str:
+    """The file of the prompts that tunes learn from."""
+    return str(prompts_file(tmp_path, WORDS))
+
+
+@pytest.fixture
+def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
+    """Writes the user's models.toml with the pair "tiny", for tunes on short replies, and gives the file."""
+    from specchat.tune import replies, trial
+
+    def write(target: Path, draft: Path | None = None, more: str = "") -> Path:
+        drafting = f'draft = {{ path = "{draft}", device = "cpu" }} # the small one\n' if draft else ""
+        models = f'target = {{ path = "{target}", device = "cpu" }}\n{drafting}'
+        configure(home, models=f'schema = 1\ndefault = "tiny"\n# mine\n[[pair]]\nid = "tiny" # small\n{models}{more}')
+        return own(home)
+
+    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
+    monkeypatch.setattr(trial, "TOKENS", 12)
+    return write
 
 
 @pytest.fixture

@@ -56,6 +56,17 @@ def test_chosen_strategies_and_sampling(run: Run, quick: list[str], tmp_path: Pa
     assert names == ["plain", "draft x2", "lookup x3"]
 
 
+def test_a_prompt_is_repeated_until_it_is_known_well_enough(run: Run, quick: list[str], tmp_path: Path) -> None:
+    figures = tmp_path / "out.json"
+    few = ("--strategy", "lookup", "--strategy", "plain", "--repeats", "7", "--json", str(figures))
+    result = run(*quick[:-2], *few, "--within", "90")
+    assert result.exit_code == 0, result.output
+    data = json.loads(figures.read_text())
+    lookup = next(line for line in data["contenders"] if line["contender"] == "lookup x8")
+    assert {one["rounds"] for one in lookup["whole_vs_plain"].values()} <= {5, 6, 7}
+    assert all(reply["ran_seconds"] > 0 for reply in data["replies"])
+
+
 def test_a_strategy_drafts_as_many_tokens_as_the_pair_says(run: Run) -> None:
     few = ("--limit", "1", "--repeats", "1", "--tokens", "4")
     result = run("bench", *few, "--strategy", "draft", "--strategy", "draft:3", "--strategy", "lookup")
@@ -252,9 +263,20 @@ def test_a_strategy_that_cannot_run_is_told(run: Run, quick: list[str]) -> None:
     assert "draft cannot be measured: this pair has no draft model" in result.stderr
 
 
-def test_a_wrong_line_of_a_prompts_file_is_named(run: Run, quick: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"turns": []}',
+        '{"turns": [null]}',
+        '{"question": "a"}',
+        '["a"]',
+        '{"messages": [{"role": "robot", "content": "a"}]}',
+        '{"messages": [{"role": "user", "content": ["a"]}]}',
+    ],
+)
+def test_a_wrong_line_of_a_prompts_file_is_named(run: Run, quick: list[str], tmp_path: Path, line: str) -> None:
     path = tmp_path / "wrong.jsonl"
-    path.write_text('{"turns": ["a"]}\n{"turns": []}\n')
+    path.write_text(f'{{"turns": ["a"]}}\n{line}\n')
     result = run(*quick, "--prompts", str(path))
     assert result.exit_code == ExitCode.USAGE
     assert f"{path}, line 2" in result.stderr

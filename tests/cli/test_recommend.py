@@ -1,5 +1,7 @@
 """`specchat recommend` with a tiny pair: what it measures, says and writes."""
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from specchat.bench import halving
 from specchat.bench.halving import ContenderSpeed, Halving
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
+from specchat.config.errors import ConfigError
 from tests.cli.conftest import Run, configure, own, prompts_file
 from tests.engine.tiny import checkpoint
 
@@ -66,6 +69,37 @@ def test_the_fastest_is_written(
     text = pair.read_text()
     assert text.startswith('schema = 1\ndefault = "tiny"\n# mine\n[[pair]]\nid = "tiny" # small\n')
     assert text.endswith("\n# the end\n")
+
+
+def test_a_models_file_that_cannot_be_written_leaves_the_table_to_read(
+    run: Run, pair: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise ConfigError("models.toml cannot be written (Read-only file system).")
+
+    before = pair.read_bytes()
+    monkeypatch.setattr("specchat.models.declare.set_strategy", refused)
+    measured(monkeypatch, ContenderSpeed("lookup x4", 1.4, 1.3, 1.5, 9), ContenderSpeed("auto", 1.1, 1.0, 1.2, 3))
+    result = run(*command)
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "lookup x4 writes 1.40 times as fast" in result.stdout
+    assert "now has it" not in result.stdout
+    assert "Read-only file system" in result.stderr
+    result = run(*command, "--json")
+    assert result.exit_code == ExitCode.UNUSABLE
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert (last["written"], last["choice"]["strategy"]) == (False, "lookup")
+    assert pair.read_bytes() == before
+
+
+def test_one_prompt_gives_no_interval(run: Run, command: tuple[str, ...], tmp_path: Path) -> None:
+    prompts_file(tmp_path, ["abc", "x" * 5000])  # the second does not fit
+    result = run(*command, "--dry-run", "--minutes", "0.01")
+    assert result.exit_code == 0, result.stderr
+    assert re.search(r"^lookup x4 +\d\.\d\d +unsure +1$", result.stdout, re.MULTILINE)
+    lines = run(*command, "--dry-run", "--minutes", "0.01", "--json").stdout.splitlines()
+    last = json.loads(lines[-1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert {tuple(row[2:]) for row in last["rows"]} == {(0.0, None, 1)}
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,13 @@ from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.tune import gain, registry, replies, trial
+from specchat.tune import gain, registry
 from specchat.tune.trial import HeldOutSpeed
 from tests.chat.conftest import answer, flush
-from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from tests.cli.conftest import WORDS, Rising, Run, Tiny
 from tests.cli.tune_ends import assert_kills_lose_nothing
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
-
-WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
 
 
 @pytest.fixture(scope="module")
@@ -35,23 +33,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(autouse=True)
-def pair(folders: tuple[Path, Path], home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pair(folders: tuple[Path, Path], tiny: Tiny) -> Path:
     """The user's models.toml."""
-    target, draft = folders
-    table = (
-        f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{target}", device = "cpu" }}\n'
-        f'draft = {{ path = "{draft}", device = "cpu" }} # the small one\n'
-    )
-    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
-    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
-    monkeypatch.setattr(trial, "TOKENS", 12)
-    return own(home)
+    return tiny(*folders)
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> tuple[str, ...]:
-    path = prompts_file(tmp_path, WORDS)
-    return ("tune", "draft", "tiny", "--prompts", str(path), "--replies", "6", "--steps", "10")
+def command(words_file: str) -> tuple[str, ...]:
+    return ("tune", "draft", "tiny", "--prompts", words_file, "--replies", "6", "--steps", "10")
 
 
 def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(

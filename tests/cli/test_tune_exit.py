@@ -11,13 +11,11 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
-from specchat.tune import registry, replies, trial
-from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from specchat.tune import registry
+from tests.cli.conftest import Rising, Run, Tiny
 from tests.cli.tune_ends import assert_a_stop_registers_nothing, assert_kills_lose_nothing
 from tests.engine.test_lossless import finished, reply
 from tests.engine.tiny import checkpoint
-
-WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +24,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pair(folder: Path, tiny: Tiny) -> Path:
     """The user's models.toml."""
-    table = f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{folder}", device = "cpu" }}\n'
-    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
-    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
-    monkeypatch.setattr(trial, "TOKENS", 12)
-    return own(home)
+    return tiny(folder)
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> tuple[str, ...]:
-    path = prompts_file(tmp_path, WORDS)
-    return ("tune", "exit", "tiny", "--prompts", str(path), "--replies", "6", "--steps", "10")
+def command(words_file: str) -> tuple[str, ...]:
+    return ("tune", "exit", "tiny", "--prompts", words_file, "--replies", "6", "--steps", "10")
 
 
 def test_a_faster_adapter_is_written_listed_and_taken_back(

@@ -14,12 +14,10 @@ from specchat.engine.options import Message
 from specchat.engine.requests import Generate, Load
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine
-from specchat.tune import replies, resident_replies, trial
-from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from specchat.tune import replies, resident_replies
+from tests.cli.conftest import Rising, Run, Tiny
 from tests.engine.tiny import checkpoint
 from tests.process.conftest import gone, until
-
-WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
 
 
 @pytest.fixture
@@ -31,16 +29,14 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def resident(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedEngine]:
+def resident(home: Path, tmp_path: Path, tiny: Tiny) -> Iterator[SharedEngine]:
     """An engine that has the user's pair loaded."""
     target = checkpoint(tmp_path / "target", num_key_value_heads=2)
     draft = checkpoint(tmp_path / "draft", seed=4, num_hidden_layers=2)
-    models = f'target = {{ path = "{target}", device = "cpu" }}\ndraft = {{ path = "{draft}", device = "cpu" }}\n'
-    configure(home, models=f'schema = 1\ndefault = "tiny"\n[[pair]]\nid = "tiny"\n{models}')
-    monkeypatch.setattr(trial, "TOKENS", 12)
+    toml = tiny(target, draft)
     engine = open_engine(private_folder(home / "run"), tmp_path / "engine.log", "app", 0)
     assert isinstance(engine, SharedEngine)
-    engine.send(Load(load_catalog(own(home)).find("tiny").spec))
+    engine.send(Load(load_catalog(toml).find("tiny").spec))
     until(engine, lambda event: isinstance(event, Loaded))
     yield engine
     pids = [found["pid"] for found in engines(home / "run", "stop")]
@@ -50,12 +46,10 @@ def resident(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def test_replies_of_the_resident_engine_are_the_same_and_its_own_session_writes_none(
-    run: Run, home: Path, tmp_path: Path, resident: SharedEngine, rising: Rising, monkeypatch: pytest.MonkeyPatch
+    run: Run, home: Path, words_file: str, resident: SharedEngine, rising: Rising, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rising(1.3, 1.1)
-    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
-    prompts = str(prompts_file(tmp_path, WORDS))
-    command = ("tune", "draft", "tiny", "--prompts", prompts, "--replies", "6", "--steps", "4")
+    command = ("tune", "draft", "tiny", "--prompts", words_file, "--replies", "6", "--steps", "4")
     sources: list[bool] = []
     answered = replies._answered
 

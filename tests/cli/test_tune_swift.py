@@ -5,16 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from specchat.cli import tune_swift
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine.strategy import SkippedLayers
-from specchat.tune import replies, skips, trial
-from tests.cli.conftest import Rising, Run, configure, own, prompts_file
+from specchat.tune import skips
+from specchat.tune.runs import swift
+from tests.cli.conftest import Rising, Run, Tiny
 from tests.cli.tune_ends import assert_a_stop_registers_nothing, assert_kills_lose_nothing
 from tests.engine.tiny import checkpoint
-
-WORDS = ("abc", "to be", "say it", "a b a b", "no", "xyz", "why", "ten", "how far")
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +21,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pair(folder: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's models.toml."""
-    table = f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{folder}", device = "cpu" }}\n'
-    configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}')
-    monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
-    monkeypatch.setattr(trial, "TOKENS", 12)
     monkeypatch.setattr(skips, "VERIFY", -0.5)  # so that a choice promises something with a random target
-    return own(home)
+    return tiny(folder)
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> tuple[str, ...]:
-    path = prompts_file(tmp_path, WORDS)
-    return ("tune", "swift", "tiny", "--prompts", str(path), "--replies", "6", "--sets", "30")
+def command(words_file: str) -> tuple[str, ...]:
+    return ("tune", "swift", "tiny", "--prompts", words_file, "--replies", "6", "--sets", "30")
 
 
 def test_a_faster_choice_is_written_listed_and_taken_back(
@@ -76,7 +69,7 @@ def test_a_choice_that_promises_nothing_is_not_measured(
 ) -> None:
     before = pair.read_bytes()
     monkeypatch.setattr(skips, "VERIFY", 9.0)
-    monkeypatch.setattr(tune_swift, "measured", None)
+    monkeypatch.setattr(swift, "measured", None)
     result = run(*command)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.startswith("Skipping layers would not beat plain decoding here: the best of ")

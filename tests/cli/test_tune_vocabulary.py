@@ -9,11 +9,11 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
-from specchat.cli import tune_vocabulary
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.engine import check, check_ratio
 from specchat.engine.loading import load
+from specchat.tune.runs import vocabulary
 from tests.chat.conftest import answer, flush, save
 from tests.cli.conftest import Run, configure
 from tests.engine.tiny import SPECIAL, checkpoint, perturbed
@@ -71,7 +71,7 @@ def prompts(folder: Path) -> Path:
 
 def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatch: pytest.MonkeyPatch) -> None:
     del saved
-    monkeypatch.setattr(tune_vocabulary, "ENOUGH", 5)
+    monkeypatch.setattr(vocabulary, "ENOUGH", 5)
     result = run("tune", "vocabulary", "tiny", "--size", str(BYTES + len(SPECIAL) + 2))
     assert (result.exit_code, result.stderr) == (0, "")
     counted, covered, where, _, line = result.stdout.splitlines()
@@ -91,8 +91,8 @@ def test_saved_replies_are_counted(run: Run, pair: Path, saved: None, monkeypatc
 def test_the_target_writes_where_few_replies_are_saved(
     run: Run, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tune_vocabulary, "shipped_prompts", lambda _: prompts(tmp_path))
-    monkeypatch.setattr(tune_vocabulary, "LONGEST", 20)
+    monkeypatch.setattr(vocabulary, "shipped_prompts", lambda _: prompts(tmp_path))
+    monkeypatch.setattr(vocabulary, "LONGEST", 20)
     out = tmp_path / "v.json"
     result = run("tune", "vocabulary", "tiny", "--size", str(SIZE - 1), "--out", str(out))
     assert result.exit_code == 0
@@ -144,7 +144,7 @@ def test_a_file_that_cannot_be_written_is_told(
     run: Run, pair: Path, saved: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del saved
-    monkeypatch.setattr(tune_vocabulary, "ENOUGH", 5)
+    monkeypatch.setattr(vocabulary, "ENOUGH", 5)
     (pair.parent / "tiny.vocabulary.json").mkdir()
     result = run("tune", "vocabulary", "tiny", "--size", "262")
     assert result.exit_code == ExitCode.USAGE

@@ -66,10 +66,10 @@ def test_a_mistake_would_be_seen(tmp_path: Path) -> None:
 def test_the_heads_that_shipped_pairs_name_can_be_taken_in(tmp_path: Path) -> None:
     """As comments become keys."""
     lines = shipped("models.toml").read_text("utf-8").splitlines()
-    named = re.compile(r"# (\[pair\.heads\]|\w+ = \{ repo)")
+    named = re.compile(r"# (\[pair\.heads\]|[\w-]+ = \{ repo)")
     text = "\n".join(line[2:] if named.match(line) else line for line in lines)
     catalog = load_catalog(read(text[text.index("schema") :], tmp_path))
-    assert sum(line.startswith("# [pair.heads]") for line in lines) == 6
+    assert sum(line.startswith("# [pair.heads]") for line in lines) == 8
     assert catalog.find("qwen3-8b").spec.heads.keys() == {"dflash", "eagle3", "peagle"}
     listed = (DOCS / "heads.md").read_text("utf-8")
     for pair in catalog.pairs:

@@ -25,6 +25,9 @@ class FakeEvent:
         FakeEvent.now += 1.0
         self.at = FakeEvent.now
 
+    def query(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         assert self.blocking, "a core is kept busy while the device works"
 

@@ -11,7 +11,7 @@ from specchat.engine import measure
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.events import Drafted, Event, Finished, Started, Step
 from specchat.engine.loading import load
@@ -288,6 +288,23 @@ def test_the_yardstick_is_the_speed_of_a_plain_reply(demo: Session) -> None:
     *_, finished = demo.generate(measure.REPLY)
     assert isinstance(finished, Finished)
     assert finished.stats.completion_tokens >= REPLY_TOKENS
+
+
+def test_a_strategy_has_a_yardstick_of_its_own_under_each_that_chooses_it(
+    demo: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`auto` lets a model draft further than it does alone, which costs otherwise than is expected."""
+    added, names = Yardstick.add, list[str]()
+
+    def noting(self: Yardstick, strategy: str, stepped: Stepped) -> Measured:
+        names.append(strategy)
+        return added(self, strategy, stepped)
+
+    monkeypatch.setattr(Yardstick, "add", noting)
+    for strategy in ("auto", "draft"):
+        for _ in demo.generate(replace(measure.REPLY, speculation=Speculation.of(strategy))):
+            pass
+    assert {"auto draft", "draft draft"} <= set(names)
 
 
 def test_it_is_that_of_a_machine_that_is_not_slow(tiny_pair: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:

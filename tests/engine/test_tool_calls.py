@@ -100,7 +100,6 @@ KINDS = {
 ONE_CALL = {
     "GigaChat3.1-10B-A1.8B",
     "google-gemma-4-31B-it",
-    "meetkai-functionary-medium-v3.2",
     "meta-llama-Llama-3.1-8B-Instruct",
     "meta-llama-Llama-3.2-3B-Instruct",
     "meta-llama-Llama-3.3-70B-Instruct",
@@ -181,8 +180,6 @@ def test_an_answer_before_a_call_stays_an_answer(file: Path) -> None:
     looked = "I look [into] <it>."
     said = written(file, Message("assistant", looked, tool_calls=(LIST,)))
     thoughts, answer, reader = reply(file, said)
-    if made(file).format.recipient:  # a part of the reply that is addressed in words
-        pytest.skip("calls behind an answer are not read in this form")
     if looked in answer or looked in thoughts:  # other templates leave it out, or write it behind the results
         assert (thoughts + answer).strip() == looked
         assert calls_of(reader) == [("list_files", ARGUMENTS)]
@@ -399,14 +396,53 @@ def test_calls_in_published_tokens(folder: str, shared_data: Path) -> None:
     assert (told, calls_of(reader)) == ([], [("list_files", ARGUMENTS)])
 
 
+ADDRESSED = (
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|{{ m.role }}|>"
+    "{% if m.role == 'assistant' %}{% if m.content %}=> all\n{{ m.content }}{% endif %}"
+    "{% for c in m.tool_calls or [] %}=> {{ c.function.name }}\n{{ c.function.arguments | tojson }}{% endfor %}"
+    "{% else %}{{ m.content }}{% endif %}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>=> {% endif %}"
+)
+"""A template that addresses answers and calls by a line, the first of them in the prompt."""
+NOW_CALL = '=> now\n{"a": "=> now"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "names"),
+    [
+        ("all\nI look.", "I look.", []),
+        (NOW_CALL[3:], "", ["now"]),
+        (f"all\nI look.{NOW_CALL}", "I look.", ["now"]),
+        (f"all\nI look.\n{NOW_CALL}{NOW_CALL}\n", "I look.", ["now", "now"]),
+        (NOW_CALL[3:] + NOW_CALL, "", ["now", "now"]),
+        ("all\na => b, a => now we see", "a => b, a => now we see", []),
+        ("all\nSo => other\n{}", "So => other\n{}", []),
+        ("all\nSo => now\n{", "So => now\n{", []),
+        (f"all\nSo{NOW_CALL} and so on", f"So{NOW_CALL} and so on", []),
+        (f"now\nSo{NOW_CALL}", f"now\nSo{NOW_CALL}", []),
+        ("all\nSo =", "So =", []),
+    ],
+)
+def test_a_call_behind_an_answer_needs_the_mark_that_the_template_writes_there(
+    text: str, answer: str, names: list[str]
+) -> None:
+    known = Tokenizer(tiny.tokenizer(tiny.SPECIAL), Path("here"), {}, TemplateSource(ADDRESSED, Path("here")))
+    assert known.format.tools is not None
+    assert (known.format.tools.call.opening, known.format.tools.call.later) == ("", "=>")
+    found, reader, _ = said(known, text)
+    assert (found, [call.name for call in reader.calls]) == (answer, names)
+    assert all(json.loads(call.arguments) == {"a": "=> now"} for call in reader.calls)
+
+
 PIECES_OF_CALLS = [
     *("<tool_call>", "</tool_call>", "<tool_", "call>", "\n", "  ", "So.", '{"name": "now"', ', "arguments": {}}'),
     *("<function=now>", "</function>", "<parameter=a>", "</parameter>", '"</tool_call>"', "[", "]", "{", "}", ",", '"'),
     *("[TOOL_CALLS]", "now[ARGS]", "call:now{", "a:1", '<|"|>', "[now(a=1)]", "now(", "\\", "ç"),
+    *(">>>", ">", "now\n", "{}"),
 ]
 FORMS = [
     CallForm("object", "<tool_call>", "</tool_call>"),
     CallForm("object"),
+    CallForm("named", later=">>>", name=r"(?:\A\s*+|>>>)(?P<name>[\w./-]+?)\s*+(?=\s*+\{)"),
     CallForm("named", "[TOOL_CALLS]", name=r"\A\s*+(?P<name>[\w./-]+?)\[ARGS\](?=\s*+\{)"),
     CallForm(
         "tagged",

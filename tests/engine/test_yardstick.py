@@ -9,7 +9,7 @@ import pytest
 from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.yardstick import SHARE, Yardstick
+from specchat.engine.decoding.yardstick import SHARE, Part, Yardstick
 from specchat.engine.events import Step
 
 PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
@@ -102,7 +102,7 @@ def test_what_slows_everything_alike_moves_no_multiplier(slow: Slow, told: int) 
 
 def test_while_nothing_tells_what_slows_plain_decoding_no_multiplier_is_shown() -> None:
     """What plain steps told before a machine turned slow is not what they take now."""
-    machine = Machine(lambda seconds: (2.5, 2.5) if seconds > 60.0 else (1.0, 1.0))
+    machine = Machine(lambda seconds: (1.5, 1.5) if seconds > 60.0 else (1.0, 1.0))
     machine.reply(100)
     while machine.seconds < 60.0:
         assert machine.reply(20).speedup is not None
@@ -114,7 +114,7 @@ def test_while_nothing_tells_what_slows_plain_decoding_no_multiplier_is_shown() 
 @pytest.mark.parametrize("part", [0.6, 1.6])
 def test_what_slows_plain_decoding_otherwise_is_told_by_plain_steps(part: float) -> None:
     """Other programs came while drafts were written: after some seconds the multiplier is that of now."""
-    machine = Machine(lambda seconds: (2.0, 2.0 * part) if seconds > 5.0 else (1.0, 1.0))
+    machine = Machine(lambda seconds: (1.4, 1.4 * part) if seconds > 5.0 else (1.0, 1.0))
     while machine.seconds < 60.0:
         last = machine.reply(100)
     assert last.speedup is not None
@@ -150,6 +150,29 @@ def test_quick_plain_steps_count_but_for_the_first_after_a_draft(part: float, ms
 def test_the_first_reply_of_a_pair_has_a_multiplier() -> None:
     machine = Machine(steady)
     assert machine.reply(40).speedup is not None
+
+
+def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None:
+    """Of the time since the last reply a hundredth might go to measuring at once, which would slow this one."""
+    machine = Machine(steady, ms=0.1, cold=1.3)
+    for reply in range(20):
+        machine.seconds += 1.0
+        machine.reply(30)
+        steps = machine.steps[-30:]
+        slipped = sum(step.milliseconds for step in steps if not step.drafted)
+        most = 0.5 if reply == 0 else 0.15
+        assert slipped <= most * sum(step.milliseconds for step in steps)
+    assert sum(not step.drafted for step in machine.steps) > 20
+
+
+def test_plain_steps_while_the_load_changes_tell_little() -> None:
+    """What they are expected to take is then wrong itself."""
+    known, changing = Part(), Part()
+    for _ in range(4):
+        known.add(0.9, 1.5, 1.45)
+        changing.add(0.9, 1.5, 3.0)
+    assert known.known(1.5, 1.5)[1] < 0.06
+    assert changing.known(1.5, 1.5)[1] > 0.1
 
 
 def test_slipped_steps_cost_a_hundredth_of_the_time_at_most() -> None:

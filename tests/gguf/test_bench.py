@@ -6,8 +6,7 @@ import pytest
 
 from specchat.bench.contender import BenchPrompt
 from specchat.bench.peers import llama_cpp as peer
-from specchat.cli.bench_peers import theirs
-from specchat.cli.output import ProgressLine
+from specchat.bench.peers import theirs
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.session import Session
 from tests.engine.test_lossless import finished, reply
@@ -18,7 +17,7 @@ pytestmark = pytest.mark.needs_llama
 
 def test_llama_cpp_writes_with_the_pair_s_own_file(demo: Session, demo_files: tuple[Path, Path]) -> None:
     spec = pair(*demo_files)
-    made = theirs(peer, demo, spec, Sampling(), ProgressLine())
+    made = theirs(peer, demo, spec, Sampling())
     try:
         assert [one.name for one in made] == ["llama.cpp", "llama.cpp lookup x8"]
         text = "Say cat."
@@ -35,4 +34,4 @@ def test_other_programs_are_refused(demo: Session, demo_files: tuple[Path, Path]
     from specchat.bench.peers import transformers
 
     with pytest.raises(ValueError, match="does not run GGUF files"):
-        theirs(transformers, demo, pair(*demo_files), Sampling(), ProgressLine())
+        theirs(transformers, demo, pair(*demo_files), Sampling())

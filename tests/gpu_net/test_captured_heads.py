@@ -1,12 +1,16 @@
 """Trained heads in captured graphs on a GPU that stands for one, where each graph runs late and on its own."""
 
+from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import pytest
 import torch
+from torch.nn.functional import linear
 
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
+from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import load
 from specchat.engine.drafters import eagle as eagle_drafters
 from specchat.engine.drafters import medusa as medusa_drafter
@@ -15,6 +19,7 @@ from specchat.engine.heads import target as target_module
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.rows import Linear
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategies import HEADED, STRATEGIES
@@ -24,10 +29,28 @@ from tests.device.test_heads import FIRST, LAYERS, WRITE, shape, steps
 from tests.engine.published_heads import HIDDEN
 from tests.engine.tiny import VOCAB, checkpoint
 from tests.gpu_net.fake_torch import fake_torch
+from tests.gpu_net.runtime import Graph
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
 
 GPU = torch.device("cuda", 1)
+CEILINGS = {"medusa": 28, "eagle2": 77, "eagle3": 86, "mtp": 88, "kv-mtp": 117, "dflash": 198}
+"""Most launches of the first pass, where each norm counts as the six operations that it is made of here."""
+VIEWS = (
+    "prim",
+    "select",
+    "slice",
+    "unbind",
+    "view",
+    "t",
+    "transpose",
+    "unsqueeze",
+    "expand",
+    "split",
+    "permute",
+    "empty",
+)
+"""Operations that launch nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +92,27 @@ def test_drafts_are_those_of_plain_launches(
         assert max(fake.to_host) < 4 * VOCAB
         assert isinstance(lazily.executor, DeviceExecutor)
         assert {(strategy, 0), (strategy, 1)} <= lazily.executor.graphs._graphs.keys()
+        first = cast(Graph, lazily.executor.graphs._graphs[strategy, 0])
+        launches = Counter({name: n for name, n in first.operations.items() if not is_view(name)})
+        assert len(first.launches) + launches.total() <= CEILINGS.get(strategy, 300), launches
+
+
+def is_view(operation: str) -> bool:
+    return operation.strip("_").removeprefix("unsafe_").removeprefix("new_").removesuffix("_like") in VIEWS
+
+
+def test_products_are_those_of_bfloat16_with_sums_of_float32() -> None:
+    """By one operation after that which rounds the inputs, and one for a bias."""
+    g = torch.Generator().manual_seed(1)
+    x, weight, bias = torch.randn(3, 20, generator=g), torch.randn(5, 20, generator=g), torch.randn(5, generator=g)
+    expected = linear(x.bfloat16().double(), weight.bfloat16().double())
+    for more in (None, bias):
+        with fake_torch(2, computes=True) as fake:
+            product = Linear(weight.to(GPU), None if more is None else more.to(GPU))
+            inputs, out = x.to(GPU), torch.zeros(3, 5, device=GPU)
+            graphs = Graphs(GPU, [])
+            graphs.run("product", lambda product=product, inputs=inputs, out=out: out.copy_(product(inputs)))
+            made = out.cpu()
+            (graph,) = fake.runtime.captures
+        assert graph.operations == {"_to_copy": 1, "mm": 1, "copy_": 1} | ({} if more is None else {"add": 1})
+        torch.testing.assert_close(made.double(), expected if more is None else expected + more.double())

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from mmap import PAGESIZE
 from pathlib import Path
 from typing import cast
@@ -11,10 +12,13 @@ import torch
 from torch import Tensor
 
 from specchat.bench.published import PUBLISHED
+from specchat.engine.device import clock as clock_module
+from specchat.engine.device import drafting
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
+from specchat.engine.device.waiting import SPIN_S, PassEnd, SpinWait
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_failure import is_gpu_failure
@@ -36,7 +40,7 @@ from tests.device.test_recurrent import changes as recurrent
 from tests.device.test_recurrent import made
 from tests.engine.tiny import VOCAB, checkpoint, perturbed
 from tests.gpu_net.fake_torch import Cudart, FakeTorch, fake_torch
-from tests.gpu_net.runtime import Graph
+from tests.gpu_net.runtime import Event, Graph
 from tests.gpu_net.shapes import LAYERS, pair, prepared
 
 pytestmark = pytest.mark.skipif(ON_GPU, reason="stands for a GPU where there is none")
@@ -227,6 +231,50 @@ def test_what_is_computed_once_it_is_waited_for_is_the_same(
         assert texts(tiny_runner(tiny, SECOND)) == at_once
         assert not fake.runtime.problems
         assert not fake.runtime.queues[0].asked, "the GPU that nobody chose"
+
+
+def test_a_spin_before_each_wait_is_bounded_and_changes_nothing(
+    tiny: tuple[Path, Path], at_once: dict[str, list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The device does nothing before the host sleeps, so that every spin here is in vain and takes its whole time."""
+    queries, waits, microseconds = [0], list[int](), count()
+    query, wait = Event.query, SpinWait.wait
+
+    def counted(event: Event) -> bool:
+        queries[0] += 1
+        return query(event)
+
+    def noted(waiting: SpinWait, event: PassEnd) -> None:
+        queries[0] = 0
+        wait(waiting, event)
+        waits.append(queries[0])
+
+    monkeypatch.setattr(Event, "query", counted)
+    monkeypatch.setattr(SpinWait, "wait", noted)
+    for module in (clock_module, drafting):
+        monkeypatch.setattr(module, "SpinWait", lambda: SpinWait(lambda: next(microseconds) / 1e6))
+    with fake_torch(1, computes=True) as fake:
+        written = write(tiny_runner(tiny, FIRST), "draft", 4, SAMPLINGS["sampled"], tokens=5)
+        assert written == at_once["draft"]
+        assert not fake.runtime.problems
+    assert 1 < max(waits) < SPIN_S * 1e6
+
+
+def test_what_fails_on_the_gpu_comes_out_where_the_host_waits(tiny: tuple[Path, Path]) -> None:
+    with fake_torch(1, computes=True) as fake:
+        runner = tiny_runner(tiny, FIRST)
+        runner.target.begin([1, 2, 3])
+        reply, drafter = runner.reply(SAMPLINGS["greedy"], [1, 2, 3], ()), runner.drafters["draft"]
+        drafter.begin([1, 2, 3])
+        reply.step(drafter, 4, "coupled")
+
+        def fail() -> None:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+        fake.runtime.queues[0].work.append(fail)
+        with pytest.raises(RuntimeError) as caught:
+            reply.step(drafter, 4, "coupled")
+        assert is_gpu_failure(caught.value)
 
 
 def test_every_feature_of_a_recipe_is_captured_as_it_is_launched(tmp_path: Path) -> None:

@@ -39,9 +39,24 @@ def test_a_narrow_interval_is_told_sooner() -> None:
 
 
 def test_none_is_told_while_plain_s_own_time_is_unsure() -> None:
-    for error, told in ((0.061, True), (0.062, False)):
+    for error, told in ((0.058, True), (0.059, False)):
         known = Comparison.of([replace(STEP, plain_error=error)] * (MIN_TOKENS // STEP.emitted)).speedup
         assert (known is not None) == told
+
+
+def test_what_a_later_step_knows_better_holds_for_those_before_it() -> None:
+    """Plain decoding takes 3 ms, as a plain step among drafts told; until then 4 ms were assumed."""
+    unsure, sure = replace(STEP, plain_ms=4.0, plain_error=0.2), replace(STEP, plain_ms=3.0, plain_error=0.04)
+    plain = replace(STEP, strategy="plain", usual_ms=1.0, plain_ms=1.0, emitted=1)
+    found = Comparison.of([*[unsure] * 12, plain, *[sure] * 4])
+    assert found.plain_ms == pytest.approx(16 * 3.0 + 1.0)
+    assert found.speedup is not None
+    drifted = Comparison.of([*[sure] * 4, plain, *[unsure] * 12])
+    assert drifted.plain_ms == pytest.approx(4 * 3.0 + 1.0 + 12 * 4.0)
+    assert drifted.speedup is None
+    joined = Comparison.of([unsure] * 12)
+    joined.join(Comparison.of([sure] * 4))
+    assert joined.plain_ms == pytest.approx(12 * 4.0 + 4 * 3.0), "of another reply nothing is told"
 
 
 def test_the_interval_holds_the_truth_nineteen_times_of_twenty() -> None:

@@ -138,7 +138,7 @@ async def test_without_a_model_the_key_that_chooses_one_is_named() -> None:
     engine.fail_load("model", "it is broken")
     app = make_app(engine, replace(LAUNCH, keymap={"models": "f13"}))
     async with app.run_test(size=(120, 36)) as pilot:
-        await until_shown(pilot, app, "it is broken")
+        await wait_until(pilot, lambda: app.session.loaded.error)
         app.chat.say("")
         await until_shown(pilot, app, "F13 shows other models")
         app.chat.prompt.insert("hi")

@@ -11,6 +11,7 @@ from specchat.config.catalog import Catalog
 from specchat.config.live import LiveFiles
 from specchat.config.paths import user_paths
 from specchat.engine.fake import FakeEngine
+from specchat.tui import live as live_module
 from specchat.tui.themes import textual_theme
 
 THEME = 'name = "mine"\ndark = true\nprimary = "{colour}"\nbackground = "#101010"\n'
@@ -53,7 +54,8 @@ def test_what_cannot_be_read_leaves_what_was_there(files: tuple[LiveFiles, Path]
     assert fresh.themes
 
 
-async def test_the_app_takes_them_in(files: tuple[LiveFiles, Path]) -> None:
+async def test_the_app_takes_them_in(files: tuple[LiveFiles, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "LOOK_EVERY", 0.05)
     live, config = files
     write(config / "themes" / "mine.toml", THEME.format(colour="#ff0000"))
     live.changed()

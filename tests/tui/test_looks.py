@@ -12,6 +12,7 @@ from specchat.engine.options import Written
 from specchat.service.settings import Preferences
 from specchat.tui import chat_list
 from specchat.tui.app import SpecchatApp
+from specchat.tui.screens.board import Board
 from tests.service.tool_servers import ScriptedServers, calling
 
 REPLY = """Once there was a small **fox** who kept a lamp, and read from `book.txt` (see [here](https://x.y)).
@@ -124,6 +125,8 @@ def prepared(app: SpecchatApp, keys: tuple[str, ...]) -> Callable[[Pilot[None]],
         await ask(app, pilot, "Tell me a story about a fox and a lamp.")
         for key in keys:
             await pilot.press(key)
+            if isinstance(app.screen, Board):
+                app.screen.advance(60)
             await still(pilot)
         await still(pilot, times=3)
 

@@ -93,7 +93,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
         await wait_until(pilot, lambda: "recommend: round 2, 6 left: draft x5 · 40%" in status(app))
         await app.chat.do("recommend")
         await wait_until(pilot, lambda: "x stops" in screen_text(app))
-        others = [["draft x10, draft in int8", 1.05, 1.01, 1.09, 9, True]]
+        others = [["draft x10, draft in int8", 1.05, 1.01, 1.09, 9, True], ["one prompt", 1.02, 0.0, None, 1, True]]
         jobs.last.end("done", rows=ROWS, others=others, lines=LINES, choice=CHOICE)
         await wait_until(pilot, lambda: "enter writes it" in screen_text(app))
         rows = [" ".join(row.split()) for row in screen_text(app).replace("│", "|").splitlines()]
@@ -104,6 +104,7 @@ async def test_the_list_of_models_offers_it_and_the_dialog_shows_progress_and_ta
             "| lookup x4 1.20 1.10-1.30 6 |",
             "| x best 95 % prompts |",
             "| draft x10, draft in int8 1.05 1.01-1.09 9 |",
+            "| one prompt 1.02 unsure 1 |",
         ):
             assert any(row_words in row for row in rows), row_words
         assert app.screen.query_one("#order").get_component_rich_style("head").bold  # the row that would be written

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -206,9 +207,12 @@ def test_figures() -> None:
         ("1.0x", "as fast"),
         ("1.2x", "slower"),
     ]
-    assert [figures.seconds(120), figures.seconds(14200)] == ["0.12 s", "14 s"]
     assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
-    assert [figures.duration(ms) for ms in (-12_340, 125_000, 7_320_000)] == ["12.3 s", "2 min 05 s", "2 h 02 min"]
+    times = {120: "0.12 s", 997: "1.0 s", 3_440: "3.4 s", 9_960: "10 s", -12_340: "12 s", 59_700: "1 min 00 s"}
+    times |= {125_000: "2 min 05 s", 599_400: "9 min 59 s", 599_600: "10 min", 754_000: "13 min"}
+    times |= {3_599_000: "1 h 00 min", 7_320_000: "2 h 02 min"}
+    assert {ms: figures.duration(ms) for ms in times} == times
+    assert [figures.interval(0.96, high) for high in (1.5, inf, None)] == ["0.96-1.50", "unsure", "unsure"]
     assert [figures.memory(61 << 20), figures.memory(6900 << 20)] == ["61 MiB", "6.7 GiB"]
 
 
@@ -274,7 +278,7 @@ def test_the_panel_says_how_long_other_programs_had_the_processor(waited_ms: flo
 
 
 @pytest.mark.parametrize(
-    ("saved_ms", "words"), [(-40.0, "saved so far"), (-400.0, "lost so far"), (400.0, "saved so far")]
+    ("saved_ms", "words"), [(-4.0, "saved so far"), (-40.0, "lost so far"), (400.0, "saved so far")]
 )
 def test_nothing_lost_is_not_called_lost(saved_ms: float, words: str) -> None:
     rows = panel_rows(gauges(finished((3,)), INFO, saved_ms=saved_ms), 60, "F4")

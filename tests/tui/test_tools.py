@@ -81,7 +81,7 @@ async def test_a_call_is_shown_and_asked_for_then_its_result_is_a_folded_line(si
         await done(app, pilot)
         assert servers.made == [("read", {"path": "notes.txt"})]
         shown = screen_text(app)
-        assert "▸ read  path: notes.txt · ok · 0.2 s" in shown
+        assert "▸ read  path: notes.txt · ok · 0.25 s" in shown
         assert "It is short." in shown
         assert "first line" not in shown
         await app.chat.do("read")
@@ -250,7 +250,7 @@ async def test_a_chat_with_calls_is_opened_again_read_and_edited(tmp_path: Path)
         app.chat.chats.open(key)
         await pilot.pause()
         shown = screen_text(app)
-        assert "▸ read  path: notes.txt · ok · 0.2 s" in shown
+        assert "▸ read  path: notes.txt · ok · 0.25 s" in shown
         assert "It is short." in shown
         assert app.chat.transcript.text.count("hi") == 0
         await app.chat.do("token-view")

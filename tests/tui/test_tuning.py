@@ -18,7 +18,7 @@ from specchat.models.declare import set_setting
 from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.tune import TuneScreen
-from specchat.tune.beside_tune import Tuning, span
+from specchat.tune.beside_tune import Tuning
 
 
 @pytest.fixture
@@ -239,10 +239,3 @@ def test_the_order_is_a_private_file(toml: Path, jobs: Jobs) -> None:
     order = toml.parent / "tune" / "order.json"
     assert json.loads(order.read_text()) == {"pair": "demo"}
     assert order.stat().st_mode & 0o077 == 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.0, "10 s"), (44.0, "40 s"), (60.0, "1 min"), (754.0, "13 min"), (11400.0, "3 h 10 min")]
-)
-def test_time_left_is_told_roughly(seconds: float, words: str) -> None:
-    assert span(seconds) == words

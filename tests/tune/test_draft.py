@@ -225,7 +225,7 @@ def test_a_step_in_parts_has_the_gradients_of_the_whole(
     monkeypatch.setattr(DraftLearner, "loss", counted)
     monkeypatch.setattr(training_module, "clip_grad_norm_", noted)
     for most in (1 << 30, texts * of_a_text):
-        monkeypatch.setattr(draft_module, "ACTIVATIONS", most)
+        monkeypatch.setattr(draft_module, "PART", most)
         learner = DraftLearner(target, draft, "forward", adapted=False)
         losses += [at.loss for at in Training(learner, tmp_path / str(most)).run(learnt, 1, lambda: False)]
     assert asked[0] == 8
@@ -234,6 +234,35 @@ def test_a_step_in_parts_has_the_gradients_of_the_whole(
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     for whole, parts in zip(*seen, strict=True):
         torch.testing.assert_close(whole, parts, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_a_text_too_long_for_memory_is_held_a_layer_at_a_time_with_the_same_gradients(
+    adapted: bool, target: FrozenTarget, draft: Checkpoint, learnt: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(1)
+    learner = DraftLearner(target, draft, "forward", adapted)
+    batch = Batch.of([TrainingText.read(learnt[0])])
+    weights = {part.untyped_storage().data_ptr() for part in learner.parameters()}
+    held: list[int] = []
+    slopes: list[list[Tensor]] = []
+
+    def kept(tensor: Tensor) -> Tensor:
+        """Count the bytes that are held for gradients beside the weights."""
+        held[-1] += 0 if tensor.untyped_storage().data_ptr() in weights else tensor.nbytes
+        return tensor
+
+    for most in (1 << 30, 1):
+        monkeypatch.setattr(draft_module, "ACTIVATIONS", most)
+        held.append(0)
+        learner.zero_grad()
+        with torch.autograd.graph.saved_tensors_hooks(kept, lambda tensor: tensor):
+            loss = learner.loss(batch, 0)
+        loss.backward()
+        slopes.append([part.grad.clone() for part in learner.parameters() if part.grad is not None])
+    assert held[1] < 0.5 * held[0]
+    for whole, again in zip(*slopes, strict=True):
+        torch.testing.assert_close(whole, again, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("adapted", [False, True])

@@ -7,7 +7,6 @@ if no arm pays, a few plain steps follow without one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import cast
 
 from specchat.engine.bandit.arms import Arm, Sums
 from specchat.engine.bandit.averages import kind
@@ -20,7 +19,6 @@ from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, Follow
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.fences import Fences
-from specchat.engine.drafters.parts import Parts
 
 REVIEW, STALE = 8, 32
 """Steps between two reviews of costs, and between two refreshes of all estimates."""
@@ -289,16 +287,3 @@ class AutoDrafter(Drafter):
             self._refreshed = self._seen
             self._estimates.refresh_all()
         self._estimates.look()
-
-
-def make(parts: Parts) -> AutoDrafter:
-    """Create the bandit over the drafters of a pair."""
-    arms = {name: drafter for name, drafter in parts.made.items() if parts.strategies[name].arm == "yes"}
-    copiers = [cast(Copier, arms.pop(name)) for name in list(arms) if parts.strategies[name].group == "copied"]
-    alone = (name for name in parts.made if parts.strategies[name].arm == "alone")
-    models = {name: drafter for name, drafter in arms.items() if not parts.strategies[name].tree_of}
-    models = models or {name: parts.made[name] for name in alone}  # the target drafts for itself
-    trees = {parts.strategies[name].tree_of: drafter for name, drafter in arms.items() if name not in models}
-    after = next(((copier.name, copier.after) for copier in copiers if hasattr(copier, "after")), None)
-    drafters = cast(list[ModelDrafter], list(models.values())), cast(dict[str, ModelDrafter], trees)
-    return AutoDrafter(copiers, after if parts.joins else None, *drafters, parts.costs, parts.fences)

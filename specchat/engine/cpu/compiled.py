@@ -124,7 +124,7 @@ def telling(notify: Callable[[float], None]) -> Iterator[None]:
 
 def discard_cache(why: str) -> None:
     """Compile from here on without the cached files: in an empty folder, or without a cache."""
-    logging.getLogger(__name__).warning(why, exc_info=True)
+    logging.getLogger(__name__).warning(why, exc_info=sys.exc_info()[0] is not None)
     now = Path(_kept_in())
     if now.name == _digest():
         shutil.rmtree(now, ignore_errors=True)

@@ -14,8 +14,9 @@ from math import ceil, exp, log, sqrt
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
-SHARE = 0.01
-"""Largest cost of slipped steps, as a share of the time since the first one, waits for the user included."""
+SHARE, OF_REPLY = 0.01, 0.06
+"""Largest cost of slipped steps, as a share of the time since the first one, waits for the user included, and of the
+reply's time but for the first where the part is unsure: more would slow a short reply visibly."""
 LEAST_COST = 0.25
 """Least cost of a slipped step, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
@@ -25,18 +26,20 @@ PLAIN_STEPS = 32.0
 """Plain steps after which older ones weigh less; half as many are enough."""
 OFF = 0.08
 """Prior standard deviation of the part, from the error of the time measured at loading."""
-EVEN, UNEVEN = 0.08, 0.6
+EVEN, UNEVEN = 0.06, 0.5
 """Standard deviation of the part between seconds without load, and its increase per unit of the log of the load."""
 LASTING = 0.0001
 """Least variance of the lasting part, so that older measurements weigh less."""
+STEADY = 0.1
+"""Change of the log of the load within its time constant up to which a plain step counts fully."""
 FORGETS = 3.0
 """Decay of older plain steps per unit of change of the log of the load."""
 NOISE, NOISES = 0.1, 4.0
 """Prior standard deviation of a measurement, and its weight in measurements."""
-LEAST_ERROR, BEYOND = 0.04, 0.05
+LEAST_ERROR, BEYOND = 0.04, 0.1
 """Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
-SOONEST, FIRST_DRAFTS = 3, 8
-"""Drafts of a reply before a plain step is slipped in, at first and later: short replies have none."""
+SOONEST, UNSURE = 3, 0.055
+"""Drafts of a reply before a plain step is slipped in, and error of the part from which one is wanted at once."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -48,7 +51,7 @@ that; `COUNTED` steps follow, which count."""
 
 @dataclass(frozen=True)
 class Measured:
-    """Load-corrected times of a step, and of plain decoding per token; fields as in `api.Step`."""
+    """Load-corrected times of a step, and of plain decoding per token; fields as in `events.Step`."""
 
     usual_ms: float
     plain_ms: float
@@ -91,15 +94,18 @@ class Part:
         self._squares *= kept
         self._loads *= kept
 
-    def add(self, times: float, load: float) -> None:
-        """Count a plain step under this `load` that took `times` its expected time."""
+    def add(self, times: float, load: float, newest: float) -> None:
+        """Count a plain step under this `load`, which is `newest` soon, that took `times` its expected time."""
         other_load = log(load) - self._loads / self._count if self._count else 0.0
         self.fade((1 - 1 / PLAIN_STEPS) * exp(-FORGETS * abs(other_load)))
-        self._count += 1
-        self._sum += times
-        self._squares += times * times
-        self._loads += log(load)
-        tells = 1 / (NOISE * NOISE + (UNEVEN * log(load)) ** 2)
+        # While the load changes, what is expected is wrong by as much.
+        changes = max(0.0, abs(log(load / newest)) - STEADY)
+        weight = NOISE * NOISE / (NOISE * NOISE + changes * changes)
+        self._count += weight
+        self._sum += weight * times
+        self._squares += weight * times * times
+        self._loads += weight * log(load)
+        tells = weight / (NOISE * NOISE + (UNEVEN * log(load)) ** 2)
         self._sure = min(self._sure + tells, 1 / LASTING)
         self._lasting += tells / self._sure * (times - self._lasting)
 
@@ -153,6 +159,8 @@ class Yardstick:
         """Milliseconds and tokens of all steps of this reply."""
         self._left = self._settled = 0
         """Plain steps still to slip in, and plain steps since the last draft."""
+        self._spent = 0.0
+        """Milliseconds that slipped steps cost this reply."""
         self._drafts = 0
         """Steps of this reply with a draft: in a plain reply no draft measures the load at the same time."""
 
@@ -191,14 +199,16 @@ class Yardstick:
         if self._left:
             self._left -= 1
             return True
-        first = FIRST_DRAFTS if self._part.count else SOONEST
-        if self._credit is None or not self._usual or self._drafts < first or self._part.count >= PLAIN_STEPS / 2:
+        part = self._part
+        if self._credit is None or not self._usual or self._drafts < SOONEST or part.count >= PLAIN_STEPS / 2:
             return False
         steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
-        if self._credit < cost:
+        first = not self._spent and part.known(self.load, self._costs.load.value)[1] > UNSURE
+        if self._credit < cost or not (first or self._spent + cost <= OF_REPLY * self._lasted):
             return False
         self._credit -= cost
+        self._spent += cost
         self._left = steps - 1
         return True
 
@@ -223,7 +233,7 @@ class Yardstick:
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[strategy].add(stepped.draft_ms + lasted, own)
         elif self._drafts and self._recent and self._settled > self._cold:
-            self._part.add(min(lasted / (self._usual * load), SPIKE), load)
+            self._part.add(min(lasted / (self._usual * load), SPIKE), load, self._costs.load.value)
         part, error = self._part.known(load, self._costs.load.value)
         plain = self._usual * part
         if not stepped.drafted:

@@ -4,6 +4,8 @@ from time import perf_counter
 
 import torch
 
+from specchat.engine.device.waiting import SpinWait
+
 
 class Clock:
     """Timer of one step at a time: start, drafted, verified; times in milliseconds."""
@@ -12,6 +14,7 @@ class Clock:
         # Blocking events let the host sleep; others keep a core busy until the device is done.
         made = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(3))
         self._events = list(made) if device.type == "cuda" else []
+        self._waiting = SpinWait()
         self._device = device
         self._times = [0.0, 0.0, 0.0]
 
@@ -31,7 +34,7 @@ class Clock:
     def wait(self) -> tuple[float, float]:
         """Wait for the step to end; return the times of drafting and of verifying in milliseconds."""
         if self._events:
-            self._events[2].synchronize()
+            self._waiting.wait(self._events[2])
             start, drafted, verified = self._events
             return start.elapsed_time(drafted), drafted.elapsed_time(verified)
         start_s, drafted_s, verified_s = self._times

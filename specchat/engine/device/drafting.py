@@ -14,6 +14,7 @@ from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.heads import CapturedHead, captured
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.trees import DeviceTrees
+from specchat.engine.device.waiting import SpinWait
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.scores import process
@@ -59,6 +60,7 @@ class CapturedDrafts:
         self._sure = torch.zeros(VERIFY_ROWS, pin_memory=on_gpu)
         """Probabilities of the draft tokens, or the largest value of each level of a tree, for the host."""
         self._passed = [torch.cuda.Event(blocking=True) if on_gpu else None for _ in range(VERIFY_ROWS)]
+        self._waiting = SpinWait()
 
     def add_head(self, role: Role, head: CachedModel[Any], target: DeviceModel) -> bool:
         """Register a head of `target`; return True if captured passes can run it."""
@@ -120,7 +122,7 @@ class CapturedDrafts:
     def _value(self, done: int) -> float:
         """Wait for pass `done`, counted from 0, and return its value."""
         if (event := self._passed[done]) is not None:
-            event.synchronize()
+            self._waiting.wait(event)
         return float(self._sure[done])
 
     def _run_pass(self) -> None:

@@ -34,9 +34,11 @@ class Mixture(NamedTuple):
 
 def experts(notes: Notes) -> None:
     """Mixtures in every format, with their values on the device and in main memory."""
+    # The interpreter takes seconds a pass.
+    company = COMPANY if place.on_gpu() else COMPANY[::3]
     for quant in (None, *QUANTS):
         values(notes, quant)
-        alone(notes, quant)
+        alone(notes, quant, company)
         in_main(notes, quant)
 
 

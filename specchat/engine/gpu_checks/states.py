@@ -17,6 +17,8 @@ from specchat.engine.recipe import LENGTH_EPS
 KEY_HEADS, VALUE_HEADS, KEY_DIM, VALUE_DIM, TAPS = 1, 2, 128, 32, 4
 TOKENS = STATE_SLOTS + 20
 """More than a log holds."""
+BRIEF = 60
+"""Tokens of rows in company under the interpreter, which takes seconds for more."""
 ALLOWED = {torch.float32: 2e-4, torch.bfloat16: 2e-2}
 """Difference of values near 1 that sums over a whole text make, by dtype."""
 PATHS = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4], [0, 1, 3, 5]]
@@ -77,11 +79,11 @@ def outputs(notes: Notes) -> None:
 
 def company(notes: Notes) -> None:
     """Rows of a text that is longer than the log, in passes of unlike rows, the last of which are rejected."""
-    text, layer = list(range(TOKENS)), RecurrentLayer()
+    text, layer = list(range(TOKENS if place.on_gpu() else BRIEF)), RecurrentLayer()
     alone = torch.cat([layer.run([token], token) for token in text])
     for cuts in ((55,), (1, 12, 60)):
         layer, found, sizes, at = RecurrentLayer(), [], cycle(cuts), 0
-        while at < TOKENS:
+        while at < len(text):
             rows = text[at : at + next(sizes)]
             found.append(layer.run([*rows, 0, 7, 0, 9], at)[: len(rows)])
             at += len(rows)

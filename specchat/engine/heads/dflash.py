@@ -10,6 +10,7 @@ Row i predicts the token i positions after the pending one, or i + 1 positions a
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import ClassVar
 
 import torch
@@ -19,7 +20,8 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, number
 from specchat.engine.heads.files import HeadFiles
-from specchat.engine.heads.layer import AttendAfter, BlockLayer
+from specchat.engine.heads.layer import AttendAfter, AttendWithin, BlockLayer
+from specchat.engine.heads.slots import DeviceSlots
 from specchat.engine.heads.target import Embedding, Scores, StandIn, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -114,8 +116,10 @@ class DFlashHead(StandIn):
             length: int64 [1], tokens before the pending one; the entries of the last `rows` of them are written.
             states: as `DeviceModel.states_at`.
         """
-        slots = length + torch.arange(-len(recent), 0, device=recent.device)
-        self._write([states(layer, slots.clamp(min=0)) for layer in self.looked_at], slots)
+        positions = length + torch.arange(-len(recent), 0, device=recent.device)
+        known = positions.clamp(min=0)
+        slots = DeviceSlots(positions, positions, self._layers[0].capacity)
+        self._write([states(layer, known) for layer in self.looked_at], slots)
         self._guess(recent[-2:], length, attend_after)
 
     def scored(self, place: Tensor, token: Tensor) -> Tensor:
@@ -127,7 +131,7 @@ class DFlashHead(StandIn):
         if first < last:  # a product takes at least one row
             self._write([self.target.model.states(layer, first, last) for layer in self.looked_at], first)
 
-    def _write(self, states: Sequence[Tensor], at: int | Tensor) -> None:
+    def _write(self, states: Sequence[Tensor], at: int | DeviceSlots) -> None:
         """Write the KV entries that belong to `states`, `at` as in `BlockLayer.remember`."""
         text = norm(self._text_norm, self._tensors.product(torch.cat(list(states), -1), self._fc), self._tensors)
         for layer in self._layers:
@@ -137,14 +141,24 @@ class DFlashHead(StandIn):
         self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
     ) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,
-        hidden]. The rest as in `BlockLayer`."""
+        hidden]. `known` as in `BlockLayer`, or int64 [1] on the device with `attend_after`."""
         masks = self._block_size - 1
+        at: int | DeviceSlots
+        attend: AttendWithin | None = None
+        if isinstance(known, Tensor):
+            assert attend_after is not None
+            positions = known + torch.arange(self._block_size, device=known.device)
+            at = DeviceSlots(positions, positions, self._layers[0].capacity)
+            # Layers with the same attention share its launches.
+            attend = cache(partial(attend_after, known, self._block_size))
+        else:
+            at = known
         if isinstance(last_two, Tensor):
             x = self._embedding(torch.cat([last_two[-1:], last_two.new_full((masks,), self._given.mask)]))
         else:
             x = self._embedding([*last_two[-1:], *[self._given.mask] * masks])
         for layer in self._layers:
-            x = layer(x, known, attend_after)
+            x = layer(x, at, attend)
         block = norm(self._norm, x, self._tensors)
         self._rows = self._keep("rows", block[self._given.first :])
         """Rows that predict, by position in the draft."""

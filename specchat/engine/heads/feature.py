@@ -13,6 +13,7 @@ from torch import Tensor
 from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.layer import HeadLayer, Places
 from specchat.engine.heads.recipe import HeadRecipe
+from specchat.engine.heads.slots import DeviceSlots
 from specchat.engine.heads.target import Embedding, StandIn, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -97,9 +98,10 @@ class FeatureHead(StandIn):
         """Run over tokens int [rows] and the features before them, as a captured graph needs; return rows for `logits`
         and the features after them.
 
-        The rest as in `Places`.
+        Their KV entries go to `slots` and their `positions` rotate, int64 [rows] both; `attend` as in `Places`.
         """
-        hidden = self.step(self.embedded(tokens), features, Places(0, positions, None, slots, attend))
+        places = Places(0, slots=DeviceSlots(slots, positions, self._layers[0].capacity), attend=attend)
+        hidden = self.step(self.embedded(tokens), features, places)
         return hidden, self.fed_on(hidden)
 
     def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from specchat.engine.heads.slots import DeviceSlots
 from specchat.engine.heads.tensors import HeadTensors, as_stored, stored
 from specchat.engine.model.matrices import read_norm
-from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import LANES
@@ -32,32 +32,38 @@ from specchat.engine.reference.layer import (
 
 AttendAfter = Callable[[Tensor, int, bool, int], Attend]
 """(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
+AttendWithin = Callable[[bool, int], Attend]
+"""(causal, window) -> attention of a block of rows after a text."""
 
 
 class Places(NamedTuple):
     """Positions of the rows of a pass: `first`, first + 1, ... in the cache.
 
     `positions` int64 [rows] rotate queries and keys. `seen` bool [rows, first + rows] is the attention mask. By default
-    rows are consecutive and causal. Where the host does not know `first`, KV entries go to `slots` int64 [rows] on the
-    device, modulo the cache, and `attend` mixes those of all of it.
+    rows are consecutive and causal. Where the host does not know `first`, `slots` has all positions, and `attend` mixes
+    the KV entries of the whole cache.
     """
 
     first: int
     positions: Tensor | None = None
     seen: Tensor | None = None
-    slots: Tensor | None = None
+    slots: DeviceSlots | None = None
     attend: Attend | None = None
 
 
 class HeadCache:
     """KV cache of a layer, and the rotations of its positions; on a GPU in bfloat16, as products are."""
 
-    def __init__(self, of: Attention, slots: int, device: torch.device) -> None:
-        cos, sin = tables(of.rope, of.rotary_dim, slots)
-        self.rotations = cos.to(device), sin.to(device)
+    def __init__(self, of: Attention, slots: int, tensors: HeadTensors, device: torch.device) -> None:
+        self.rotations = tensors.rotations(of, slots, device)
         dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
         shape = of.kv_heads, slots, of.head_dim
         self.keys, self.values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return self.keys.shape[1]
 
     def rotation(self, positions: Tensor | slice) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of positions."""
@@ -84,20 +90,19 @@ class HeadCache:
 
         return Context(self.rotation(positions), entries, at.seen, fused)
 
-    def put(self, slots: Tensor, key: Tensor, value: Tensor) -> None:
-        """Write keys and values float32 [kv_heads, rows, head_dim] at `slots` int64 [rows], modulo the cache."""
-        places = slots % self.keys.shape[1]
-        self.keys.index_copy_(1, places, key.to(self.keys.dtype))
-        self.values.index_copy_(1, places, value.to(self.values.dtype))
+    def put(self, slots: DeviceSlots, key: Tensor, value: Tensor) -> None:
+        """Write keys and values float32 [kv_heads, rows, head_dim] at `slots`."""
+        self.keys.index_copy_(1, slots.slots, key.to(self.keys.dtype))
+        self.values.index_copy_(1, slots.slots, value.to(self.values.dtype))
 
-    def whole(self, slots: Tensor, positions: Tensor, attend: Attend | None) -> Context:
+    def whole(self, slots: DeviceSlots, attend: Attend | None) -> Context:
         """Attention context of rows that the host does not know the positions of, as in `Places`."""
 
         def entries(key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
             self.put(slots, key, value)
             return self.keys, self.values
 
-        return Context(self.rotation(positions % self.keys.shape[1]), entries, attend=attend)
+        return Context(slots.rotation(self.rotations), entries, attend=attend)
 
     def memory(self) -> int:
         """Bytes of keys and values."""
@@ -132,7 +137,7 @@ class HeadLayer:
         self.of = of = tensors.read_layer(weights, of)
         self._tensors = tensors
         slots = -(-(context + MAX_TREE_NODES) // LANES) * LANES
-        self._cache = HeadCache(of.attention, slots, weights.device)
+        self._cache = HeadCache(of.attention, slots, tensors, weights.device)
         self.compiled: Chained | None = None
         if compiled:
             from specchat.engine.cpu.head_layer import CompiledLayer
@@ -151,8 +156,7 @@ class HeadLayer:
         rows, cache = len(x), self._cache
         inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
         if at.slots is not None:
-            assert at.positions is not None
-            context = cache.whole(at.slots, at.positions, at.attend)
+            context = cache.whole(at.slots, at.attend)
         elif at.seen is not None:
             context = cache.context(at, rows)
         elif self.compiled is not None and rows <= TILE:
@@ -161,6 +165,11 @@ class HeadLayer:
             seen = torch.ones(rows, at.first + rows, dtype=torch.bool, device=x.device).tril(at.first)
             context = cache.context(at._replace(seen=None if rows == 1 else seen), rows)
         return after_feed(self.of, after_mixer(self.of, x, self._tensors, context, inputs), self._tensors)
+
+    @property
+    def capacity(self) -> int:
+        """Slots of the cache."""
+        return self._cache.capacity
 
     def memory(self) -> int:
         """Bytes of the cache and of weights copied for the compiled function."""
@@ -183,34 +192,38 @@ class BlockLayer:
         """
         self._of = of = tensors.read_layer(weights, as_stored(weights, of), apart=True)
         self._tensors = tensors
-        self._cache = HeadCache(of.attention, slots, weights.device)
+        self._cache = HeadCache(of.attention, slots, tensors, weights.device)
         self._around: list[Convolution] = []
         if kernel is not None:
             prefix = of.gated.down.names[0].removesuffix("mlp.down_proj")
             names = [f"{prefix}{half}_conv." for half in ("attention", "mlp")]
             self._around = [Convolution(weights, tensors, name, of.gated.down.outputs[0], *kernel) for name in names]
 
-    def remember(self, x: Tensor, at: int | Tensor) -> None:
-        """Write the KV entries of rows float32 [rows, hidden] at positions at, at + 1, ..., or at the slots `at`, int64
-        [rows] on the device."""
+    @property
+    def capacity(self) -> int:
+        """Slots of the cache."""
+        return self._cache.capacity
+
+    def remember(self, x: Tensor, at: int | DeviceSlots) -> None:
+        """Write the KV entries of rows float32 [rows, hidden] at positions at, at + 1, ..., or at the slots `at`."""
         of, tensors, cache = self._of.attention, self._tensors, self._cache
-        if isinstance(at, Tensor):
-            cache.put(at, *keys_and_values(of, x, tensors, cache.rotation(at % cache.keys.shape[1])))
+        if isinstance(at, DeviceSlots):
+            cache.put(at, *keys_and_values(of, x, tensors, at.rotation(cache.rotations)))
         else:
             cache.write(at, *keys_and_values(of, x, tensors, cache.rotation(slice(at, at + len(x)))))
 
-    def __call__(self, x: Tensor, known: int | Tensor, attend_after: AttendAfter | None = None) -> Tensor:
+    def __call__(self, x: Tensor, known: int | DeviceSlots, attend: AttendWithin | None = None) -> Tensor:
         """Run the layer on a block float32 [rows, hidden] after `known` KV entries of text.
 
-        If the host does not know them, they are int64 [1] on the device, and `attend_after` is needed. The window of a
-        layer that is not causal is then counted from the end of the block.
+        If the host does not know them, these are the slots of the block, and `attend` is needed. The window of a layer
+        that is not causal is then counted from the end of the block.
         """
         of, tensors, rows = self._of, self._tensors, len(x)
-        if isinstance(known, Tensor):
-            assert attend_after is not None
-            slots, causal = known + torch.arange(rows, device=x.device), of.attention.causal
+        if isinstance(known, DeviceSlots):
+            assert attend is not None
+            causal = of.attention.causal
             window = of.attention.window + (0 if causal else rows - 1) if of.attention.window else 0
-            context = self._cache.whole(slots, slots, attend_after(known, rows, causal, window))
+            context = self._cache.whole(known, attend(causal, window))
         else:
             since = max(0, known + 1 - of.attention.window) if of.attention.window else 0
             at = Places(known, seen=self._seen(known - since, rows, x.device))

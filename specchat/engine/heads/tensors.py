@@ -11,9 +11,10 @@ from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.norm import RMSNorm
+from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.recipe import Layer, Matrix, Norm
+from specchat.engine.recipe import Attention, Layer, Matrix, Norm, Rope
 
 Part = TypeVar("Part", Matrix, Norm)
 
@@ -25,6 +26,7 @@ class HeadTensors:
         self._norms: dict[Norm, RMSNorm] = {}
         self._vectors: dict[str, Tensor] = {}
         self._products: dict[Matrix, Callable[[Tensor], Tensor]] = {}
+        self._rotations: dict[tuple[Rope | None, int, int], tuple[Tensor, Tensor]] = {}
         self._bytes = 0
 
     def norm(self, of: Norm) -> RMSNorm:
@@ -79,6 +81,14 @@ class HeadTensors:
             self.read(weights, norm)
         self._vectors |= {name: weights.get(name, *shape) for name, shape in of.vectors.items()}
         return of
+
+    def rotations(self, of: Attention, slots: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines of `slots` positions, one pair of tables for all layers with the same rope."""
+        key = of.rope, of.rotary_dim, slots
+        if key not in self._rotations:
+            cos, sin = tables(of.rope, of.rotary_dim, slots)
+            self._rotations[key] = cos.to(device), sin.to(device)
+        return self._rotations[key]
 
     def table(self, weights: Weights, name: str, *shape: int) -> Tensor:
         """Return the lookup table `name` of exactly `shape`.

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from specchat.engine.kernels.norm import check_width, normed, reference_norm
+from specchat.engine.kernels.norm import check_width, normed, reference_norm, stored, stored_unless_skipped, write_norm
 from specchat.engine.kernels.partial_sums import summed
 from specchat.engine.kernels.route import Pairs
 
@@ -99,17 +99,10 @@ def _add_mixture(
             added = normed(added, after + column, inside, hidden, after_eps)
         if factor is not None:
             added = added * factor
-        x += added
-        if scalar is not None:
-            x = x * tl.load(scalar)
-        tl.store(residual + row * hidden + column, x, mask=inside)
-    elif scalar is not None and skip is not None:  # noqa: SIM102
-        if tl.load(earlier) == 0:
-            x = x * tl.load(scalar)
-            tl.store(residual + row * hidden + column, x, mask=inside)
-    if weight is not None:
-        x = normed(x, weight + column, inside, hidden, eps)
-    tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
+        x = stored(x + added, residual + row * hidden + column, inside, scalar)
+    else:
+        x = stored_unless_skipped(x, residual + row * hidden + column, inside, scalar, skip, earlier)
+    write_norm(x, weight, eps, out, row, column, inside, hidden)
 
 
 def add_mixture(

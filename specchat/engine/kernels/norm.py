@@ -67,23 +67,14 @@ def _add_rms_norm(
                 if factor is not None:
                     added = added * factor
                 added += x
-            x = added
-            if scalar is not None:
-                x = x * tl.load(scalar)
-            tl.store(residual + row * hidden + column, x, mask=inside)
-        elif scalar is not None and skip is not None:  # noqa: SIM102
-            if tl.load(earlier) == 0:
-                x = x * tl.load(scalar)
-                tl.store(residual + row * hidden + column, x, mask=inside)
+            x = stored(added, residual + row * hidden + column, inside, scalar)
+        else:
+            x = stored_unless_skipped(x, residual + row * hidden + column, inside, scalar, skip, earlier)
     if second is not None:
-        one = normed(x, second + column, inside, hidden, second_eps)
-        tl.store(second_out + row * hidden + column, one.to(out.dtype.element_ty), mask=inside)
+        write_norm(x, second, second_eps, second_out, row, column, inside, hidden)
     if third is not None:
-        one = normed(x, third + column, inside, hidden, third_eps)
-        tl.store(third_out + row * hidden + column, one.to(out.dtype.element_ty), mask=inside)
-    if weight is not None:
-        x = normed(x, weight + column, inside, hidden, eps)
-    tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
+        write_norm(x, third, third_eps, third_out, row, column, inside, hidden)
+    write_norm(x, weight, eps, out, row, column, inside, hidden)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -92,6 +83,43 @@ def normed(x: tl.tensor, weight: tl.tensor, inside: tl.tensor, hidden: tl.tensor
     scale = tl.rsqrt(tl.sum(x * x, 0) / hidden + eps)
     w = tl.load(weight, mask=inside, other=0.0).to(tl.float32)
     return x * scale * w
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def stored(x: tl.tensor, residual: tl.tensor, inside: tl.tensor, scalar: tl.tensor) -> tl.tensor:
+    """Return x, times the `scalar` at the end of a layer if there is one, and write it to the pointers `residual`."""
+    if scalar is not None:
+        x = x * tl.load(scalar)
+    tl.store(residual, x, mask=inside)
+    return x
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def stored_unless_skipped(
+    x: tl.tensor, residual: tl.tensor, inside: tl.tensor, scalar: tl.tensor, skip: tl.tensor, earlier: tl.tensor
+) -> tl.tensor:
+    """Return x of a layer whose second half is left out: as `stored` unless the flag `earlier` leaves out the first."""
+    if scalar is not None and skip is not None:  # noqa: SIM102
+        if tl.load(earlier) == 0:
+            x = stored(x, residual, inside, scalar)
+    return x
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def write_norm(
+    x: tl.tensor,
+    weight: tl.tensor,
+    eps: tl.tensor,
+    out: tl.tensor,
+    row: tl.tensor,
+    column: tl.tensor,
+    inside: tl.tensor,
+    hidden: tl.tensor,
+) -> None:
+    """Write the norm of x, or x itself without a `weight`, to `row` of `out` [R, hidden]."""
+    if weight is not None:
+        x = normed(x, weight + column, inside, hidden, eps)
+    tl.store(out + row * hidden + column, x.to(out.dtype.element_ty), mask=inside)
 
 
 def add_rms_norm(

@@ -252,8 +252,13 @@ def inputs(of: PerLayer, x: Tensor, tokens: Tensor, tensors: ModelTensors) -> Te
     return by_layer
 
 
-def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Tensor]:
-    """Hidden states of whole texts, int64 [..., rows], before the first layer and after each."""
+def hidden_states(
+    of: Recipe, tokens: Tensor, tensors: ModelTensors, run: Callable[..., Tensor] = layer
+) -> list[Tensor]:
+    """Hidden states of whole texts, int64 [..., rows], before the first layer and after each.
+
+    `run` is called as `layer`, whose result it gives.
+    """
     states = [embedded(of, tokens, tensors)]
     own = inputs(of.per_layer, states[0], tokens, tensors) if of.per_layer else None
     made: dict[int, tuple[Tensor, ...]] = {}
@@ -264,7 +269,7 @@ def hidden_states(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> list[Ten
 
         context = whole(each.mixer, tokens.shape, tokens.device)
         context = context._replace(entries=entries) if isinstance(context, Context) else context
-        states.append(layer(each, states[-1], tensors, context, None if own is None else own[..., index, :]))
+        states.append(run(each, states[-1], tensors, context, None if own is None else own[..., index, :]))
     return states
 
 

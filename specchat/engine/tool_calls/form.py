@@ -22,6 +22,7 @@ class CallForm:
     Attributes:
         opening: the mark before the first call; empty where the reply begins with the call itself.
         closing: the mark after the last one; empty where the reply ends there.
+        later: the mark before a call that follows an answer or another call; only where there is no opening mark.
         end: the token that ends a reply after its calls; empty where it is that of other replies.
         marks: tokens that the calls are made of.
         name_key: the key of the name in an object; empty where the only key is the name. So `arguments_key`, `id_key`.
@@ -35,6 +36,7 @@ class CallForm:
     kind: CallKind
     opening: str = ""
     closing: str = ""
+    later: str = ""
     end: str = ""
     marks: frozenset[str] = frozenset()
     name_key: str = "name"

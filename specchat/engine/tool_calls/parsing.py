@@ -119,12 +119,16 @@ def _named(text: str, form: CallForm, schemas: Schemas) -> list[ReadCall]:
     calls, at = [], 0
     while found := re.compile(form.name).search(text, at):
         start = _first(text, found.end())
+        if form.later and text[at : found.start()].strip():
+            raise ValueError("text between calls")
         if text[found.end() : start].strip():
             raise ValueError("arguments are missing")
         value, at = _DECODER.raw_decode(text, start)
         if not isinstance(value, dict):
             raise ValueError("no object")
         calls.append(ReadCall(found["name"], _standing(text[start:at], value), found.groupdict().get("id") or ""))
+    if form.later and text[at:].strip():
+        raise ValueError("text behind calls")
     return calls
 
 

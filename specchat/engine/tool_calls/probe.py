@@ -39,6 +39,8 @@ UNWRITTEN = (
 )
 """Forms of models whose templates leave it to the content to have the calls, by the mark that tells them."""
 
+AT_START = r"\A\s*+"
+"""The pattern before a name at the start of the calls."""
 _HALF_TAG = re.compile(r"[<\[][^<>\[\]\s]*\Z")
 
 Show = Callable[[Sequence[Message], ToolFormat, bool], str]
@@ -59,7 +61,8 @@ def tool_format(show: Show, tokens: Collection[str], source: str, reasoning: Col
     for call in (ToolCall(LONG_ID, NAME, json.dumps(ARGUMENTS)), ToolCall(ID, NAME, json.dumps(ARGUMENTS))):
         found = _written(show, taken, call, tokens, reasoning)
         if found is not None:
-            return _with_results(show, replace(found, ids="any" if call.id == LONG_ID else "nine"), call)
+            found = replace(found, ids="any" if call.id == LONG_ID else "nine")
+            return _with_results(show, replace(found, call=_with_later(show, found, call, tokens)), call)
     for mark, form in UNWRITTEN:
         if mark in tokens or mark in source:
             marks = frozenset(text for text in (form.opening, form.closing) if text in tokens)
@@ -208,8 +211,8 @@ def _before_name(before: str) -> str:
     rest = before[places[-1] :] if places else before
     opening = _opening(before)
     if len(places) > 1 or not opening:
-        return literal(rest) or r"\A\s*+"
-    return rf"\A\s*+{literal(rest.partition(opening)[2].strip())}"
+        return literal(rest) or AT_START
+    return rf"{AT_START}{literal(rest.partition(opening)[2].strip())}"
 
 
 def _tagged(text: str) -> Iterator[tuple[int, CallForm]]:
@@ -256,6 +259,18 @@ def _channels(text: str) -> Iterator[CallForm]:
     if f"to=functions.{NAME}" in text and CONTENT in text:
         end = "<|call|>" if "<|call|>" in text else "<|end|>"
         yield CallForm("channel", end=end)
+
+
+def _with_later(show: Show, form: ToolFormat, call: ToolCall, tokens: Collection[str]) -> CallForm:
+    """The form of calls with the mark that the template writes between an answer and a call that needs no mark."""
+    made = form.call
+    if made.opening or made.kind != "named":
+        return made
+    behind = show([ASKED, replace(ANSWERED, tool_calls=(call,))], form, False).partition(ANSWERED.content)[2]
+    later = behind.partition(made.sample)[0].strip() if made.sample in behind else ""
+    if not later or any(token in later for token in tokens):
+        return made
+    return replace(made, later=later, name=made.name.replace(AT_START, rf"(?:{AT_START}|{literal(later)}\s*+)", 1))
 
 
 def _with_results(show: Show, form: ToolFormat, call: ToolCall) -> ToolFormat:

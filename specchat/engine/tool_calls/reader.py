@@ -122,8 +122,10 @@ class CallReader:
         held, self._held = self._held, ""
         if not complete or (self.calls and not held.strip()):
             return text
-        if not self._form.opening and not self._begun and self._candidate(held):
-            self._open(held)
+        at = self._bare_call(held) if not self._form.opening else len(held)
+        if at < len(held):
+            self._space = held[:at]
+            self._open(held[at:])
             return text + self._close()
         return text + held
 
@@ -150,11 +152,20 @@ class CallReader:
         return text
 
     def _bare(self, text: str) -> str:
-        """Text of a reply that begins with the call itself, or is no call at all."""
-        if self._begun or not self._candidate(text):
-            return self._release(text, self._safe(text) if self.calls else len(text))
-        self._held = text
-        return ""
+        """Text of a reply that begins with the call itself, or of an answer that a call may follow."""
+        at = self._bare_call(text)
+        return self._release(text, len(text[:at].rstrip()) if self._form.later or self.calls else at)
+
+    def _bare_call(self, text: str) -> int:
+        """The place of what may be or become a call without an opening mark; the length of `text` if there is none."""
+        if not self._begun and self._candidate(text):
+            return 0
+        later = self._form.later
+        at = text.find(later) if later else -1
+        while at >= 0 and not self._candidate(text[at + len(later) :]):
+            at = text.find(later, at + 1)
+        begun = next((n for n in range(len(later) - 1, 0, -1) if text.endswith(later[:n])), 0)
+        return at if at >= 0 else len(text) - begun
 
     def _candidate(self, text: str) -> bool:
         """True while the text may become a call: an object with a name, or the name of a tool."""

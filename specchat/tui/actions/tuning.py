@@ -8,6 +8,7 @@ from specchat.clean import one_line
 from specchat.config.catalog import Pair, load_catalog
 from specchat.config.errors import ConfigError
 from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.figures import interval
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
 from specchat.tune.beside_tune import TuneEnd
@@ -213,8 +214,8 @@ def _share(figures: object) -> str:
 def _speed(times: object) -> str:
     """A factor with the ends of its interval."""
     match times:
-        case [float(mean), float(low), float(high)]:
-            return f"{mean:.2f}x as fast, {low:.2f} to {high:.2f}"
+        case [float(mean), float(low), float() | None as high]:
+            return f"{mean:.2f}x as fast, {interval(low, high, ' to ')}"
     return "not measured"
 
 

@@ -57,7 +57,7 @@ def _row(name: str, account: Account, columns: list[tuple[str, int]]) -> Content
         "tokens": figures.count(account.tokens),
         "took": figures.duration(account.milliseconds),
         "plain": figures.duration(account.plain_ms) if known else "–",
-        "saved": f"{'-' * (round(account.saved_ms / 100) < 0)}{figures.duration(account.saved_ms)}" if known else "–",
+        "saved": f"{'-' * (round(account.saved_ms / 10) < 0)}{figures.duration(account.saved_ms)}" if known else "–",
         "times": f"{account.times:.2f}x" if account.times is not None else "–",
     }
     style = (

@@ -7,10 +7,11 @@ from textual.binding import Binding, BindingType
 
 from specchat.chat.asked import AskedPrompt, asked_prompts
 from specchat.clean import one_line
+from specchat.figures import duration
 from specchat.models import words
 from specchat.tui.screens.beside_dialog import BesideDialog, lack
 from specchat.tui.session import AppSession
-from specchat.tune.plan import LEAST_ASKED, TunePlan, span, tune_plan, unsupported
+from specchat.tune.plan import LEAST_ASKED, TunePlan, tune_plan, unsupported
 
 
 class TuneScreen(BesideDialog[bool]):
@@ -68,8 +69,8 @@ class TuneScreen(BesideDialog[bool]):
             yield f"Your saved chats have {found} with a reply. It takes {LEAST_ASKED} at least: chat a while first."
             return
         yield f"Your {chats:,} saved chat{'s' * (chats != 1)} have {found}. They never leave this machine."
-        memory = words.size(plan.memory)
-        yield f"It takes about {span(plan.seconds)} while you write nothing, and {memory} of memory beside the chat."
+        time, memory = duration(1e3 * plan.seconds), words.size(plan.memory)
+        yield f"It takes about {time} while you write nothing, and {memory} of memory beside the chat."
         if short := self._short():
             yield short
             return

@@ -83,11 +83,11 @@ def _diagnosis(shown: Gauges, key: str) -> Iterable[Row]:
 
 
 def _facts(shown: Gauges) -> Iterable[Row]:
-    yield _fact("first token", "–" if shown.first_token_ms is None else figures.seconds(shown.first_token_ms))
+    yield _fact("first token", "–" if shown.first_token_ms is None else figures.duration(shown.first_token_ms))
     rate = shown.acceptance_rate
     yield _fact("drafts accepted", "–" if rate is None else figures.percent(rate, 1))
     if shown.saved_ms is not None:
-        lost = round(shown.saved_ms / 100) < 0
+        lost = round(shown.saved_ms / 10) < 0
         yield _fact("lost so far" if lost else "saved so far", figures.duration(shown.saved_ms))
     yield _fact("memory", figures.memory(shown.memory) if shown.memory else "–")
     if shown.gpu.words:

@@ -1,0 +1,181 @@
+"""The order of a tune, followed by those who wait for it, and the target's replies for it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from specchat.engine.errors import EngineError
+from specchat.engine.events import Loading
+from specchat.figures import duration
+from specchat.tune.data import TuneData
+from specchat.tune.plan import IMPORTED, TunePlan
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Pair
+    from specchat.engine.model.decoder import CachedDecoder
+    from specchat.engine.session import Session
+    from specchat.tune.replies import Question
+    from specchat.tune.rows import TrainingText
+    from specchat.tune.workshop import Workshop
+
+JUDGED = 32
+"""Held-out replies that are looked at."""
+NEEDS = "specchat's own decoder on the CPU"
+
+
+class TuneStopped(Exception):
+    """A tune was stopped before its end, in a sentence."""
+
+
+class TuneReport(Protocol):
+    """Gets what is done."""
+
+    def show(self, what: str, fraction: float | None = None) -> None:
+        """What is done now, and the share of it that is done."""
+
+    def know(self, **facts: Any) -> None:
+        """Facts about the progress, for programs."""
+
+    def line(self, text: str) -> None:
+        """A sentence for people who watch."""
+
+    def note(self, text: str) -> None:
+        """A sentence that nobody should miss."""
+
+    def result(self, **fields: Any) -> None:
+        """The outcome, for programs."""
+
+
+@dataclass(frozen=True)
+class TuneOrder:
+    """A tune.
+
+    Attributes:
+        pair: the pair to tune for.
+        kind: of the tune, as its folder is named after.
+        what: the thing that is made, in words.
+        data: the prompts.
+        replies: replies to learn from.
+        steps: steps of training, or trials.
+        folder: a folder that is there, for this tune alone.
+        toml: the models.toml that the result is written to.
+        report: gets the progress.
+        stopped: True once it is to be stopped.
+    """
+
+    pair: "Pair"
+    kind: str
+    what: str
+    data: TuneData
+    replies: int
+    steps: int
+    folder: Path
+    toml: Path
+    report: TuneReport
+    stopped: Callable[[], bool]
+
+    @cached_property
+    def questions(self) -> "tuple[list[Question], list[Question]]":
+        """The questions to learn from, and those to be judged by."""
+        from specchat.tune.replies import questions
+
+        return questions(self.data.chats, self.pair.sampling, self.replies)
+
+    @cached_property
+    def shop(self) -> "Workshop":
+        from specchat.tune.workshop import Workshop
+
+        return Workshop(self.folder)
+
+    def prepare(self, target: str, *asked: object) -> None:
+        """Make the folder that of a tune for a target, by its `fingerprint`, and note where it was another's.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if self.shop.prepare(self.kind, target, (self.data.chats, self.pair.sampling, *asked)):
+            self.report.note(f"{self.folder} was of other models or of other prompts; it is begun anew.")
+
+    def show(self, loading: Loading) -> None:
+        self.report.know(phase="loading")
+        self.report.show(loading.what, loading.fraction)
+
+    def check_stop(self, done: str) -> None:
+        """Raises TuneStopped, with how to go on, where it is to be stopped."""
+        if self.stopped():
+            raise TuneStopped(f"Stopped {done}. The same command goes on from there.")
+
+    def tell(self, plan: TunePlan, loaded: int) -> None:
+        """Say what the tune takes here at most, with the `loaded` bytes of the pair.
+
+        Raises:
+            EngineError: memory does not hold it.
+        """
+        from specchat.engine.model.memory import free_memory
+        from specchat.models.words import size
+
+        free, more = free_memory(), plan.memory - loaded - IMPORTED
+        if free is not None and free < more:
+            raise EngineError(
+                "memory",
+                f"This takes {size(plan.memory)} of memory, and {size(loaded + IMPORTED + free)} are there. Close "
+                "other programs, or choose a smaller pair.",
+            )
+        took = duration(1e3 * plan.seconds)
+        self.report.line(f"This takes about {took} here, and {size(plan.memory)} of memory at most.")
+
+    def refuse(self, reason: str) -> EngineError:
+        """A refusal to make what was ordered."""
+        return refusal(self.pair.id, self.what, reason)
+
+    def collected(
+        self, session: "Session", model: "CachedDecoder", layers: Sequence[int] = ()
+    ) -> "tuple[list[Path], list[TrainingText]]":
+        """The files of the target's replies to learn from, and those to be judged by, with its states after `layers`.
+
+        Raises:
+            TuneStopped: it is to be stopped.
+            EngineError: there is no reply.
+            OSError: a file cannot be written or read.
+        """
+        from specchat.tune.rows import TrainingText
+
+        judged = self._answered(session, model, layers, held_out=True)
+        learnt = self._answered(session, model, layers, held_out=False)
+        return learnt, [TrainingText.read(path) for path in judged[:JUDGED]]
+
+    def _answered(
+        self, session: "Session", model: "CachedDecoder", layers: Sequence[int], held_out: bool
+    ) -> list[Path]:
+        from specchat.config.paths import user_paths
+        from specchat.tune.replies import collect
+        from specchat.tune.resident_replies import ResidentReplies
+
+        questions, folder = self.questions[held_out], self.shop.judged if held_out else self.shop.learnt
+        before = 0 if held_out else len(self.questions[True])
+        total = sum(len(each) for each in self.questions)
+        files: list[Path] = []
+        self.report.know(phase="replies")
+        resident = ResidentReplies(self.pair.spec, user_paths().runtime, self.stopped)
+        try:
+            for done, path in enumerate(collect(session, model, questions, layers, folder, resident), 1):
+                files += [path] if path else []
+                self.report.show(f"the target answers prompt {done:,} of {len(questions):,}", (before + done) / total)
+                self.check_stop(f"after {done:,} of {len(questions):,} replies")
+        finally:
+            resident.close()
+        if not files:
+            raise EngineError(
+                "request",
+                f"There is nothing to learn from: of {len(questions):,} prompts, {self.pair.name} answers none with "
+                f"two tokens or more, or they do not fit its context of {session.info.context:,} tokens. Give other "
+                "--prompts.",
+            )
+        return files
+
+
+def refusal(pair: str, what: str, reason: str) -> EngineError:
+    """A refusal to make something for a pair."""
+    return EngineError("model", f'No {what} for pair "{pair}": {reason}, and this needs {NEEDS}.')

@@ -1,0 +1,83 @@
+"""The tune of a draft model: distilled on the target's replies, and measured before and after."""
+
+from dataclasses import replace
+
+from specchat.engine.errors import EngineError
+from specchat.engine.model.tokenizer import same_tokens
+from specchat.engine.options import Speculation
+from specchat.tune.distilling import Distilled, Distilling
+from specchat.tune.draft import untrainable
+from specchat.tune.draft_files import put_draft
+from specchat.tune.gain import Side
+from specchat.tune.order import TuneOrder
+from specchat.tune.outcome import TuneResult, measured, registered
+from specchat.tune.plan import LARGEST_WHOLE, tune_plan
+from specchat.tune.target import FrozenTarget
+from specchat.tune.work import loaded, opened
+from specchat.tune.workshop import fingerprint
+
+STRATEGY = "draft"
+
+
+def tuned(order: TuneOrder, adapted: bool | None) -> list[str]:
+    """Train the pair's draft, whole or by `adapted` matrices, and register it if it is faster for sure.
+
+    Raises:
+        TuneStopped: it is to be stopped.
+        Different: a text is not plain decoding's.
+        EngineError: no reply to learn from, a draft that cannot be trained, or a pair that cannot be loaded.
+        ConfigError: models.toml cannot be written.
+        OSError: a file cannot be written or read.
+    """
+    draft = order.pair.spec.draft
+    if draft is None:
+        raise EngineError("model", f'Pair "{order.pair.id}" has no draft model to train.')
+    by_draft = Speculation.of(STRATEGY, order.pair.lengths.get(STRATEGY))
+    found = _distilled(order, adapted, by_draft.draft_length)
+    trained = replace(draft, path=str(order.shop.finished), repo=None, revision=None)
+    before, after = (Side(replace(order.pair.spec, draft=one, heads={}), [by_draft]) for one in (draft, trained))
+    line = (
+        f"Held-out replies: {found.before.rate:.0%} of drafts accepted before, {found.after.rate:.0%} after; "
+        f"{found.before.length:.2f} and {found.after.length:.2f} tokens a step."
+    )
+    made = TuneResult(
+        kind=STRATEGY,
+        key="draft",
+        subject="The draft lies",
+        files=order.shop.finished,
+        before={"accepted": found.before.rate},
+        after={"accepted": found.after.rate},
+    )
+    return [line, *registered(order, made, measured(order, before, after))]
+
+
+def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled:
+    """Collect replies, train, and write the draft into the workshop; held-out drafts are of `length`."""
+    spec, shop = order.pair.spec, order.shop
+    assert spec.draft is not None
+    draft, target = opened(order, spec.draft), opened(order, spec.target)
+    reason = untrainable(draft)
+    if not reason and not same_tokens(target.tokenizer(), draft.tokenizer()):
+        reason = "its tokens differ from the target's, so it cannot learn the target's distribution"
+    if reason:
+        raise EngineError("model", f'The draft of pair "{order.pair.id}" cannot be trained: {reason}.')
+    if adapted is None:
+        adapted = draft.config.recipe.parameters > LARGEST_WHOLE
+    order.prepare(fingerprint(target), fingerprint(draft), adapted)
+    session, model = loaded(order)
+    order.tell(tune_plan(session.info, replies=order.replies, steps=order.steps, adapted=adapted), session.info.memory)
+    learnt, held_out = order.collected(session, model)
+    course = Distilling(FrozenTarget(target, model), draft, adapted, shop.folder, held_out, length)
+    done = 0
+    order.report.know(phase="training")
+    for at in course.run(learnt, order.steps, order.stopped):
+        done = at.step
+        order.report.know(accepted_before=at.before.rate, accepted=at.held_out.rate)
+        words = f"step {at.step:,} of {at.steps:,} by {at.divergence}, loss {at.loss:.3f}"
+        order.report.show(f"{words}, held out {at.held_out.rate:.0%} of drafts accepted", at.step / at.steps)
+    order.check_stop(f"after step {done:,} of {order.steps:,}")
+    result = course.result
+    assert result is not None
+    order.report.know(accepted=result.after.rate)
+    put_draft(shop.finished, result.learner, draft)
+    return result

@@ -1,0 +1,126 @@
+"""The frame of every tune: a folder of its own, one process in it, failures in sentences, and the pair loaded."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specchat.engine.backends import DEFAULT_BACKEND
+from specchat.engine.errors import EngineError, ForeignModel
+from specchat.engine.out_of_memory import ran_out
+from specchat.tune.data import TuneData, begun_with, forget_begun
+from specchat.tune.order import TuneOrder, TuneReport, refusal
+
+if TYPE_CHECKING:
+    from specchat.config.catalog import Pair
+    from specchat.engine.model.checkpoint import Checkpoint
+    from specchat.engine.model.decoder import CachedDecoder
+    from specchat.engine.pair import ModelSource
+    from specchat.engine.session import Session
+
+
+@contextmanager
+def begun(
+    pair: "Pair",
+    kind: str,
+    what: str,
+    data: TuneData,
+    replies: int,
+    steps: int,
+    toml: Path,
+    report: TuneReport,
+    stopped: Callable[[], bool],
+) -> Iterator[TuneOrder]:
+    """The order of a tune, alone in a folder named after the pair and its `kind`.
+
+    Raises:
+        EngineError: another backend runs the pair, the same is tuned already, or whatever failed inside.
+        ConfigError: the folder cannot be made.
+    """
+    from specchat.config.paths import private_folder, user_paths
+
+    if pair.spec.backend != DEFAULT_BACKEND:
+        raise refusal(pair.id, what, f"it is run by {pair.spec.backend}")
+    folder = private_folder(user_paths().data / "tune" / f"{pair.id}-{kind}")
+    with _failing(folder), _alone(folder):
+        data = begun_with(folder, data) if data.used else data
+        order = TuneOrder(pair, kind, what, data, replies, steps, folder, toml, report, stopped)
+        report.show("starting ...")
+        yield order
+        forget_begun(folder)
+
+
+def opened(order: TuneOrder, source: "ModelSource") -> "Checkpoint":
+    """The checkpoint of a model of the pair.
+
+    Raises:
+        EngineError: only another backend runs it, or it cannot be read.
+    """
+    from specchat.engine.hub import locate
+    from specchat.engine.model.checkpoint import Checkpoint
+
+    try:
+        return Checkpoint.open(locate(source, order.show))
+    except ForeignModel as error:
+        raise order.refuse(error.reason) from None
+
+
+def loaded(order: TuneOrder) -> "tuple[Session, CachedDecoder]":
+    """The pair without its heads, and its target.
+
+    Raises:
+        EngineError: it cannot be loaded, or the target runs on the GPU.
+    """
+    from specchat.engine.loading import load
+    from specchat.engine.model.decoder import CachedDecoder
+
+    session = load(replace(order.pair.spec, heads={}), order.show)
+    model = session.target.model
+    if not isinstance(model, CachedDecoder):
+        raise order.refuse('its target runs on the GPU (give it device = "cpu")')
+    return session, model
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """No other process tunes in `folder`.
+
+    Raises:
+        EngineError: one does.
+    """
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            yield
+    except Timeout:
+        raise EngineError("request", "The same is being trained already. Wait for that, or stop it.") from None
+
+
+@contextmanager
+def _failing(folder: Path) -> Iterator[None]:
+    """Tells files that cannot be used, and memory that ran out, in a sentence."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except OSError as error:
+        place = error.filename or folder
+        if not error.errno:
+            raise EngineError(
+                "request", f"{place} cannot be read ({error.strerror}). Delete it, and start again."
+            ) from None
+        raise EngineError(
+            "request",
+            f"{place} cannot be written ({error.strerror}). What was trained so far is kept in {folder}; when there is "
+            "room, the same command goes on from there. Nothing was registered.",
+        ) from None
+    except Exception as error:
+        if not ran_out(error):
+            raise
+        raise EngineError(
+            "memory",
+            f"Memory ran out while training. What was trained so far is kept in {folder}. Close other "
+            "programs, or set a smaller context for the pair, and start the same command again.",
+        ) from None
