@@ -1,21 +1,18 @@
 """What each strategy drafts and what heads score on the processor, step by step, with the demo and random models.
 
-Drafts are as long as they may be, so that none ends by the clock. `auto`, which goes by it, is left out. This is run as
-a process of its own, with one thread: torch sums in other orders with several.
+Drafts are as long as they may be, so that none ends by the clock. `auto`, which goes by it, is left out. Heads go
+through torch, whose sums are brought into one order (`ordered.py`). This is run as a process of its own, with one
+thread.
 """
 
 import json
-import platform
 from collections.abc import Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
-from torch.nn.functional import linear, scaled_dot_product_attention, silu
 
 from specchat.config.catalog import load_catalog
 from specchat.config.paths import demo_model
@@ -30,7 +27,8 @@ from specchat.engine.strategy import Head
 from tests.engine.published_blocks import dflash, dflash2, dspark, xpress
 from tests.engine.published_heads import eagle, eagle3, medusa, mtp, peagle
 from tests.engine.tiny import FAMILY, checkpoint
-from tests.golden.models import Bits, computed, digest, near, refilled, token_ids
+from tests.golden.models import Bits, computed, near, refilled, token_ids
+from tests.golden.ordered import InOneOrder
 
 SAMPLINGS: dict[str, tuple[Sampling, Acceptance]] = {
     "greedy": (Sampling(), "coupled"),
@@ -39,32 +37,8 @@ SAMPLINGS: dict[str, tuple[Sampling, Acceptance]] = {
     "ratio": (Sampling(seed=7, temperature=1.0), "ratio"),
 }
 STEPS, LENGTHS = 6, (3, 7)
-ENGINES = torch.backends.quantized.supported_engines
 TEXT = [*token_ids(40), *[7, 11, 13, 17] * 5]
 """Repeats something, for the strategies that copy."""
-
-
-def kind() -> str:
-    """What decides on the bits of torch's own products, which heads go through.
-
-    The last word is a digest of such products: what a library makes of a processor is told by nothing else.
-    """
-    stream, made = np.random.RandomState(0), list[Tensor]()
-    for outputs, inputs in ((260, 64), (64, 192), (64, 96), (96, 64), (1000, 256)):
-        weight = torch.from_numpy(stream.random_sample((outputs, inputs)) - 0.5).float()
-        packed = torch.ops.quantized.linear_prepack_fp16(weight, None) if "fbgemm" in ENGINES else None
-        for rows in (1, 2, 3, 5, 8, 16):
-            x = torch.from_numpy(stream.random_sample((rows, inputs)) - 0.5).float()
-            made += [linear(x, weight), silu(x), x.softmax(-1), x.square().mean(-1)]
-            made.append(torch.bmm(x.view(1, rows, inputs), weight.T.unsqueeze(0)))
-            if packed is not None:
-                made.append(torch.ops.quantized.linear_dynamic_fp16(x, packed))
-            if torch.backends.mkldnn.is_available():
-                made.append(torch._C._nn.mkldnn_linear(x.to_mkldnn(), weight.to_mkldnn()).to_dense())
-            heads = x.view(1, 4, rows, -1)
-            made.append(scaled_dot_product_attention(heads, heads, heads))
-    told = platform.machine(), f"torch {torch.__version__.partition('+')[0]}", torch.backends.cpu.get_cpu_capability()
-    return ", ".join((*told, digest(*made)[:8]))
 
 
 def bits(runner: Runner, strategies: list[str]) -> Bits:
@@ -126,20 +100,25 @@ def demo(root: Path) -> Bits:
     del root
     spec = load_catalog(None).find("demo").spec
     heads = {head: demo_model(head) for head in spec.heads}
-    runner = runner_of(demo_model("target"), demo_model("draft"), heads, spec.exit_layer)
-    return bits(runner, strategies_of(runner))
+    with InOneOrder():
+        runner = runner_of(demo_model("target"), demo_model("draft"), heads, spec.exit_layer)
+        return bits(runner, strategies_of(runner))
 
 
 def without_heads(changes: Mapping[str, Any], root: Path) -> Bits:
     target = refilled(checkpoint(root / "target", **changes), 8)
-    runner = runner_of(target, near(root / "draft", target, 9), {})
-    return bits(runner, strategies_of(runner))
+    draft = near(root / "draft", target, 9)
+    with InOneOrder():
+        runner = runner_of(target, draft, {})
+        return bits(runner, strategies_of(runner))
 
 
 def headed(head: Head, write: Callable[[Path], Path], root: Path) -> Bits:
     target = refilled(checkpoint(root / "target", num_key_value_heads=2, tie_word_embeddings=False), 10)
-    runner = runner_of(target, None, {head: refilled(write(root / "head"), 11)})
-    found = bits(runner, strategies_of(runner, head))
+    folder = refilled(write(root / "head"), 11)
+    with InOneOrder():
+        runner = runner_of(target, None, {head: folder})
+        found = bits(runner, strategies_of(runner, head))
     assert found["sha256"], runner.statuses
     return found
 
@@ -186,4 +165,4 @@ CASES: dict[str, Case] = {
 
 
 if __name__ == "__main__":
-    print(json.dumps({kind(): computed(CASES)}))
+    print(json.dumps(computed(CASES)))

@@ -1,7 +1,4 @@
-"""Keeps the bits of this checkout as golden: `python -m tests.golden.write`, only when bits are meant to change.
-
-Those of drafts are kept for this kind of machine; those of other kinds are dropped unless `--add` is given.
-"""
+"""Keeps the bits of this checkout as golden: `python -m tests.golden.write`, only when bits are meant to change."""
 
 import json
 import os
@@ -16,14 +13,14 @@ MODELS, DRAFTS = (Path(__file__).with_name(f"{name}.json") for name in ("models"
 Found = Mapping[str, Bits]
 
 
-def drafts_here() -> dict[str, Found]:
-    """What `drafts.py` computes, by the kind of this machine."""
+def drafts_here() -> Found:
+    """What `drafts.py` computes, by case."""
     command = [sys.executable, "-m", "tests.golden.drafts"]
     alone = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
     done = subprocess.run(
         command, env=os.environ | alone, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.PIPE, text=True
     )
-    found: dict[str, Found] = json.loads(done.stdout.splitlines()[-1])
+    found: Found = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
@@ -44,4 +41,4 @@ def write(path: Path, kinds: Mapping[str, Found]) -> None:
 
 if __name__ == "__main__":
     write(MODELS, {"x86_64": computed(CASES)})
-    write(DRAFTS, (golden(DRAFTS) if "--add" in sys.argv else {}) | drafts_here())
+    write(DRAFTS, {"x86_64": drafts_here()})
