@@ -84,6 +84,9 @@ UNLIKE = {
     "Qwen/Qwen3.8-27B": qwen(5120, 64, 24, 17408, 48),
     "Qwen/Qwen3.5-9B": config("Qwen3.5-9B"),
     "Qwen/Qwen3-Coder-30B-A3B-Instruct": config("Qwen3-Coder-30B-A3B"),
+    "Qwen/Qwen3.6-35B-A3B": config("Qwen3.6-35B-A3B"),
+    "google/gemma-4-26B-A4B-it": config("Gemma 4 26B-A4B"),
+    "google/gemma-4-31B-it": config("Gemma 4 31B"),
     "openai/gpt-oss-20b": config("gpt-oss-20b"),
 }
 """Models that the page does not list by the shape of their layers."""
