@@ -28,9 +28,13 @@ PLACES = 20_000
 
 @dataclass(frozen=True)
 class Operation:
-    """One of a program; `outs` are the places of what it makes, of which `like` is one."""
+    """One of a program.
+
+    `ins` are the places of its operands that are others in each program, `outs` those of what it makes, as `like` is.
+    """
 
     name: str
+    ins: tuple[int, ...]
     outs: tuple[int, ...]
     like: Any
 
@@ -55,13 +59,16 @@ class Trace:
 
 
 class Recorder:
-    """Records one program of a trace from the end of `path` on; up to there its values are those in `values`."""
+    """Records one program of a trace from the end of `path` on; up to there its values are those in `values`.
+
+    It is `lost` where the program goes another way before: the language does some things once, and remembers them.
+    """
 
     def __init__(self, trace: Trace, values: Values, path: list[tuple[Stretch, int]]) -> None:
         self.trace, self.values, self.inside, self.lost = trace, values, False, False
         self.places = {id(one): place for place, one in enumerate(values) if one is not None}
         self.past: Iterator[Operation] = iter([one for stretch, _ in path for one in stretch.operations])
-        self.seen = iter([value for _, value in path])
+        self.seen = iter([(stretch.place, value) for stretch, value in path])
         self.left = sum(len(stretch.operations) for stretch, _ in path) + len(path)
         self.stretch = path[-1][0].after.setdefault(path[-1][1], Stretch()) if path else trace.first
 
@@ -80,6 +87,9 @@ class Recorder:
         place = self.places.get(id(handle.data))
         return place is not None and self.trace.start[place] is None
 
+    def _others(self, operands: list[Any]) -> tuple[int, ...]:
+        return tuple(self.places[id(one.data)] for one in operands if self.varies(one))
+
     def operate(self, name: str, inner: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """What `inner` makes, recorded unless it is the same in each program."""
         operands = [handle for one in arguments for handle in handles(one)]
@@ -87,29 +97,35 @@ class Recorder:
             return inner(*arguments, **options)
         if self.left:
             self.left -= 1
-            before = next(self.past)
-            assert before.name == name, (before.name, name)
+            before, ins = next(self.past, None), self._others(operands)
+            if before is None or (before.name, before.ins) != (name, ins):
+                self.lost = True
+                return inner(*arguments, **options)
             return again(before.like, iter([self.values[out] for out in before.outs]))
         copies = tuple(copied(one) for one in arguments)
         made = inner(*copies, **options)
         results = handles(made)
-        ins = tuple(self.place(one.data, same=True) for one in operands)
+        ins, others = tuple(self.place(one.data, same=True) for one in operands), self._others(operands)
         known = len(self.trace.start)
         outs = tuple(self.place(one.data, same=False) for one in results)
         if results and max(outs) < known:
             return made  # what it was given
         run = quick(name, inner, arguments, options, ins, outs, [one.data for one in operands], results)
-        self.stretch.operations.append(Operation(name, outs, made))
+        self.stretch.operations.append(Operation(name, others, outs, made))
         self.stretch.runs.append(run)
         return made
 
     def look(self, handle: Any, look: Callable[[Any], int]) -> int:
         """A number that a kernel goes by."""
-        if not self.varies(handle):
+        if self.lost or not self.varies(handle):
             return look(handle.data)
         if self.left:
             self.left -= 1
-            return next(self.seen)
+            place, value = next(self.seen, (-1, 0))
+            if place != self.places[id(handle.data)]:
+                self.lost = True
+                return look(handle.data)
+            return value
         found = look(handle.data)
         self.stretch.place, self.stretch.look = self.place(handle.data, same=True), look
         self.stretch = self.stretch.after.setdefault(found, Stretch())
