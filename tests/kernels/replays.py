@@ -23,6 +23,7 @@ Values = list[Any]
 Function = Callable[..., Any]
 
 
+@np.errstate(all="ignore")
 def quick(
     name: str,
     inner: Function,
