@@ -45,7 +45,7 @@ def eagle3_layout(c: ModelConfig) -> Layout:
 
 
 def dflash_layout(c: ModelConfig) -> Layout:
-    """As many layers as tuned ones have, over a block of BLOCK rows."""
+    """A block of BLOCK rows; the layers are as many as `tune heads` trains."""
     states = dflash.read_layers(c.layers)
     told = settings(c, families.head_normed(), dflash.depth(c.layers))
     told |= {"block_size": BLOCK, "num_target_layers": c.layers}
@@ -55,7 +55,7 @@ def dflash_layout(c: ModelConfig) -> Layout:
 
 
 def medusa_layout(c: ModelConfig) -> Layout:
-    """As many heads as tuned ones have, with a block each."""
+    """A residual block for each head; the heads are as many as `tune heads` trains."""
     products = [
         matrix
         for i in range(medusa.HEADS)

@@ -1,4 +1,4 @@
-"""What all tunes read from the command line, and how they end."""
+"""Options that all tunes share, and the messages with which they end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

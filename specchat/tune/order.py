@@ -33,7 +33,7 @@ class TuneReport(Protocol):
     """Gets what is done."""
 
     def show(self, what: str, fraction: float | None = None) -> None:
-        """What is done now, and the share of it that is done."""
+        """Tell the current work, and the share of it that is done."""
 
     def know(self, **facts: Any) -> None:
         """Facts about the progress, for programs."""

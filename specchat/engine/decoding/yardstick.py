@@ -98,7 +98,7 @@ class Part:
         """Count a plain step under this `load`, which is `newest` soon, that took `times` its expected time."""
         other_load = log(load) - self._loads / self._count if self._count else 0.0
         self.fade((1 - 1 / PLAIN_STEPS) * exp(-FORGETS * abs(other_load)))
-        # While the load changes, what is expected is wrong by as much.
+        # A change of load shifts the expected time by the same factor.
         changes = max(0.0, abs(log(load / newest)) - STEADY)
         weight = NOISE * NOISE / (NOISE * NOISE + changes * changes)
         self._count += weight
