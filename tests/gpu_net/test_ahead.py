@@ -22,6 +22,7 @@ MIXTURES = ("Qwen3-Coder-30B-A3B", "Qwen3.6-35B-A3B", "Gemma 4 26B-A4B", "gpt-os
 ASKING = {
     "Qwen3-Coder-30B-A3B": 1,
     "Qwen3.5-9B": 14,
+    "Qwen3.8-27B": 14,
     "Qwen3.6-35B-A3B": 7,
     "Gemma 4 31B": 19,
     "Gemma 4 26B-A4B": 8,
