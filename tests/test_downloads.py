@@ -1,4 +1,4 @@
-"""What people download runs in specchat's own decoder: counted by family, and the most downloaded at their own sizes."""
+"""What people download runs in the native decoder: counted by family, and the most downloaded at their own sizes."""
 
 import re
 from collections.abc import Mapping
