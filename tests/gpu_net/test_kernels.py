@@ -59,7 +59,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("commit", Mutation(commit._commit, "mask", "tl.store(counts"), {SANITISER, REFERENCE}),
     ("commit", Mutation(commit._commit, "mask", "tl.store(report + 3 + i"), {SANITISER}),
     ("commit", Mutation(commit._commit, "mask", "tl.store(report + 4 + 3 * (ROWS + 1)"), {REFERENCE}),
-    ("keep", Mutation(keep._keep, "mask", "tl.store(keys"), {REFERENCE}),
+    ("keep", Mutation(keep._keep, "mask", "tl.store(keys"), {SANITISER, REFERENCE}),
     ("chain", Mutation(attention._partial, "mask", "tl.load(v_base"), {REFERENCE}),
     ("chain", Mutation(attention._partial, "mask", "tl.store(mixed_out"), {SANITISER, REFERENCE}),
     ("chain", Mutation(combine._combine, "other", "tl.load(best_in"), {REFERENCE}),
