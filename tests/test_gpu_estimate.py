@@ -60,11 +60,17 @@ def test_the_estimate_is_what_the_h200_took() -> None:
 
 
 def test_what_is_wanted_of_two_cards_holds_or_is_said() -> None:
-    of = {card.name: (step_ms(LLAMA, card, 1, BUSY) / floor_ms(LLAMA, card), several(card)) for card in CARDS}
-    assert of["RTX 4090"] == pytest.approx((1.201, 1.05), abs=0.002)
-    assert of["RTX 3090"] == pytest.approx((1.24, 1.20), abs=0.005)
-    assert "on a 4090 (estimated 1.201: " in PAGE.read_text()
-    assert "which a 4090 keeps (1.05) and **a 3090 does not (1.20)**" in PAGE.read_text()
+    of = {card.name: card for card in CARDS}
+    (ada, ampere), page = (of["RTX 4090"], of["RTX 3090"]), PAGE.read_text()
+    assert [of_floor(ada), of_floor(ada, ahead=False), several(ada)] == pytest.approx([1.15, 1.201, 1.05], abs=0.005)
+    assert [of_floor(ampere), several(ampere)] == pytest.approx([1.24, 1.20], abs=0.005)
+    assert "1.2 times the floor on a 4090 (estimated 1.15; 1.201 with nothing asked ahead" in page
+    assert "which a 4090 keeps (1.05) and **a 3090 does not (1.20)**" in page
+
+
+def of_floor(card: Card, ahead: bool = True) -> float:
+    """Plain, of the floor."""
+    return step_ms(LLAMA, card, 1, BUSY, ahead) / floor_ms(LLAMA, card)
 
 
 def several(card: Card) -> float:

@@ -27,6 +27,8 @@ MIDDLE = 1 << 45
 PLACES = np.uint64((1 << 46) - 1)
 SOURCES = ("/engine/kernels/", "/gpu_net/test_")
 """Parts of the paths of files with kernels."""
+AHEAD = "ahead"
+"""The argument of kernels with programs after those of rows."""
 ROWS = "rows"
 """The argument by which kernels leave out rows."""
 LONG, ENDS = 16, 3
@@ -56,15 +58,18 @@ class Addresses:
             stack.callback(interpreter._patch_lang(executor.fn).restore)
             interpreter.interpreter_builder.set_grid_dim(*launch.grid)
             stack.enter_context(patch.dict(executor.fn.__globals__, {"range": self.passes}))
-            for program in self.programs(launch.grid):
+            for program in self.programs(launch):
                 interpreter.interpreter_builder.set_grid_idx(*program)
                 self.begin(program)
                 executor.fn(**arguments)
                 self.looked_at += 1
 
-    def programs(self, grid: Program) -> list[Program]:
-        """Those that run: of the grid's corners the first and the last."""
-        return sorted({(0, 0, 0), last(grid)})
+    def programs(self, launch: Launch) -> list[Program]:
+        """Those that run: the first and the last, and that of the last row before those that ask for weights."""
+        chosen = {(0, 0, 0), last(launch.grid)}
+        if launch.arguments.get(AHEAD) is not None:
+            chosen.add((int(launch.arguments[ROWS]) - 1, *last(launch.grid)[1:]))
+        return sorted(chosen)
 
     def passes(self, *bounds: Any) -> Iterator[int]:
         """A kernel's `range` without the middle of long ones: places go on evenly there."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.gpu_net.addresses import Addresses, Program, last
+from tests.gpu_net.addresses import Addresses, Program
 from tests.gpu_net.runtime import Launch
 
 Pointers = NDArray[np.uint64]
@@ -32,9 +32,9 @@ class Rivals(Addresses):
 
     _accesses: list[Accesses] = field(default_factory=list)
 
-    def programs(self, grid: Program) -> list[Program]:
-        chosen = {(0, 0, 0), last(grid)}
-        for axis, size in enumerate(grid):
+    def programs(self, launch: Launch) -> list[Program]:
+        chosen = set(super().programs(launch))
+        for axis, size in enumerate(launch.grid):
             chosen |= {tuple(place if one == axis else 0 for one in range(3)) for place in (min(1, size - 1), size - 1)}
         return sorted(chosen)
 

@@ -73,6 +73,8 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("route", Mutation(route._route, "mask", "tl.store(shares"), {SANITISER, REFERENCE}),
     ("route", Mutation(route._route, "mask", "tl.store(experts"), {SANITISER}),
     ("route", Mutation(route._route, "mask", "tl.load(correction"), {SANITISER}),
+    ("route", Mutation(route._route, "mask", "tl.store(shares + r * (TOP + 1)"), {REFERENCE}),
+    ("route", Mutation(route._route, "mask", "tl.store(begins + many_tiles"), {REFERENCE}),
     ("experts, dense", Mutation(row_tiles.store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("mix", Mutation(norm.write_norm, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("mix", Mutation(partial_sums.summed, "other", "tl.load(first, mask"), {REFERENCE}),
