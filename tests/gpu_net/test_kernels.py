@@ -71,7 +71,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("dense", Mutation(row_tiles.store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("nf4 with silu", Mutation(row_tiles.store_activated, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("route", Mutation(route._route, "mask", "tl.store(shares"), {SANITISER, REFERENCE}),
-    ("route", Mutation(route._route, "mask", "tl.store(experts"), {SANITISER}),
+    ("route", Mutation(route._route, "mask", "tl.store(experts"), {SANITISER, REFERENCE}),
     ("route", Mutation(route._route, "mask", "tl.load(correction"), {SANITISER}),
     ("route", Mutation(route._route, "mask", "tl.store(shares + r * (TOP + 1)"), {REFERENCE}),
     ("route", Mutation(route._route, "mask", "tl.store(begins + many_tiles"), {REFERENCE}),
