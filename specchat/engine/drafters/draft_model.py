@@ -43,8 +43,9 @@ class DraftModelDrafter(ModelDrafter):
         limit = min(limit, self.draft.model.context - len(text))
         if limit <= 0 or len(text) < self.shortest:
             return Copy(strategy=self.name)
-        for _ in self.reading(text):
-            pass
+        if self.unread(text):
+            for _ in self.reading(text):
+                pass
         self._proposed = len(text)
         return self._proposal(limit)
 
