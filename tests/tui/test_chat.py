@@ -224,13 +224,15 @@ async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
 
 
 async def test_arguments_of_the_template_are_chosen_where_it_has_them() -> None:
-    choices = (("enable_thinking", (True, False)), ("reasoning_effort", ("low", "high")))
+    switch = (True, False)
+    choices = (("enable_thinking", switch), ("thinking", switch), ("reasoning_effort", ("low", "high")))
     engine = FakeEngine(info=replace(INFO, template_choices=choices))
     app = make_app(engine)
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        assert not app.screen.query("#thinking"), "an older name of the same switch"
         app.screen.query_one("#enable_thinking", Choice).focus()
         await pilot.press("right", "right", "tab", "right")
         await until_shown(pilot, app, "[off]")
