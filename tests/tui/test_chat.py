@@ -253,6 +253,10 @@ async def test_arguments_of_the_template_are_chosen_where_it_has_them() -> None:
         await pilot.press("right")
         await pilot.press("escape")
         assert app.session.settings.template == (("reasoning_effort", "low"),)
+        app.session.change(replace(settings, template=(("reasoning_effort", "max"),)))
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        assert app.screen.query_one("#reasoning_effort", Choice).value == "as set", "of another pair's template"
 
 
 async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> None:

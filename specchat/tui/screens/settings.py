@@ -153,7 +153,7 @@ class SettingsScreen(Dialog[str]):
         return tuple((name, values) for name, values in found if first[_LABELS[name]] == name)
 
     def _chosen_word(self, name: str) -> str:
-        chosen = dict(self._session.settings.template)
+        chosen = dict(self._session.loaded.arguments(self._session.settings.template))
         return _word(chosen[name]) if name in chosen else AS_SET
 
     def _own_themes(self) -> list[str]:
