@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from specchat.engine.families import family as parts
 from specchat.engine.families.family import FULL, Family
-from specchat.engine.families.settings import MaybeNumber, Settings
+from specchat.engine.families.settings import Layers, MaybeNumber, Settings
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Layer, Recipe, Unsupported
 
@@ -15,7 +15,7 @@ class Gemma3Settings(Settings):
     vocab_size: Count = 262_208
     hidden_size: Count = 2304
     intermediate_size: Count = 9216
-    num_hidden_layers: Count = 26
+    num_hidden_layers: Layers = 26
     num_attention_heads: Count = 8
     num_key_value_heads: MaybeCount = 4
     head_dim: MaybeCount = 256
