@@ -39,8 +39,8 @@ class Whole(Drafter):
         self.name, self._of = of.name, of
 
     @property
-    def ahead(self) -> bool:
-        return self._of.ahead
+    def instant(self) -> bool:
+        return self._of.instant
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._of.begin(prompt, ends)

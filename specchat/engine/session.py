@@ -8,7 +8,7 @@ from time import perf_counter
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.cross_chat import CrossChatIndexer
-from specchat.engine.decoding.step import longest
+from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.events import Changed, Counted, Event, Finished, Started
@@ -166,7 +166,7 @@ class Session:
         for drafter in self.drafters.values():
             drafter.begin(prompt, self.eos)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
-        limit = longest(self.runner.executor, longest_draft(reply.speculation), room, most)
+        limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         cancelled = False
         with ReadAhead(reader(self.drafters, reply.speculation.strategy, prompt, limit, spare), prompt, spare) as ahead:
             # After a change the new drafter reads what it needs.

@@ -127,7 +127,7 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, f
     ids, nodes = tokens(400), tokens(11, seed=1)
     read(model, ids[:start], (17, 5))
     read(chains, ids[:start], (128,))
-    rows = model.logits(model.forward(nodes, start, runs=depth_first(PARENTS))).clone()
+    rows = model.logits(model.forward(nodes, start, layout=depth_first(PARENTS))).clone()
     assert not torch.equal(rows[4], rows[2])
     for node in range(11):
         chained = [nodes[i] for i in (0, *path_to(node))]
@@ -144,13 +144,13 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(model: CachedDecoder, f
     nodes, ids = tokens(11, seed=1), tokens(59)
     for each in (model, other):
         read(each, ids, (16,))
-    expected = other.forward(nodes, 59, runs=depth_first(PARENTS)).clone()
+    expected = other.forward(nodes, 59, layout=depth_first(PARENTS)).clone()
     found = {0: model.forward(nodes[:1], 59)[0].clone()}
     levels, rows = Levels(), dict[int, int]()
     for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
-        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        layout = levels.layout([[rows[node] for node in path_to(node)[:-1]] for node in level])
         rows |= {node: row for row, node in enumerate(level, len(rows))}
-        hidden = model.forward([nodes[node] for node in level], 59, runs=runs).clone()
+        hidden = model.forward([nodes[node] for node in level], 59, layout=layout).clone()
         found |= dict(zip(level, hidden, strict=True))
     assert all(torch.equal(found[node], expected[node]) for node in range(11))
     model.keep([rows[node] for node in path_to(9)], 60)

@@ -75,8 +75,8 @@ class AutoDrafter(Drafter):
         self.begin([])
 
     @property
-    def ahead(self) -> bool:
-        return all(arm.drafter.ahead for arm in self._arms.values())
+    def instant(self) -> bool:
+        return all(arm.drafter.instant for arm in self._arms.values())
 
     def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
         """Choose the arm of a reply's first step, before any token waits for it.
@@ -159,12 +159,12 @@ class AutoDrafter(Drafter):
             reply.resting = rest_steps(self._barren, self.thinking_ms * self._estimates.plain)
         return PLAIN
 
-    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+    def extend(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
         arm = self._arms.get(self._choice.arm)
-        return arm.drafter.go_on(text, copied, min(limit, self._choice.limit)) if arm is not None else None
+        return arm.drafter.extend(text, copied, min(limit, self._choice.limit)) if arm is not None else None
 
-    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._arms[self._choice.arm].drafter.went_on(text, stepped)
+    def observe_extension(self, text: Sequence[int], stepped: Stepped) -> None:
+        self._arms[self._choice.arm].drafter.observe_extension(text, stepped)
 
     def _catch_up(self, text: Sequence[int]) -> None:
         """Take in tokens added to the text since the last call."""

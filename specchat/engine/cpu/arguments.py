@@ -59,14 +59,14 @@ class PassArguments:
         self._states.clear()
 
     def of_layers(
-        self, parts: NDArray[np.bool_], runs: Layout | None = None, kept_states: KeptStates | None = None
+        self, parts: NDArray[np.bool_], layout: Layout | None = None, kept_states: KeptStates | None = None
     ) -> tuple[Any, ...]:
         """Arguments of `passes.layers` after its rows."""
         of, space = self._parameters, self._space
-        if runs is not None and not space.tree_scratch:
+        if layout is not None and not space.tree_scratch:
             self._layers.use_tree_scratch(space.make_tree_scratch())
         return (
-            -1 if runs is None else runs.scratch_row,
+            -1 if layout is None else layout.scratch_row,
             self._layers.integers,
             self._layers.floats,
             of.kernels,

@@ -74,13 +74,13 @@ class CrossTokenizerModel:
     def block(self) -> int:
         return self.model.block
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Put `tokens` at position `start`.
 
         Returns:
             float32 [1, vocab], the logits after the last token, for `logits`.
         """
-        if runs is not None or skip != NOTHING:
+        if layout is not None or skip != NOTHING:
             raise ValueError("a draft with another tokenizer drafts chains, through all layers")
         length, pending = self._pending
         self._put(tokens, start)

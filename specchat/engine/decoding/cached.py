@@ -55,10 +55,10 @@ class HostModel(Model, Protocol):
         """Columns of the logits."""
         ...
 
-    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., runs: "Layout | None" = ...) -> "Tensor":
+    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., layout: "Layout | None" = ...) -> "Tensor":
         """Write the KV entries of `tokens` to the cache from position `start` on, and return a row for `logits` each.
 
-        With `runs` the tokens are nodes of a tree; `keep` then writes one of its paths to the cache.
+        With `layout` the tokens are nodes of a tree; `keep` then writes one of its paths to the cache.
         """
         ...
 
@@ -123,7 +123,7 @@ class CachedModel(Generic[M]):
 
     def __init__(self, model: M) -> None:
         self.model = model
-        self.ahead = False
+        self.asynchronous = False
         """True if a device runs its passes while the host goes on."""
         self.read_again = 2
         """Tokens at the end of a text that its first pass over a draft reads, known or not."""

@@ -160,7 +160,7 @@ class Drafter(Protocol):
     name: str
 
     @property
-    def ahead(self) -> bool:
+    def instant(self) -> bool:
         """True if proposing takes no time, so that the next step may start before the last one's text is processed."""
         return False
 
@@ -180,14 +180,14 @@ class Drafter(Protocol):
         """Learn from the outcome of the last proposal; the last token of `text` is pending."""
         return
 
-    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+    def extend(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
         """Propose up to `limit` tokens after `copied` ones that a grammar forces after `text`; None leaves it at those.
 
         The chain's own limit counts the copied ones too.
         """
         return None
 
-    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe_extension(self, text: Sequence[int], stepped: Stepped) -> None:
         """Take in the outcome of a step that went on so, in the place of `observe`."""
         return
 
@@ -208,7 +208,7 @@ class Copier(Drafter, Protocol):
     """A strategy that copies. It reads the text only in `propose`, which takes no time."""
 
     @property
-    def ahead(self) -> bool:
+    def instant(self) -> bool:
         return True
 
     @abstractmethod

@@ -224,7 +224,7 @@ class HostLoops:
         for level in range(min(tree.limit, tree.levels)):
             found = len(growth)
             if level:
-                hidden = model.forward(growth.tokens(growth.frontier), last, NOTHING, growth.runs())
+                hidden = model.forward(growth.tokens(growth.frontier), last, NOTHING, growth.layout())
             else:
                 hidden = model.forward(self.text[len(cached.tokens) :], len(cached.tokens), NOTHING)
             self._branch(self._logits(model, hidden, len(growth.frontier)), growth, level)

@@ -2,7 +2,7 @@
 
 Its time without load is measured when a pair loads, and in plain replies. Every step updates the load factor, which
 scales it to the current time. Load may slow plain steps more or less than drafts: only plain steps show that, so some
-are slipped in among drafts if too few are known. Short ones come in a row whose first ones do not count, as the CPU's
+are probed among drafts if too few are known. Short ones come in a row whose first ones do not count, as the CPU's
 caches still hold data of the draft. Their result is kept twice: for recent seconds and this load, and for the pair, as
 the time measured at loading has an error.
 """
@@ -15,10 +15,10 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
 SHARE, OF_REPLY = 0.01, 0.06
-"""Largest cost of slipped steps, as a share of the time since the first one, waits for the user included, and of the
+"""Largest cost of probes, as a share of the time since the first one, waits for the user included, and of the
 reply's time but for the first where the part is unsure: more would slow a short reply visibly."""
 LEAST_COST = 0.25
-"""Least cost of a slipped step, as a share of its time, even if drafting gains nothing."""
+"""Least cost of a probe, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
 LOAD_S, PART_S = 0.5, 20.0
 """Time constants of the load, and of the part: seconds until a measurement weighs 1/e."""
@@ -39,7 +39,7 @@ NOISE, NOISES = 0.1, 4.0
 LEAST_ERROR, BEYOND = 0.04, 0.1
 """Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
 SOONEST, UNSURE = 3, 0.055
-"""Drafts of a reply before a plain step is slipped in, and error of the part from which one is wanted at once."""
+"""Drafts of a reply before a probe, and error of the part from which one is wanted at once."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -138,9 +138,9 @@ class Yardstick:
         self._strategy = ""
         """Strategy of the last draft."""
         self._credit: float | None = None
-        """Milliseconds that slipped steps may cost now; None until plain decoding's time is known."""
+        """Milliseconds that probes may cost now; None until plain decoding's time is known."""
         self._gain = 1.0
-        """Speedup of this reply over plain decoding; it sets the cost of a slipped step."""
+        """Speedup of this reply over plain decoding; it sets the cost of a probe."""
         self._since: float | None = None
         self.begin(0.0)
 
@@ -158,9 +158,9 @@ class Yardstick:
         self._lasted, self._tokens = 0.0, 0
         """Milliseconds and tokens of all steps of this reply."""
         self._left = self._settled = 0
-        """Plain steps still to slip in, and plain steps since the last draft."""
+        """Plain steps still to probe, and plain steps since the last draft."""
         self._spent = 0.0
-        """Milliseconds that slipped steps cost this reply."""
+        """Milliseconds that probes cost this reply."""
         self._drafts = 0
         """Steps of this reply with a draft: in a plain reply no draft measures the load at the same time."""
 

@@ -28,7 +28,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 class DeviceExecutor:
     """Executor with the text's state on the device; the host's copy is one report behind while a step runs."""
 
-    ahead, joins = True, False
+    asynchronous, joins = True, False
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class DeviceExecutor:
         for loops in self._loops():
             loops.begin(rules, prompt)
 
-    def takes(self, proposal: Proposal) -> bool:
+    def supports(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""
         del proposal
         return True

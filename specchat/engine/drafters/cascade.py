@@ -36,8 +36,8 @@ class CascadeDrafter(Drafter):
         self.forget()
 
     @property
-    def ahead(self) -> bool:
-        return self._model.ahead
+    def instant(self) -> bool:
+        return self._model.instant
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._ends = ends

@@ -30,8 +30,8 @@ class DraftModelDrafter(ModelDrafter):
         """Milliseconds to read a token."""
 
     @property
-    def ahead(self) -> bool:
-        return self.draft.ahead
+    def instant(self) -> bool:
+        return self.draft.asynchronous
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.draft.rewind(prompt)
@@ -77,13 +77,13 @@ class DraftModelDrafter(ModelDrafter):
         if stepped.drafted:
             self.draft.hold(text, self._held(text, stepped))
 
-    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+    def extend(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
         if self.role != "draft":  # heads draft from the target's states, which are not there for these tokens
             return None
         proposal = self.propose(text, copied + limit)
         return proposal if isinstance(proposal, Chain) and proposal.limit > copied else None
 
-    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe_extension(self, text: Sequence[int], stepped: Stepped) -> None:
         self.observe(text, stepped)
 
     def _proposal(self, limit: int) -> Proposal:

@@ -25,8 +25,8 @@ class MedusaDrafter(ModelDrafter):
         self._heads = heads
 
     @property
-    def ahead(self) -> bool:
-        return self._heads.ahead
+    def instant(self) -> bool:
+        return self._heads.asynchronous
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._heads.keep(0)

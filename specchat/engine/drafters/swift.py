@@ -24,7 +24,7 @@ class SwiftDrafter(ModelDrafter):
         self.forget()
 
     @property
-    def ahead(self) -> bool:
+    def instant(self) -> bool:
         """False before a trial, which takes the host as long as several steps."""
         return self.search.done or (self._steps + 1) % SEARCH_EVERY != 0
 

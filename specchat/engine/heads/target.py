@@ -99,7 +99,7 @@ class StandIn(ABC):
         return self.recipe.aux_layers
 
     @abstractmethod
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run a pass, as `HostModel.forward`; trees come level by level, and `skip` is unused."""
 
     @abstractmethod

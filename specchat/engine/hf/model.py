@@ -64,13 +64,13 @@ class HfModel:
     def block(self) -> int:
         return self.context if self.alone else BLOCK
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run `tokens` at position `start`.
 
         Returns:
             logits float32 [len(tokens), vocab], on the host.
         """
-        if runs is not None or skip != NOTHING:
+        if layout is not None or skip != NOTHING:
             raise ValueError("transformers verifies chains, through all layers")
         return self._pass(tokens, start, len(tokens))
 

@@ -82,13 +82,13 @@ class Runner:
         sampling: Sampling,
         prompt: list[int],
         eos: Collection[int],
-        slip: Callable[[], bool] = lambda: False,
+        probe: Callable[[], bool] = lambda: False,
         constraint: Constraint | None = None,
         top: int | None = None,
     ) -> Decoding:
         """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
-        `slip`: see `Decoding`; the others: see `ReplyRules`.
+        `probe`: see `Decoding`; the others: see `ReplyRules`.
         """
         executor = self.executor_of(constraint, top)
-        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, slip)
+        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, probe)
