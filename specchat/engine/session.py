@@ -22,7 +22,7 @@ from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.plain_speed import PlainSpeed
 from specchat.engine.prompts import Prompts
 from specchat.engine.read_ahead import ReadAhead, reader
-from specchat.engine.reply import Reply, longest_draft
+from specchat.engine.reply import ReplyInProgress, longest_draft
 from specchat.engine.requests import Count, Generate
 from specchat.engine.runners.runner import Runner
 
@@ -139,7 +139,9 @@ class Session:
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = Reply(request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint)
+        reply = ReplyInProgress(
+            request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint
+        )
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -160,7 +162,7 @@ class Session:
             auto.think()
             self._learnt.keep(auto)
 
-    def _read(self, reply: Reply, control: Control) -> tuple[bool, list[Changed]]:
+    def _read(self, reply: ReplyInProgress, control: Control) -> tuple[bool, list[Changed]]:
         """Read the prompt: True if the reply was cancelled meanwhile, and its changes."""
         prompt, spare, changes = reply.prompt, self.runner.spare, list[Changed]()
         for drafter in self.drafters.values():
@@ -175,7 +177,7 @@ class Session:
                 changes += more
         return cancelled, changes
 
-    def _write(self, reply: Reply, control: Control) -> Iterator[Event]:
+    def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
         """Write the reply, and learn from it."""
         request, prompt, speed = reply.request, reply.prompt, self._speed
         # A stepwise executor has a speed of its own, with which no reply is compared.

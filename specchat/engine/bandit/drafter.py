@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from specchat.engine.bandit.arms import Arm, Sums
 from specchat.engine.bandit.averages import kind
-from specchat.engine.bandit.choice import Choice, Reply, rest_steps, unasked_steps, until
+from specchat.engine.bandit.choice import ArmChoice, ReplyState, rest_steps, unasked_steps, until
 from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
 from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.bandit.exploration import Exploration
@@ -70,7 +70,7 @@ class AutoDrafter(Drafter):
         """Choices in a row that found nothing to draft."""
         self.tries = False
         """True while a pair is loaded: unknown arms are explored at every step."""
-        self._reply = Reply()
+        self._reply = ReplyState()
         self.forget()
         self.begin([])
 
@@ -111,7 +111,7 @@ class AutoDrafter(Drafter):
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._fences.begin()
         self._estimates.begin(self._reply.written)
-        self._reply = Reply(end=len(prompt))
+        self._reply = ReplyState(end=len(prompt))
 
     def forget(self) -> None:
         """Forget this chat. Step costs and wide averages are kept: they belong to machine and pair."""
@@ -122,7 +122,7 @@ class AutoDrafter(Drafter):
                 of_kind.forget()
         self._estimates.begin(self._reply.written)
         self._estimates.forget()
-        self._reply, self._choice = Reply(), Choice()
+        self._reply, self._choice = ReplyState(), ArmChoice()
         self._step = 0
         """Number of steps in this chat."""
         self._looked = self._pressing = False
@@ -182,7 +182,7 @@ class AutoDrafter(Drafter):
 
     def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
         """Choose the arm of a step; the model named `reads` will have read `text` by then."""
-        self._choice = choice = Choice(kind=kind(0, self._fences.code), throughput=self._choice.throughput)
+        self._choice = choice = ArmChoice(kind=kind(0, self._fences.code), throughput=self._choice.throughput)
         if not limit:
             return
         looked, self._looked = self._looked, False

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.descriptors import Descriptors
 from specchat.engine.cpu.filling import filled_eps, filled_norm
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.workspace import Workspace
+from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
@@ -21,7 +21,7 @@ KeptStates = tuple[Any, ...]
 class PassArguments:
     """Arguments of `passes.layers` and `passes.head`; those that need time to make are cached."""
 
-    def __init__(self, config: ModelConfig, parameters: Parameters, space: Workspace, layers: Descriptors) -> None:
+    def __init__(self, config: ModelConfig, parameters: Parameters, space: PassBuffers, layers: Descriptors) -> None:
         self._config, self._parameters, self._space, self._layers = config, parameters, space, layers
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._no_states = np.full(config.layers + 1, -1), nowhere, nowhere

@@ -22,7 +22,7 @@ from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.cpu.threads import ByRows
-from specchat.engine.cpu.workspace import Workspace
+from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
@@ -72,7 +72,7 @@ class CpuDecoder(CachedDecoder):
         whole = filled(c.recipe)
         self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
-        self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
+        self._space = PassBuffers(c, self._parameters.table, many, self.cache.capacity)
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
         mixtures = self._space.mixtures.use(of.norms, of.vectors)

@@ -19,7 +19,7 @@ from specchat.engine.recipe import Attention, Delta, Layer
 Floats = NDArray[np.float32]
 
 
-class Workspace:
+class PassBuffers:
     """Buffers of one decoder, which each pass overwrites.
 
     Attributes:

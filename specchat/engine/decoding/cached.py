@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from specchat.engine.model.tree_layout import Layout
 
 
-class Model(Protocol):
+class Decoder(Protocol):
     """A decoder on the host or on a device. Each write invalidates KV entries at later positions."""
 
     @property
@@ -47,7 +47,7 @@ class Model(Protocol):
         ...
 
 
-class HostModel(Model, Protocol):
+class HostModel(Decoder, Protocol):
     """A model that runs on the host, or is called from there."""
 
     @property
@@ -115,7 +115,7 @@ class InBlocks(Protocol):
     """Draft tokens of the next block."""
 
 
-M = TypeVar("M", bound=Model, covariant=True)
+M = TypeVar("M", bound=Decoder, covariant=True)
 
 
 class CachedModel(Generic[M]):

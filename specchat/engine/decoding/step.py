@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import PLAIN, Chain, Copy, Drafter, Proposal, Then
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import ReplyRules
@@ -17,7 +17,7 @@ Observer = Callable[[Sequence[int], Stepped], None]
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """Plan of a step: its drafter, limit of draft tokens, acceptance test, and limit of forced tokens."""
 
     drafter: Drafter
@@ -36,7 +36,7 @@ class Decoding:
     def __init__(
         self,
         executor: Executor,
-        target: CachedModel[Model],
+        target: CachedModel[Decoder],
         rules: ReplyRules,
         prompt: list[int],
         probe: Callable[[], bool] = lambda: False,
@@ -49,7 +49,7 @@ class Decoding:
         self._executor = executor
         self._target = target
         self._eos = frozenset(rules.eos)
-        self._under_way: Plan | None = None
+        self._under_way: StepPlan | None = None
         self._probe, self._greedy, self._constraint = probe, rules.sampling.greedy, rules.constraint
         self._observe: Observer | None = None
         """Learns from the last started step; None if the drafter proposed nothing of it."""
@@ -72,7 +72,7 @@ class Decoding:
         forced_limit = limit
         if self._constraint is not None:
             forced_limit = draft_limit(self._executor, MAX_DRAFT_LENGTH, self.room, wanted)
-        plan = Plan(drafter, limit, acceptance, forced_limit)
+        plan = StepPlan(drafter, limit, acceptance, forced_limit)
         if self._under_way != plan:
             self.close()
             self._start(plan)
@@ -97,7 +97,7 @@ class Decoding:
             self._executor.verdict()
             self._executor.place(self.committed)
 
-    def _start(self, plan: Plan) -> None:
+    def _start(self, plan: StepPlan) -> None:
         self._executor.start(plan.acceptance)
         proposal, self._observe = self._propose(plan)
         if not self._executor.supports(proposal):
@@ -106,7 +106,7 @@ class Decoding:
         self._executor.verify(proposal)
         self._under_way = plan
 
-    def _propose(self, plan: Plan) -> tuple[Proposal, Observer | None]:
+    def _propose(self, plan: StepPlan) -> tuple[Proposal, Observer | None]:
         """Return the proposal of forced tokens, of a plain probe or of the drafter, and who learns from its outcome."""
         drafter = plan.drafter
         if forced := self._forced(plan):
@@ -119,13 +119,13 @@ class Decoding:
             return PLAIN, None
         return drafter.propose(self.committed, plan.limit), drafter.observe
 
-    def _forced(self, plan: Plan) -> list[int]:
+    def _forced(self, plan: StepPlan) -> list[int]:
         """Tokens that the constraint leaves no choice about, which cost nothing to draft; none in a plain reply."""
         if self._constraint is None or not plan.limit:
             return []
         return self._constraint.forced(plan.forced_limit)
 
-    def _extension(self, plan: Plan, forced: list[int]) -> Chain | None:
+    def _extension(self, plan: StepPlan, forced: list[int]) -> Chain | None:
         """The drafter's chain after the forced tokens, which its model has to read in any case."""
         limit = min(plan.limit, plan.forced_limit - len(forced))
         if limit <= 0 or not self._executor.joins or forced[-1] in self._eos:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Block, Proposal
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.strategy import HeadFamily, Strategy, headed
 
 
-class Guessing(Model, Protocol):
+class Guessing(Decoder, Protocol):
     """A head that predicts `places` tokens in a pass."""
 
     places: int

@@ -6,7 +6,7 @@ Where the model is undecided between two tokens, a chain takes one and a tree bo
 from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal, Role, Tree
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
@@ -23,7 +23,7 @@ class DraftModelDrafter(ModelDrafter):
     shortest = 2
     """Least length of a text to draft for."""
 
-    def __init__(self, name: str, role: Role, draft: CachedModel[Model]) -> None:
+    def __init__(self, name: str, role: Role, draft: CachedModel[Decoder]) -> None:
         self.name, self.role, self.draft = name, role, draft
         self._proposed = 0
         self._read = Mean()

@@ -11,7 +11,7 @@ unless an adapter was trained (`model/exit_adapter.py`).
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
@@ -75,7 +75,7 @@ class EarlyExitDrafter(Drafter):
 
     def __init__(
         self,
-        target: CachedModel[Model],
+        target: CachedModel[Decoder],
         layers: int,
         head: float,
         chosen: int | None,

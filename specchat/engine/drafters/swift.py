@@ -6,7 +6,7 @@ Those of draft tokens lie after the committed text, and are overwritten when the
 
 from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
 from specchat.engine.strategy import Facts, SkippedLayers, Strategy
@@ -17,7 +17,7 @@ class SwiftDrafter(ModelDrafter):
 
     name = "swift"
 
-    def __init__(self, target: CachedModel[Model], layers: int, chosen: SkippedLayers | None = None) -> None:
+    def __init__(self, target: CachedModel[Decoder], layers: int, chosen: SkippedLayers | None = None) -> None:
         """Initialise for a target with `layers` layers; what is `chosen` to be skipped ends the search."""
         self._target, self._layers, self._chosen = target, layers, chosen
         self._prompt = 0

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
@@ -35,8 +35,8 @@ class Runner:
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
     """
 
-    target: CachedModel[Model]
-    draft: CachedModel[Model] | None
+    target: CachedModel[Decoder]
+    draft: CachedModel[Decoder] | None
     executor: Executor
     drafters: Mapping[str, Drafter]
     statuses: tuple[StrategyStatus, ...]
