@@ -48,7 +48,9 @@ class Exploration:
         """True if an arm is due to be explored again at once."""
         return any(arm.again for arm in self._arms.values())
 
-    def due(self, text: Sequence[int], best: ArmChoice, step: int, limit: int, looked: bool) -> tuple[str, int] | None:
+    def due(
+        self, token_ids: Sequence[int], best: ArmChoice, step: int, limit: int, looked: bool
+    ) -> tuple[str, int] | None:
         """Return the arm to explore in place of the `best` one at this step, and its draft limit up to `limit`.
 
         An arm after an accepted short exploration is considered at every step, others only if costs were `looked` at.
@@ -70,7 +72,7 @@ class Exploration:
                     lost_ms = self._lost_by_chain(arm, whole, best, limit)
             if lost_ms == NEVER:
                 continue
-            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.behind(text) * plain / SHARE)
+            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.behind(token_ids) * plain / SHARE)
             if arm.again or step - arm.last >= self._sharing * waits:
                 return name, tried
         return None

@@ -164,12 +164,12 @@ class CachedModel(Generic[M]):
         """Roll back to the first `length` tokens."""
         del self.tokens[length:]
 
-    def hold(self, text: Sequence[int], length: int) -> None:
-        """Set `tokens` to the first `length` tokens of `text`, whose KV entries a step has written."""
+    def hold(self, token_ids: Sequence[int], length: int) -> None:
+        """Set `tokens` to the first `length` tokens of `token_ids`, whose KV entries a step has written."""
         self.keep(length)
-        self.tokens += text[len(self.tokens) : length]
+        self.tokens += token_ids[len(self.tokens) : length]
 
-    def next_logits(self, text: Sequence[int]) -> "Tensor":
-        """Return logits float32 [vocab], on the host, after `text`; caches all of it but its last token."""
-        self.begin(text)
-        return self.model.next_logits(text[-1], len(text) - 1)
+    def next_logits(self, token_ids: Sequence[int]) -> "Tensor":
+        """Return logits float32 [vocab], on the host, after `token_ids`; caches all of it but its last token."""
+        self.begin(token_ids)
+        return self.model.next_logits(token_ids[-1], len(token_ids) - 1)

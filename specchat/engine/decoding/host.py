@@ -62,15 +62,15 @@ class HostExecutor:
     def verdict(self, follow: bool = False) -> Stepped:
         return self._stepped
 
-    def place(self, text: list[int]) -> None:
-        self.loops.place(text)
+    def place(self, token_ids: list[int]) -> None:
+        self.loops.place(token_ids)
 
     def _judged(self, made: Made, likeliest: bool, drafted: float) -> Stepped:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
-        position, layout = len(loops.text), depth_first(draft.parents)
+        position, layout = len(loops.token_ids), depth_first(draft.parents)
         branched = len(layout.lengths) > 1
-        fed = [loops.text[-1], *draft.tokens]
+        fed = [loops.token_ids[-1], *draft.tokens]
         logits, again = self._scores(fed, layout if branched else None, made), 0
         # Without a draft all acceptance tests make the same choice.
         if self._guard is not None and (loops.timed or not draft.tokens):
@@ -106,7 +106,7 @@ class HostExecutor:
 
     def _scores(self, fed: Sequence[int], layout: Layout | None, made: Made) -> Tensor:
         """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
-        start, begun, target = len(self.loops.text) - 1, len(made.early), self._target
+        start, begun, target = len(self.loops.token_ids) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):
             return target.logits(target.forward(fed, start, layout=layout))
         if not begun:

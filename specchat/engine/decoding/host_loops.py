@@ -72,7 +72,7 @@ class HostLoops:
         """Begin a reply to `prompt`; nothing is drafted after its end."""
         self.ends, self._end_tokens = frozenset(rules.eos), np.array(sorted(rules.eos), np.int64)
         self.sampler = Sampler(rules.sampling, rules.constraint is not None)
-        self.text = list(prompt)
+        self.token_ids = list(prompt)
         self.history = self.sampler.history(prompt, rules.constraint)
         self.start("coupled")
 
@@ -163,8 +163,8 @@ class HostLoops:
         else:
             fed = draft.tokens[-1:]
             if node == made.copied:
-                fed = [*self.text[len(self._models[chain.model].tokens) :], *draft.tokens]
-            start = len(self.text) + node - len(fed)
+                fed = [*self.token_ids[len(self._models[chain.model].tokens) :], *draft.tokens]
+            start = len(self.token_ids) + node - len(fed)
             if several := self._in_one_go(chain, policy, fed, start, node):
                 tokens, confidence = zip(*several, strict=True)
                 draft.tokens += tokens
@@ -184,8 +184,8 @@ class HostLoops:
     def _first_layers(self, target: HostModel, layers: int, made: Made) -> Tensor:
         """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
-        fed = made.draft.tokens[-1:] or self.text[-1:]
-        at = PassRows(fed, len(self.text) - 1 + len(made.early))
+        fed = made.draft.tokens[-1:] or self.token_ids[-1:]
+        at = PassRows(fed, len(self.token_ids) - 1 + len(made.early))
         hidden = target.onward(target.embedded(fed), range(layers), at)
         made.early.append(hidden)
         made.layers = layers
@@ -213,20 +213,20 @@ class HostLoops:
             return self._pick(model.logits(hidden[-1:]), node)
         scores = self.sampler.scores(self._logits(model, hidden, 1)[0], self.history)
         stream = noise.LATER + node if node and self.acceptance == "block" else noise.TOKEN
-        token = self.sampler.pick(scores, len(self.text) + node, stream)
+        token = self.sampler.pick(scores, len(self.token_ids) + node, stream)
         if self.acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
         return token, self.sampler.probability(scores, token)
 
     def _tree(self, tree: Tree, made: Made) -> None:
         cached, growth = self._models[tree.model], Growth(tree.least)
-        model, last = cached.model, len(self.text) - 1
+        model, last = cached.model, len(self.token_ids) - 1
         for level in range(min(tree.limit, tree.levels)):
             found = len(growth)
             if level:
                 hidden = model.forward(growth.tokens(growth.frontier), last, NOTHING, growth.layout())
             else:
-                hidden = model.forward(self.text[len(cached.tokens) :], len(cached.tokens), NOTHING)
+                hidden = model.forward(self.token_ids[len(cached.tokens) :], len(cached.tokens), NOTHING)
             self._branch(self._logits(model, hidden, len(growth.frontier)), growth, level)
             growth.advance(found)
             if not growth.frontier:
@@ -242,7 +242,7 @@ class HostLoops:
         """
         scores = stack([self._scores_after(growth, *of) for of in zip(growth.frontier, logits, strict=True)])
         noisy = self.acceptance == "coupled"
-        likely = self.sampler.perturbed(scores, len(self.text) + level) if noisy else scores
+        likely = self.sampler.perturbed(scores, len(self.token_ids) + level) if noisy else scores
         shares, tokens = likely.softmax(-1).topk(WIDTH)
         probabilities = shares if likely is scores else scores.softmax(-1).gather(1, tokens)
         found = zip(growth.frontier, tokens.tolist(), probabilities.tolist(), shares.tolist(), strict=True)
@@ -268,13 +268,13 @@ class HostLoops:
     def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
         """Add `tokens` of a step to the text; the first ones are the nodes of `path`."""
         if self.made.keep is not None and path:
-            self.made.keep(path, len(self.text))
-        self.text += tokens
+            self.made.keep(path, len(self.token_ids))
+        self.token_ids += tokens
         for token in tokens:
             self.history.push(token)
 
-    def place(self, text: Sequence[int]) -> None:
-        """Set the text back to `text`."""
-        for token in self.text[len(text) :]:
+    def place(self, token_ids: Sequence[int]) -> None:
+        """Set the text back to `token_ids`."""
+        for token in self.token_ids[len(token_ids) :]:
             self.history.pop(token)
-        del self.text[len(text) :]
+        del self.token_ids[len(token_ids) :]

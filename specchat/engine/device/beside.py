@@ -77,7 +77,7 @@ class LoopsAhead(LoopsBeside):
         if (chain := self._chain_made) is None or not self.timed:
             return
         draft = self.made.draft
-        drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.text)
+        drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.token_ids)
         for token in draft.tokens:
             self.history.push(token)
         try:
@@ -96,9 +96,9 @@ class LoopsAhead(LoopsBeside):
         self._ready = self._following[1:] if list(tokens) == expected else []
         super().added(tokens, path)
 
-    def place(self, text: Sequence[int]) -> None:
+    def place(self, token_ids: Sequence[int]) -> None:
         self._ready = []
-        super().place(text)
+        super().place(token_ids)
 
 
 class Picker:

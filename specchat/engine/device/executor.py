@@ -157,11 +157,11 @@ class DeviceExecutor:
         """True if drafts may depend on timing, because the text is the same for every draft."""
         return self._acceptance == "coupled" or self._greedy
 
-    def place(self, text: list[int]) -> None:
-        self._state.place(text, self._prompt)
-        self._verifier.place(text)
+    def place(self, token_ids: list[int]) -> None:
+        self._state.place(token_ids, self._prompt)
+        self._verifier.place(token_ids)
         for loops in self._loops():
-            loops.place(text)
+            loops.place(token_ids)
 
     def capture_verify(self) -> None:
         """Run every kind of verify pass once, on any input; `place` then restores the text."""

@@ -65,9 +65,9 @@ class Verifier:
         self._on_host = [torch.zeros(state.report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
         """One report of a finished step, one of the step that follows it meanwhile."""
 
-    def place(self, text: Sequence[int]) -> None:
-        """Set the text to `text`."""
-        last = [*[0] * VERIFY_ROWS, *text[-VERIFY_ROWS:]][-VERIFY_ROWS:]
+    def place(self, token_ids: Sequence[int]) -> None:
+        """Set the text to `token_ids`."""
+        last = [*[0] * VERIFY_ROWS, *token_ids[-VERIFY_ROWS:]][-VERIFY_ROWS:]
         self.recent.copy_(torch.tensor(last))
         self.tail[:2].copy_(self.recent[-2:])
 

@@ -26,7 +26,7 @@ class BlockDrafter(DraftModelDrafter):
     def _proposal(self, limit: int) -> Proposal:
         return Block(self.name, self.role, min(limit, self._head.places))
 
-    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
         # The head wrote a KV entry for the token before the pending one, without the target's hidden states.
         return self._proposed - 1
 

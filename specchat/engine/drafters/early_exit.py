@@ -97,18 +97,18 @@ class EarlyExitDrafter(Drafter):
         self.search = ExitSearch(*self._exits)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         if limit <= 0:
             return Copy(strategy=self.name)
         self._steps += 1
-        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
-            self._try(text, self.search.next)
+        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(token_ids) - self._prompt > WINDOW:
+            self._try(token_ids, self.search.next)
         return Chain(self.name, "target", limit, layers=self.search.best, adapt=self._adapt)
 
-    def _try(self, text: Sequence[int], layers: int) -> None:
+    def _try(self, token_ids: Sequence[int], layers: int) -> None:
         """Try the first `layers` layers on the last generated tokens."""
         later = range(layers, self._exits[0])
-        self.search.tell(layers, right_without(self._target.model, text, skip_of(later, later)))
+        self.search.tell(layers, right_without(self._target.model, token_ids, skip_of(later, later)))
 
 
 def _unsupported(facts: Facts) -> str:

@@ -34,10 +34,10 @@ class MedusaDrafter(ModelDrafter):
     def forget(self) -> None:
         self._heads.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        if limit <= 0 or len(text) <= 1:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
+        if limit <= 0 or len(token_ids) <= 1:
             return Copy(strategy=self.name)
-        self._heads.hold(text, len(text) - 1)
+        self._heads.hold(token_ids, len(token_ids) - 1)
         return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
 
 

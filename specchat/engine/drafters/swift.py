@@ -35,12 +35,12 @@ class SwiftDrafter(ModelDrafter):
         self.search = SkipSearch(self._layers, chosen=self._chosen)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         if limit <= 0:
             return Copy(strategy=self.name)
         self._steps += 1
-        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
-            self.search.offer(lambda skip: right_without(self._target.model, text, skip))
+        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(token_ids) - self._prompt > WINDOW:
+            self.search.offer(lambda skip: right_without(self._target.model, token_ids, skip))
         return Chain(self.name, "target", limit, skip=self.search.best)
 
     def warm(self, prompt: Sequence[int]) -> None:
