@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig
 
-from specchat.engine.decoding.cached import TURN, CachedModel
+from specchat.engine.decoding.cached import CHECKPOINT_MARGIN, CachedModel
 from specchat.engine.events import Started
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -185,7 +185,7 @@ def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: P
     held, text, at = CachedModel(model), tokens(150), 0
     for turn in range(5):
         assert held.begin(text) == at, turn
-        at = len(text) - 1 - TURN
+        at = len(text) - 1 - CHECKPOINT_MARGIN
         long_reply = tokens(200, seed=turn)
         for i in range(0, 200, 8):
             logits(model, [text[-1], *long_reply][i : i + 8], len(text) - 1 + i)
@@ -203,12 +203,12 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model
     ends = [150, 300, 450, 600, 750]
     for end in ends:
         held.begin(text[:end])
-    marks = [end - 1 - TURN for end in ends]
+    marks = [end - 1 - CHECKPOINT_MARGIN for end in ends]
     assert [model.reusable(mark, ends[-1]) for mark in marks] == [0] * (5 - CHECKPOINTS) + marks[-CHECKPOINTS:]
     assert model.reusable(marks[-1] - 2 * BACK, ends[-1]) == marks[-2]
     other = [*text[: marks[2] + 5], *tokens(100, seed=1)]
     assert held.begin(other) == marks[2]
-    assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - TURN]
+    assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - CHECKPOINT_MARGIN]
 
 
 def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folder: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(folder: Path) ->
     for turn in range(3):
         length, reused = read_of(*chat)
         assert reused == expected
-        expected = length - 1 - TURN
+        expected = length - 1 - CHECKPOINT_MARGIN
         chat += [Message("assistant", "another answer"), Message("user", f"and {turn}?")]
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from specchat.engine.backends import NO_DRAFT
 from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
-from specchat.engine.decoding.cached import Forgetting, HostModel
+from specchat.engine.decoding.cached import HostModel, LossyCache
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout, shared_prefix
 from specchat.engine.strategy import Feature
@@ -128,7 +128,7 @@ class CrossTokenizerModel:
         # Beyond them the cache may hold tokens of a path that the draft has followed already.
         unchanged = min(unchanged, len(self._cached))
         unchanged += shared_prefix(self._cached[unchanged:], own[self._from + unchanged :])
-        if isinstance(self.model, Forgetting):
+        if isinstance(self.model, LossyCache):
             unchanged = self.model.reusable(unchanged, len(self._cached))
         self._truncate(unchanged)
 

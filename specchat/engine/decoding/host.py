@@ -9,7 +9,7 @@ from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
-from specchat.engine.decoding.host_loops import HostLoops, Made
+from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.logprobs import logprobs
 from specchat.engine.decoding.reply_rules import ReplyRules
@@ -65,7 +65,7 @@ class HostExecutor:
     def place(self, token_ids: list[int]) -> None:
         self.loops.place(token_ids)
 
-    def _judged(self, made: Made, likeliest: bool, drafted: float) -> Stepped:
+    def _judged(self, made: HostDraft, likeliest: bool, drafted: float) -> Stepped:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
         position, layout = len(loops.token_ids), depth_first(draft.parents)
@@ -84,7 +84,7 @@ class HostExecutor:
         tokens = tokens[: end + 1]
         path = judged.path[: len(tokens)]
         rows_of = (0, *path)[: len(tokens)]
-        told = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
+        likelihoods = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
         loops.added(tokens, path)
         return Stepped(
             tokens=tuple(tokens),
@@ -101,10 +101,10 @@ class HostExecutor:
             again=again,
             likeliest=tuple(rows),
             begun=len(made.early),
-            logprobs=told,
+            logprobs=likelihoods,
         )
 
-    def _scores(self, fed: Sequence[int], layout: Layout | None, made: Made) -> Tensor:
+    def _scores(self, fed: Sequence[int], layout: Layout | None, made: HostDraft) -> Tensor:
         """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
         start, begun, target = len(self.loops.token_ids) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):
