@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import exp
 
 import pytest
 
@@ -150,6 +151,17 @@ def test_quick_plain_steps_count_but_for_the_first_after_a_draft(part: float, ms
 def test_the_first_reply_of_a_pair_has_a_multiplier() -> None:
     machine = Machine(steady)
     assert machine.reply(40).speedup is not None
+
+
+def test_the_first_short_reply_on_a_rested_processor_has_a_multiplier() -> None:
+    """Plain steps among the first ones, which are slow, would tell little, and no others would follow."""
+
+    def rested(seconds: float) -> tuple[float, float]:
+        times = 1.0 + 0.7 * exp(-seconds / 0.01)
+        return 1.2 * times, 1.1 * times
+
+    machines = [Machine(rested, random.Random(seed), ms=0.07, cold=1.3) for seed in range(10)]
+    assert sum(machine.reply(30).speedup is not None for machine in machines) >= 8
 
 
 def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None:

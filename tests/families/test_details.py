@@ -229,6 +229,17 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "ernie4_5",
         of_attention(lambda mixer: replace(mixer, qkv=replace(mixer.qkv, paired=(0, 0)))),
     ),
+    "scores 5 % off": ("gpt_oss", of_attention(lambda mixer: replace(mixer, scale=1.05 * mixer.scale))),
+    "a window of sinks off by one": ("gpt_oss", of_first(lambda mixer: replace(mixer, window=mixer.window - 1))),
+    "no sinks": ("gpt_oss", of_attention(lambda mixer: replace(mixer, sinks=""))),
+    "sinks of another layer": (
+        "gpt_oss",
+        lambda r: of_attention(lambda mixer: replace(mixer, sinks=r.layers[0].mixer.sinks))(r),
+    ),
+    "an expert's gate that is not clamped": (
+        "gpt_oss",
+        of_mixture(lambda feed: replace(feed, each=replace(feed.each, activation="silu"))),
+    ),
     "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
 }
 

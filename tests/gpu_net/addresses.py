@@ -27,6 +27,8 @@ MIDDLE = 1 << 45
 PLACES = np.uint64((1 << 46) - 1)
 SOURCES = ("/engine/kernels/", "/gpu_net/test_")
 """Parts of the paths of files with kernels."""
+AHEAD = "ahead"
+"""The argument of kernels with programs after those of rows."""
 ROWS = "rows"
 """The argument by which kernels leave out rows."""
 LONG, ENDS = 16, 3
@@ -55,7 +57,11 @@ class Addresses:
             stack.callback(interpreter._patch_lang(executor.fn).restore)
             interpreter.interpreter_builder.set_grid_dim(*launch.grid)
             stack.enter_context(patch.dict(executor.fn.__globals__, {"range": ends}))
-            for corner in sorted({(0, 0, 0), tuple(size - 1 for size in launch.grid)}):
+            corners = {(0, 0, 0), tuple(size - 1 for size in launch.grid)}
+            if launch.arguments.get(AHEAD) is not None:
+                # The last program of a row, before those that ask for weights.
+                corners.add((int(launch.arguments[ROWS]) - 1, *(size - 1 for size in launch.grid[1:])))
+            for corner in sorted(corners):
                 interpreter.interpreter_builder.set_grid_idx(*corner)
                 executor.fn(**arguments)
                 self.looked_at += 1

@@ -404,6 +404,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "route of 16 rows and a shared expert": (128, 32_768, 0),
         "route by sigmoids of groups, 16 rows": (128, 32_768, 0),
         "mix": (88, 8192, 0),
+        "mix, weights ahead": (88, 8192, 0),
         "mix with an MLP beside": (88, 8192, 0),
         "mix of norms": (88, 8192, 0),
     }

@@ -17,6 +17,8 @@ from specchat.engine.decoding.stepped import Stepped
 SHARE, OF_REPLY = 0.01, 0.06
 """Largest cost of probes, as a share of the time since the first one, waits for the user included, and of the
 reply's time but for the first where the part is unsure: more would slow a short reply visibly."""
+FREE_MS = 12.0
+"""Cost of a pair's first probes that no reply limits: a first reply may be as short as 50 ms."""
 LEAST_COST = 0.25
 """Least cost of a probe, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
@@ -40,6 +42,8 @@ LEAST_ERROR, BEYOND = 0.04, 0.1
 """Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
 SOONEST, UNSURE = 3, 0.055
 """Drafts of a reply before a probe, and error of the part from which one is wanted at once."""
+SETTLES = 12
+"""Most drafts for which the first probes wait while the load changes, as it does on a processor that rested."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -139,6 +143,8 @@ class Yardstick:
         """Strategy of the last draft."""
         self._credit: float | None = None
         """Milliseconds that probes may cost now; None until plain decoding's time is known."""
+        self._free = FREE_MS
+        """Those of them that no reply limits."""
         self._gain = 1.0
         """Speedup of this reply over plain decoding; it sets the cost of a probe."""
         self._since: float | None = None
@@ -150,7 +156,7 @@ class Yardstick:
         self._cold = max(COLD, ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS))) if 0 < plain_ms < QUICK_MS else 0
         """Number of plain steps after a draft that do not count."""
         if self._credit is None and plain_ms:
-            self._credit = (2 * self._cold + COUNTED) * plain_ms
+            self._credit = max((2 * self._cold + COUNTED) * plain_ms, FREE_MS)
         self._ended: float | None = None
         """End of the last step of this reply, on the clock."""
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
@@ -204,9 +210,13 @@ class Yardstick:
             return False
         steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
-        first = not self._spent and part.known(self.load, self._costs.load.value)[1] > UNSURE
+        load, newest = self.load, self._costs.load.value
+        if self._free > 0 and self._drafts < SETTLES and abs(log(load / newest)) > 2 * STEADY:
+            return False
+        first = (not self._spent or self._free > 0) and part.known(load, newest)[1] > UNSURE
         if self._credit < cost or not (first or self._spent + cost <= OF_REPLY * self._lasted):
             return False
+        self._free -= cost
         self._credit -= cost
         self._spent += cost
         self._left = steps - 1
