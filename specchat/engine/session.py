@@ -91,7 +91,7 @@ class Session:
             executor.costs.expect(checks, drafts)
             executor.policies.forget()
             speed.forget()
-            self.info = speed.told(self.info)
+            self.info = speed.described(self.info)
             for temperature in (0.0, DRAWN):
                 # Each reply becomes the yardstick, without a correction for load.
                 if not reply_plainly(self.generate, temperature):
@@ -100,8 +100,8 @@ class Session:
             rehearse(self.generate, self.drafters.get("auto"))
             speed.settle(plain, speed.yardstick.slowed)
         self.forget()
-        speed.otherwise(bare)
-        self.info = speed.told(self.info)
+        speed.fall_back(bare)
+        self.info = speed.described(self.info)
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
@@ -190,8 +190,8 @@ class Session:
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished) and compared:
-                    speed.seen(reply.meter.tally, request.sampling)
-                    self.info = speed.told(self.info)
+                    speed.observe(reply.meter.tally, request.sampling)
+                    self.info = speed.described(self.info)
                 yield event
         finally:
             decoding.close()
