@@ -53,7 +53,7 @@ class RaceProgress:
 Notify = Callable[[RaceProgress], None]
 
 
-class Race:
+class ContenderRace:
     """One race."""
 
     def __init__(

@@ -110,7 +110,7 @@ class RecommendSearch:
             Different: a text is not plain decoding's.
         """
         from specchat.bench.ours import Ours
-        from specchat.bench.race import Race
+        from specchat.bench.race import ContenderRace
         from specchat.bench.stops import STOPS
         from specchat.engine.options import Sampling, Speculation
 
@@ -129,7 +129,7 @@ class RecommendSearch:
 
         with STOPS.counting():
             first = seconds * STRATEGIES_SHARE if others else seconds
-            found = Recommendations(Race(plain, every, self._prompts).run(first, notify, stand_ins))
+            found = Recommendations(ContenderRace(plain, every, self._prompts).run(first, notify, stand_ins))
             for same_text in (True, False):
                 some = [one for one in others if one.same_text == same_text]
                 begun = perf_counter()
@@ -198,7 +198,7 @@ class RecommendSearch:
         notify: "Callable[[RaceProgress], None]",
     ) -> None:
         """Measure settings against each other, beside the best of the present ones, until `end`."""
-        from specchat.bench.race import Race
+        from specchat.bench.race import ContenderRace
 
         best = next(one for one in every if one.name == found.best.name)
         cases: dict[str, tuple[Variant, str, Ours]] = {}
@@ -210,7 +210,7 @@ class RecommendSearch:
                 cases |= {ours.name: (variant, case, ours) for case, ours in made.items()}
         if not cases:
             return
-        race = Race(plain, [best, *(ours for _, _, ours in cases.values())], self._prompts, base=best)
+        race = ContenderRace(plain, [best, *(ours for _, _, ours in cases.values())], self._prompts, base=best)
         race.run(max(0.0, end - perf_counter()), notify)
         found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in race.beside(best.name)]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from specchat.bench.contender import BenchPrompt, Different, Run
-from specchat.bench.race import REPEATS, Race, RaceProgress
+from specchat.bench.race import REPEATS, ContenderRace, RaceProgress
 from specchat.engine.options import Speculation
 from specchat.engine.stats import Stats
 
@@ -37,10 +37,10 @@ class Timed:
         return Run(self._text, 1.0, 0.1, 1, stats)
 
 
-def race(contenders: list[Timed], clock: Iterator[float] | None = None, base: Timed | None = None) -> Race:
+def race(contenders: list[Timed], clock: Iterator[float] | None = None, base: Timed | None = None) -> ContenderRace:
     ticks = clock or iter(lambda: 0.0, None)
     plain = Timed("plain", 20.0)
-    return Race(plain, contenders, PROMPTS, lambda: next(ticks), base)  # type: ignore[arg-type]
+    return ContenderRace(plain, contenders, PROMPTS, lambda: next(ticks), base)  # type: ignore[arg-type]
 
 
 def found(contenders: list[Timed], seconds: float = 1e9, clock: Iterator[float] | None = None):  # type: ignore[no-untyped-def]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from specchat.bench import race
-from specchat.bench.race import ContenderSpeed, Race
+from specchat.bench.race import ContenderRace, ContenderSpeed
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
@@ -38,7 +38,7 @@ def command(tmp_path: Path) -> tuple[str, ...]:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, *found: ContenderSpeed) -> None:
-    monkeypatch.setattr(Race, "run", lambda *_: list(found))
+    monkeypatch.setattr(ContenderRace, "run", lambda *_: list(found))
 
 
 def test_all_strategies_are_measured(run: Run, pair: Path, command: tuple[str, ...]) -> None:
