@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 import settling
 import sheets
+import styling
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
@@ -41,6 +42,7 @@ def _left_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 settling.install()
 sheets.install()
+styling.install()
 LOOK_S = 0.005
 """Seconds between looks at what is waited for."""
 
