@@ -12,8 +12,8 @@ DOWNLOADS: dict[str, tuple[str, float]] = {
     "Qwen3-0.6B": ("qwen3", 15.4),
     "Qwen3-Coder-30B-A3B": ("qwen3_moe", 12.8),
     "Qwen2.5-7B": ("qwen2", 9.8),
-    "Gemma-4-31B": ("gemma4_text", 9.6),
-    "Gemma-4-26B-A4B": ("gemma4_text", 8.6),
+    "Gemma 4 31B": ("gemma4_text", 9.6),
+    "Gemma 4 26B-A4B": ("gemma4_text", 8.6),
     "Qwen3.8-27B": ("qwen3_5_text", 7.5),
     "Qwen3-8B": ("qwen3", 6.1),
     "Qwen3.6-35B-A3B": ("qwen3_5_moe_text", 6.0),
@@ -21,7 +21,7 @@ DOWNLOADS: dict[str, tuple[str, float]] = {
     "gpt-oss-20b": ("gpt_oss", 5.8),
     "Qwen3.6-27B": ("qwen3_5_text", 5.2),
     "Qwen3-4B": ("qwen3", 3.1),
-    "Muse-Glimmer-30B": ("muse_glimmer_text", 0.8),
+    "Muse Glimmer 30B": ("muse_glimmer_text", 0.8),
 }
 """The family of each model, and its downloads in millions."""
 

@@ -31,6 +31,17 @@ SIZES: dict[str, dict[str, Any]] = {
         "vocab_size": 248320,
         "tie_word_embeddings": False,
     },
+    "Qwen3.8-27B": {
+        "model_type": "qwen3_5_text",
+        "hidden_size": 5120,
+        "intermediate_size": 17408,
+        "num_hidden_layers": 64,
+        "num_attention_heads": 24,
+        "num_key_value_heads": 4,
+        "linear_num_value_heads": 48,
+        "vocab_size": 248320,
+        "tie_word_embeddings": False,
+    },
     "Qwen3.6-35B-A3B": {
         "model_type": "qwen3_5_moe_text",
         "hidden_size": 2048,

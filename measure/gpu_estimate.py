@@ -8,7 +8,19 @@ from dataclasses import dataclass
 
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
-from specchat.engine.gpu_shapes import OVERHEAD, RESIDENT, TOGETHER, activates, joined_scores, tiling
+from specchat.engine.device.attention import LAUNCHES as OF_ATTENTION
+from specchat.engine.gpu_shapes import (
+    AHEAD_PART,
+    LAUNCH_US,
+    MOST_RATE,
+    OVERHEAD,
+    RESIDENT,
+    TOGETHER,
+    activates,
+    ahead_parts,
+    joined_scores,
+    tiling,
+)
 from specchat.engine.model.need import Model, gpu_bits
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Matrix, ShortConv
 
@@ -19,8 +31,10 @@ NF4_BYTES = 0.5 + 1 / 64 + 4 / 64 / 256
 MXFP4_BYTES = 0.5 + 1 / 32 + 4 / 32 / 256
 SUM_BYTES = 2 * 4
 """A partial sum, written and read."""
-SMALL_US = 4.1
-"""Microseconds of a launch bound by latency instead of memory."""
+COME = 0.5
+"""Share of what is asked for ahead that has come when its product begins. Nobody has measured it."""
+ASKING_US = 0.6
+"""Microseconds more of a launch that asks: on an H200 one of 132 programs took as much longer than one of one."""
 A_PASS, PER_LAYER, CAP = 5, 2, 3
 """Such launches of each step, of inputs of layers if there are any, and torch's of a cap on logits."""
 HOST_MS = 0.15
@@ -36,23 +50,26 @@ suite counts them (tests/kernels/test_products.py).
 
 @dataclass(frozen=True)
 class Card:
-    """Multiprocessors, GHz and GB/s from the data sheet."""
+    """Multiprocessors, GHz, GB/s and MB of the second cache from the data sheet."""
 
     name: str
     processors: int
     clock: float
     bandwidth: float
+    cache: int
 
 
 CARDS = (
-    Card("RTX 5090", 170, 2.41, 1792),
-    Card("RTX 4090", 128, 2.52, 1008),
-    Card("RTX 3090", 82, 1.695, 936),
-    Card("H200", 132, 1.98, 4800),
+    Card("RTX 5090", 170, 2.41, 1792, 96),
+    Card("RTX 4090", 128, 2.52, 1008, 72),
+    Card("RTX 3090", 82, 1.695, 936, 6),
+    Card("H200", 132, 1.98, 4800, 50),
 )
 FOR_FAMILIES = CARDS[1]
-BUSY = 0.6
+BUSY = 0.68
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
+ROWS_A_CYCLE = 12
+"""Bytes of its rows that a multiprocessor reads in a cycle; every program reads them again. As measured on the H200."""
 LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 
 
@@ -66,7 +83,7 @@ def family(name: str) -> Model:
 class Product:
     """A product of a pass: `top` of `count` such matrices for a row, and `shared` ones, all of them those of any row.
 
-    `weight` are the bytes of one; `gates` is true for gates and values.
+    `weight` are the bytes of one; `gates` is true for gates and values; `after` so many small launches ask for it.
     """
 
     outputs: int
@@ -77,6 +94,7 @@ class Product:
     count: int = 1
     top: int = 1
     shared: int = 0
+    after: int = 0
 
     @property
     def of_row(self) -> int:
@@ -91,39 +109,51 @@ class Product:
         """Return true if the product applies an activation."""
         return self.gates and activates(self.outputs, self.inputs, self.bits, card.processors, self.of_row)
 
-    def ms(self, card: Card, rows: int, busy: float) -> float:
-        """The longest of moving the bytes, computing on the busiest multiprocessor, and a launch."""
+    def come(self, card: Card) -> float:
+        """Bytes that are in the second cache when the product begins."""
+        held, rate = self.outputs * self.inputs * self.bits // 8, 1e3 * card.bandwidth
+        if rate > MOST_RATE * card.processors:
+            return 0.0
+        return COME * AHEAD_PART * ahead_parts(held, self.after, rate, card.cache << 20)
+
+    def ms(self, card: Card, rows: int, busy: float, ahead: bool) -> float:
+        """The longest of moving the bytes, computing on the busiest multiprocessor, and a launch; and asking before."""
         cut, whole = tiling(self.outputs, self.inputs, self.bits, card.processors, self.of_row), self.within(card)
         splits, hit = 1 if whole else cut.splits, self.hit(rows)
         sums = self.outputs * (1 if whole else splits * SUM_BYTES)  # bfloat16 for every second output
         moved = hit * self.outputs * self.inputs * self.weight + rows * self.of_row * sums
+        moved -= self.come(card) if ahead else 0
         programs = -(-self.outputs // cut.outputs) * splits * round(hit)
         waves, rest = divmod(-(-programs // card.processors), RESIDENT[self.bits])
         together = waves * RESIDENT[self.bits] + (max(TOGETHER, rest) if rest else 0)
         passes = together * (-(-self.inputs // cut.inputs // splits) + OVERHEAD[self.bits])
-        computing = passes * PASS_CYCLES[self.bits, cut.inputs] / busy / card.clock
-        return max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, SMALL_US / 1e3)
+        read_again = rows * self.of_row / hit * 2 * cut.inputs / ROWS_A_CYCLE
+        computing = passes * (PASS_CYCLES[self.bits, cut.inputs] / busy + read_again) / card.clock
+        asking = ASKING_US / 1e3 if ahead and self.come(card) else 0.0
+        return asking + max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, LAUNCH_US / 1e3)
 
 
 def products(model: Model) -> Iterator[Product]:
     """The products of a pass, the head among them."""
 
-    def made(matrix: Matrix, gates: bool = False, of: Experts | None = None) -> Product:
+    def made(matrix: Matrix, gates: bool = False, of: Experts | None = None, after: int = 0) -> Product:
         bits = gpu_bits(model, matrix)
         weight = 2 if bits == 16 else MXFP4_BYTES if model.packed_experts else NF4_BYTES
-        among = (of.count, of.top, of.each.down in joined) if of else (1, 1)
+        among = (of.count, of.top, of.each.down in joined) if of else (1, 1, 0)
         outputs = joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)
-        return Product(outputs, matrix.inputs, bits, weight, gates, *among)
+        return Product(outputs, matrix.inputs, bits, weight, gates, *among, after)
 
     def gated(one: Gated, of: Experts | None = None) -> Iterator[Product]:
-        yield made(one.gate_up, gates=True, of=of)
+        yield made(one.gate_up, gates=True, of=of, after=0 if of else 1)
         yield made(one.down, of=of)
 
     recipe, joined = model.config.recipe, model.joined
     routers = {one.router for one in recipe.mixtures if one.router in joined}
     for layer in recipe.layers:
-        feed = layer.feed
-        yield from map(made, layer.mixer.products)
+        feed, (first, *others) = layer.feed, layer.mixer.products
+        yield made(first, after=1)
+        of_attention = OF_ATTENTION if isinstance(layer.mixer, Attention) else 0
+        yield from (made(one, after=of_attention) for one in others)
         if isinstance(layer.mixer, Delta):
             yield made(layer.mixer.gates)
         if isinstance(feed, Gated):
@@ -137,7 +167,7 @@ def products(model: Model) -> Iterator[Product]:
         yield from map(made, (layer.input.gate, layer.input.down) if layer.input else ())
     yield from map(made, [recipe.per_layer.project] if recipe.per_layer else [])
     head = recipe.head
-    yield Product(sum(head.outputs), head.inputs, 16, 2)
+    yield Product(sum(head.outputs), head.inputs, 16, 2, after=1)
 
 
 def small(layer: Layer) -> int:
@@ -167,12 +197,15 @@ def cache_bytes(model: Model) -> int:
     return sum(of(layer.mixer) for layer in model.config.recipe.layers)
 
 
-def step_ms(model: Model, card: Card, rows: int, busy: float) -> float:
-    """A verify pass of `rows` tokens, with a pipe busy for at most the share `busy` of the time."""
-    multiplying = sum(one.ms(card, rows, busy) for one in products(model))
+def step_ms(model: Model, card: Card, rows: int, busy: float, ahead: bool = True) -> float:
+    """A verify pass of `rows` tokens, with a pipe busy for at most the share `busy` of the time.
+
+    Without `ahead` no weight is asked for before its product.
+    """
+    multiplying = sum(one.ms(card, rows, busy, ahead) for one in products(model))
     read = cache_bytes(model) / card.bandwidth / OF_BANDWIDTH / 1e6
     host = HOST_MS if rows > 1 else 0.0
-    return multiplying + read + launches(model, card) * SMALL_US / 1e3 + host
+    return multiplying + read + launches(model, card) * LAUNCH_US / 1e3 + host
 
 
 def floor_bytes(model: Model) -> float:
@@ -188,28 +221,31 @@ def floor_ms(model: Model, card: Card) -> float:
 
 def table() -> str:
     """Markdown table of Llama-3.1-8B: a row per card, with the busiest pipe as busy as on the H200 and all the time."""
-    lines = ["| card | pipe busy | floor, ms | plain, ms | of the floor | 8 rows, of plain |", "|---" * 6 + "|"]
+    columns = "card", "pipe busy", "floor, ms", "plain, ms", "of the floor", "nothing ahead", "8 rows, of plain"
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for card in CARDS:
         for busy in (BUSY, 1.0):
             plain, floor = step_ms(LLAMA, card, 1, busy), floor_ms(LLAMA, card)
             several = step_ms(LLAMA, card, 8, busy) / plain
-            lines.append(
-                f"| {card.name} | {busy:.0%} | {floor:.2f} | {plain:.2f} | {plain / floor:.2f} | {several:.2f} |"
-            )
+            ratios = f"{plain / floor:.2f} | {step_ms(LLAMA, card, 1, busy, ahead=False) / floor:.2f} | {several:.2f}"
+            lines.append(f"| {card.name} | {busy:.0%} | {floor:.2f} | {plain:.2f} | {ratios} |")
     return "\n".join(lines)
 
 
 def of_families() -> str:
     """Markdown table of other families on one card, with the busiest pipe as busy as on the H200."""
-    columns = "model", "GB a row", "launches", "floor, ms", "plain, ms", "of the floor", "8 rows, of plain"
+    columns = (
+        *("model", "GB a row", "launches", "floor, ms", "plain, ms", "of the floor", "nothing ahead"),
+        "8 rows, of plain",
+    )
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in SIZES:
         model, card = family(name), FOR_FAMILIES
         plain, floor, count = step_ms(model, card, 1, BUSY), floor_ms(model, card), launches(model, card)
         several, read = step_ms(model, card, 8, BUSY) / plain, floor_bytes(model) / 1e9
         total = count + sum(1 for _ in products(model))
-        figures = f"{read:.2f} | {total} | {floor:.2f} | {plain:.2f} | {plain / floor:.2f} | {several:.2f}"
-        lines.append(f"| {name} | {figures} |")
+        ratios = f"{plain / floor:.2f} | {step_ms(model, card, 1, BUSY, ahead=False) / floor:.2f} | {several:.2f}"
+        lines.append(f"| {name} | {read:.2f} | {total} | {floor:.2f} | {plain:.2f} | {ratios} |")
     return "\n".join(lines)
 
 

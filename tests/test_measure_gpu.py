@@ -1,6 +1,7 @@
 """The developer's hour on a GPU, without one: how it goes on, and what its own checks compare."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import torch
 from click.testing import CliRunner
 
 from measure.gpu import __main__ as command
-from measure.gpu import experts, faults, heads, kernels, recurrent, sessions, steps
+from measure.gpu import ahead, experts, faults, heads, kernels, recurrent, sessions, steps
 from measure.gpu.checks import write
 from measure.gpu.parts import PARTS
 from measure.gpu.record import LIMIT_S, OtherCommit, Part, Record, run_all
 from specchat.bench import published
 from specchat.bench import shapes as shapes_module
 from specchat.bench.published import PUBLISHED, shaped
+from specchat.engine.device.decoder import DeviceDecoder
+from specchat.engine.kernels.ahead import _ASKED
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu
 from specchat.engine.model.quantise import dequantised
@@ -129,7 +132,7 @@ def test_the_parts_can_be_run() -> None:
     """No GPU has seen them: at least what they name is there."""
     assert len({part.name for part in PARTS}) == len(PARTS)
     modules = {"steps": steps, "sessions": sessions, "faults": faults, "kernels": kernels, "experts": experts}
-    modules |= {"recurrent": recurrent, "heads": heads}
+    modules |= {"recurrent": recurrent, "heads": heads, "ahead": ahead}
     checks = {name: module.CHECKS for name, module in modules.items()}
     for part in PARTS:
         words = list(part.command)
@@ -285,6 +288,22 @@ class TestTimedKernelsUnderTheInterpreter:
         kernels_of = ("convolution", "states", "states, 16 tokens behind", "outputs")
         assert [(row["kernel"], row["rows"]) for row in rows] == [(k, r) for k in kernels_of for r in (1, 3)]
         assert next(row for row in rows if row["kernel"] == "states")["GB/s"] == pytest.approx(4 * 2 * 16 * 8 / 4e3)
+
+    def test_passes_are_timed_with_weights_asked_for_ahead_and_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In turn; the same launches but for what is asked for."""
+        monkeypatch.setattr(ahead, "ROWS", (1, 3))
+        asked: list[tuple[str, bool]] = []
+
+        def in_turn(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+            for name, call in calls.items():
+                with monkeypatch.context() as patched:
+                    patched.setattr(DeviceDecoder, "forward", lambda *_, name=name: asked.append((name, _ASKED.get())))
+                    call()
+            return {"asked ahead": [3.0, 4.0, 5.0], "nothing ahead": [8.0, 8.0]}
+
+        rows = ahead.passes({"tiny": tiny().shapes.target}, torch.device("cpu"), torch.float32, in_turn)
+        assert [(row["rows"], row["ratio"]) for row in rows] == [(1, 0.5), (3, 0.5)]
+        assert asked == 2 * [("asked ahead", True), ("nothing ahead", False)]
 
     def test_attention_is_timed_in_each_split(self) -> None:
         rows = kernels.attention(tiny().shapes.target, torch.device("cpu"), torch.float32, four, 1, (40,))

@@ -60,6 +60,7 @@ PARTS = (
     _ours("experts", "a layer's experts timed by rows, Qwen3-30B-A3B's", "experts", "experts"),
     _ours("recurrent", "a recurrent layer's kernels timed by rows, Qwen3.5-27B's", "recurrent", "recurrent"),
     _ours("heads", "drafts by trained heads timed beside plain steps, Qwen3-8B's", "heads", "heads"),
+    _ours("ahead", "passes with weights asked for ahead beside passes without", "ahead", "ahead"),
     _ours("attention", "attention timed in splits of three lengths", "kernels", "attention"),
     _shapes("shapes", "steps of all of Qwen3-8B"),
     _ours("trace", "where the time of a step goes, kernel by kernel", "steps", "trace"),

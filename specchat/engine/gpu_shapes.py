@@ -159,6 +159,29 @@ def _slowest(outputs: int, inputs: int, bits: int, processors: int, splits: int,
     return programs * (-(-blocks // splits) + OVERHEAD[bits])
 
 
+LAUNCH_US = 4.1
+"""Microseconds of a launch that is bound by latency: as it was on an H200."""
+AHEAD_PART = 128 * 1024
+"""Bytes of a weight that one program asks for ahead of its product."""
+LEAST_AHEAD = 16
+"""Parts below which asking is not worth its programs."""
+MOST_RATE = 14e3
+"""Bytes a microsecond for each multiprocessor, beyond which unpacking 4-bit weights takes longer than reading them."""
+OF_CACHE = 4
+"""A weight asked for ahead fills at most this part of the second cache, so that it is still there for the product."""
+
+
+def ahead_parts(held: int, launches: int, rate: float, cache: int) -> int:
+    """Parts of a weight of `held` bytes to ask for in the time of so many small launches; its product reads the rest.
+
+    A product takes a launch's time at least, so that nothing is won by what memory gives within it. `rate` are the
+    bytes a microsecond of the memory, `cache` those of the second cache.
+    """
+    of_launch = LAUNCH_US * rate
+    parts = int(min(held, launches * of_launch, cache / OF_CACHE)) // AHEAD_PART
+    return parts if min(parts, (held - of_launch) // AHEAD_PART) >= LEAST_AHEAD else 0
+
+
 STATE_NUMBERS = 2048
 """Numbers of a recurrent state that one program steps: some columns of one head, in the registers of a warp."""
 STATE_BACK = 48

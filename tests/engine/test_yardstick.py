@@ -3,13 +3,14 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import exp
 
 import pytest
 
 from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.yardstick import SHARE, Part, Yardstick
+from specchat.engine.decoding.yardstick import SHARE, PlainRatio, Yardstick
 from specchat.engine.events import Step
 
 PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
@@ -152,6 +153,17 @@ def test_the_first_reply_of_a_pair_has_a_multiplier() -> None:
     assert machine.reply(40).speedup is not None
 
 
+def test_the_first_short_reply_on_a_rested_processor_has_a_multiplier() -> None:
+    """Plain steps among the first ones, which are slow, would tell little, and no others would follow."""
+
+    def rested(seconds: float) -> tuple[float, float]:
+        times = 1.0 + 0.7 * exp(-seconds / 0.01)
+        return 1.2 * times, 1.1 * times
+
+    machines = [Machine(rested, random.Random(seed), ms=0.07, cold=1.3) for seed in range(10)]
+    assert sum(machine.reply(30).speedup is not None for machine in machines) >= 8
+
+
 def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None:
     """Of the time since the last reply a hundredth might go to measuring at once, which would slow this one."""
     machine = Machine(steady, ms=0.1, cold=1.3)
@@ -167,7 +179,7 @@ def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None
 
 def test_plain_steps_while_the_load_changes_tell_little() -> None:
     """What they are expected to take is then wrong itself."""
-    known, changing = Part(), Part()
+    known, changing = PlainRatio(), PlainRatio()
     for _ in range(4):
         known.add(0.9, 1.5, 1.45)
         changing.add(0.9, 1.5, 3.0)

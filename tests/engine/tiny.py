@@ -45,7 +45,18 @@ FAMILY: dict[str, dict[str, Any]] = {
     "mistral": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": None},
     "qwen2": {"model_type": "qwen2", "num_key_value_heads": 1},
     "qwen3": {"model_type": "qwen3", "num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False},
+    "seed_oss": {
+        "model_type": "seed_oss",
+        "num_key_value_heads": 2,
+        "head_dim": 32,
+        "tie_word_embeddings": False,
+        "attention_bias": True,
+        "attention_out_bias": False,
+        "mlp_bias": True,
+    },
+    "ernie4_5": {"model_type": "ernie4_5", "num_key_value_heads": 2, "head_dim": 32, "use_bias": True},
 }
+"""Families that differ from Llama in norms, biases or the order of stored rows alone."""
 GEMMA4 = {
     "model_type": "gemma4_text",
     "num_attention_heads": 4,
@@ -113,11 +124,19 @@ MORE: dict[str, dict[str, Any]] = {
         "rope_theta": 500000.0,
         "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
     },
+    "exaone4": {
+        "model_type": "exaone4",
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": False,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+    },
     "gemma3": {
         "model_type": "gemma3_text",
         "num_key_value_heads": 2,
         "head_dim": 32,
         "query_pre_attn_scalar": 20,
+        "final_logit_softcapping": 3.0,
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
@@ -278,7 +297,7 @@ MORE: dict[str, dict[str, Any]] = {
     },
     "mistral-window": {"model_type": "mistral", "num_key_value_heads": 2, "sliding_window": 8},
 }
-"""Families that differ from Llama in more than a norm or a bias."""
+"""The others."""
 FAMILIES = FAMILY | MORE
 
 

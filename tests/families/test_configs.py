@@ -1,16 +1,20 @@
-"""What files of Muse and LFM2 leave out is as in transformers, and what they may not say is refused in a sentence."""
+"""What files leave out is as in transformers, and what they may not say is refused in a sentence."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import AutoConfig, Lfm2Config, MuseGlimmerTextConfig
+import torch
+from transformers import CONFIG_MAPPING, AutoConfig, Lfm2Config, MuseGlimmerTextConfig
 from transformers.models.lfm2.modeling_lfm2 import Lfm2MLP
 
+from specchat.engine import families
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.export import unsupported
 from specchat.engine.model.config import parse_config
-from specchat.engine.recipe import Attention
+from specchat.engine.model.rope import tables
+from specchat.engine.recipe import Attention, Layer, Recipe
 from tests.engine.tiny import FAMILIES, config
 
 SHAPE = {
@@ -21,6 +25,7 @@ SHAPE = {
     "vocab_size": 300,
     "max_position_embeddings": 512,
 }
+LG = ["sliding_attention", "full_attention"]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,56 @@ def test_layers_of_muse_are_those_of_transformers(layers: int) -> None:
 
 
 @pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"sliding_window_pattern": 3},
+        {"sliding_window": None, "layer_types": ["full_attention"] * 6},
+        {"sliding_window": 64, "sliding_window_pattern": "LG", "layer_types": LG * 3},
+    ],
+)
+def test_layers_of_exaone_are_those_of_transformers(told: dict[str, Any]) -> None:
+    shape = SHAPE | {"intermediate_size": 96} | told
+    theirs = AutoConfig.for_model("exaone4", **shape)
+    mine = parse_config(Path(), {"model_type": "exaone4", **shape}).recipe
+    windows = [theirs.sliding_window if kind == LG[0] else 0 for kind in theirs.layer_types]
+    assert [mixer.window for mixer in mine.attentions] == windows
+    assert [mixer.rope is not None for mixer in mine.attentions] == [
+        theirs.sliding_window is None or bool(window) for window in windows
+    ]
+    assert (mine.norm.eps, mine.tied) == (theirs.rms_norm_eps, theirs.tie_word_embeddings)
+
+
+def test_a_pattern_in_letters_is_one_in_a_number() -> None:
+    shape = SHAPE | {"model_type": "exaone4", "intermediate_size": 96}
+    of = [parse_config(Path(), shape | {"sliding_window_pattern": each}).recipe for each in (3, "LLG")]
+    assert of[0] == of[1]
+
+
+@pytest.mark.parametrize("kind", sorted(families.known().keys() & CONFIG_MAPPING.keys()))
+def test_a_file_without_a_key_is_one_with_the_default_of_transformers(kind: str) -> None:
+    shape = SHAPE | {"intermediate_size": 96}
+    short, whole = (
+        parse_config(Path(), each).recipe
+        for each in ({"model_type": kind, **shape}, AutoConfig.for_model(kind, **shape).to_dict())
+    )
+    assert without_options(short) == without_options(whole)
+    for mine, theirs in zip(short.ropes, whole.ropes, strict=True):
+        turns = zip(*(tables(rope, mine.width if mine else 2, 64) for rope in (mine, theirs)), strict=True)
+        assert all(torch.equal(ours, others) for ours, others in turns)
+
+
+def without_options(recipe: Recipe) -> Recipe:
+    """`recipe` whose rotary embeddings have no options, which may name a default or leave it out."""
+
+    def bare(layer: Layer) -> Layer:
+        rope = layer.mixer.rope if isinstance(layer.mixer, Attention) else None
+        return replace(layer, mixer=replace(layer.mixer, rope=replace(rope, options={}))) if rope else layer
+
+    return replace(recipe, layers=tuple(map(bare, recipe.layers)))
+
+
+@pytest.mark.parametrize(
     ("family", "changes", "words"),
     [
         ("lfm2", {"conv_bias": True}, "short convolutions with biases: not in specchat's decoder"),
@@ -76,6 +131,8 @@ def test_layers_of_muse_are_those_of_transformers(layers: int) -> None:
         ("muse", {"attention_bias": True}, "biases of queries beside a gate without"),
         ("muse", {"layer_rope_theta": [1.0]}, "layer_rope_theta has 1 values, and num_hidden_layers is 4"),
         ("muse", {"hidden_activation": "relu"}, "no activation 'relu'"),
+        ("exaone4", {"sliding_window_pattern": -1}, "sliding_window_pattern is -1, not a positive whole number"),
+        ("gemma3", {"num_hidden_layers": 2000}, "num_hidden_layers is 2000, not a number of layers up to 1024"),
         ("muse", {"output_multiplier": 0}, "output_multiplier is 0, not a positive number"),
     ],
 )

@@ -99,6 +99,7 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "gemma3",
         of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, plus_one=False))),
     ),
+    "no cap of logits": ("gemma3", lambda recipe: replace(recipe, cap=0.0)),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
     "shares as they are": (
         "qwen3_moe",
@@ -218,6 +219,27 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         of_first(lambda one: replace(one, mix=replace(one.mix, by_head=(8, 8, 8)))),
     ),
     "no norm of queries beside convolutions": ("lfm2", of_attention(lambda mixer: replace(mixer, query_norm=None))),
+    "a layer turns beside windows": ("exaone4", of_the_first_head),
+    "no norm of keys without rope": ("exaone4", of_attention(lambda mixer: replace(mixer, key_norm=None))),
+    "no biases of queries, keys and values": (
+        "seed_oss",
+        of_attention(lambda mixer: replace(mixer, qkv=replace(mixer.qkv, bias=False))),
+    ),
+    "halves for pairs of whole heads": (
+        "ernie4_5",
+        of_attention(lambda mixer: replace(mixer, qkv=replace(mixer.qkv, paired=(0, 0)))),
+    ),
+    "scores 5 % off": ("gpt_oss", of_attention(lambda mixer: replace(mixer, scale=1.05 * mixer.scale))),
+    "a window of sinks off by one": ("gpt_oss", of_first(lambda mixer: replace(mixer, window=mixer.window - 1))),
+    "no sinks": ("gpt_oss", of_attention(lambda mixer: replace(mixer, sinks=""))),
+    "sinks of another layer": (
+        "gpt_oss",
+        lambda r: of_attention(lambda mixer: replace(mixer, sinks=r.layers[0].mixer.sinks))(r),
+    ),
+    "an expert's gate that is not clamped": (
+        "gpt_oss",
+        of_mixture(lambda feed: replace(feed, each=replace(feed.each, activation="silu"))),
+    ),
     "factor on logits": ("granite", lambda recipe: replace(recipe, logit_scale=1.0)),
 }
 

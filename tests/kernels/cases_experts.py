@@ -53,13 +53,14 @@ def routed(
     return Case(name, _route, signature, missing | constants, aligned, route_warps(rows, experts), options=options)
 
 
-def mixed(name: str, beside: bool, norms: bool) -> Case:
+def mixed(name: str, beside: bool, norms: bool, ahead: bool = False) -> Case:
     kinds = {"residual": "*fp32", "made": "*fp32", "shares": "*fp32", "places": "*i32"}
     kinds |= dict.fromkeys(("beside", "gate"), "*fp32" if beside else "constexpr")
     kinds |= dict.fromkeys(("after_made", "after_beside", "after"), "*fp32" if norms else "constexpr")
     kinds |= {"weight": "*fp32", "out": "*bf16", "last": "*i32", "skip": "*i32"}
     kinds |= {"scalar": "*fp32", "earlier": "*i32"} if norms else {"scalar": "constexpr", "earlier": "constexpr"}
-    kinds |= dict.fromkeys(("stride_split", "stride_beside", "stride_gate", "hidden"), "i32")
+    kinds["ahead"] = "*u8" if ahead else "constexpr"
+    kinds |= dict.fromkeys(("rows", "stride_split", "stride_beside", "stride_gate", "hidden"), "i32")
     kinds |= dict.fromkeys(("eps_made", "eps_beside", "after_eps"), "fp32" if norms else "constexpr")
     kinds |= {"eps": "fp32", "factor": "constexpr"}
     constants = {"TOP": TOP, "SPLITS": 2, "BESIDE": 2 * beside, "GATE": 8 * beside, "COLUMNS": HIDDEN}
@@ -96,6 +97,7 @@ CASES = [
     routed("route of 16 rows and a shared expert", 16, 256, shared="gated"),
     routed("route by sigmoids of groups, 16 rows", 16, 256, sigmoid=True, groups=8),
     mixed("mix", beside=False, norms=False),
+    mixed("mix, weights ahead", beside=False, norms=False, ahead=True),
     mixed("mix with an MLP beside", beside=True, norms=False),
     mixed("mix of norms", beside=True, norms=True),
     *(product(f"nf4 nested gates, {8 * tiles} rows", 2 * WIDTH, HIDDEN, 4, tiles, nested=True, activation="silu")

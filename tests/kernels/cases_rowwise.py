@@ -52,6 +52,8 @@ CASES = [
                 "earlier": "*i32" if scalar else "constexpr",
                 **dict.fromkeys(("second", "third"), "*fp32" if others else "constexpr"),
                 **dict.fromkeys(("second_out", "third_out"), "*bf16" if others else "constexpr"),
+                "ahead": "*u8" if "ahead" in name else "constexpr",
+                "rows": "i32",
                 "stride_split": "i32",
                 "hidden": "i32",
                 "after_eps": "fp32" if after else "constexpr",
@@ -66,12 +68,14 @@ CASES = [
             | ({"weight": None} if after else {"after": None, "after_eps": None})
             | ({} if factor else {"factor": None})
             | ({} if scalar else {"scalar": None, "earlier": None})
-            | ({} if others else dict.fromkeys((*OTHERS, "second_eps", "third_eps"))),
+            | ({} if others else dict.fromkeys((*OTHERS, "second_eps", "third_eps")))
+            | ({} if "ahead" in name else {"ahead": None}),
             aligned=(
                 *("residual", "out", "stride_split", "hidden", "after" if after else "weight"),
                 *(("partials", "skip") if splits else ()),
                 *(("scalar", "earlier") if scalar else ()),
                 *(OTHERS if others else ()),
+                *(("ahead",) if "ahead" in name else ()),
             ),
             num_warps=norm.warps(columns),
         )
@@ -79,6 +83,7 @@ CASES = [
             ("norm", HIDDEN, SPLITS, False, False, False, False),
             ("norm without partials", HIDDEN, 0, False, False, False, False),
             ("norm, widest", WIDEST, SPLITS, False, False, False, False),
+            ("norm, weights ahead", HIDDEN, SPLITS, False, False, False, False),
             ("norm, scaled", HIDDEN, SPLITS, False, True, False, False),
             ("norm and two others", HIDDEN, SPLITS, False, False, False, True),
             ("norm of what is added", HIDDEN, SPLITS, True, False, False, False),
@@ -103,6 +108,9 @@ CASES = [
                 "keys": "*bf16",
                 "values": "*bf16",
                 "skip": "*i32",
+                "ahead": "*u8" if "ahead" in name else "constexpr",
+                "rows": "i32",
+                "parts": "i32",
                 "stride_split": "i32",
                 "stride_row": "i32",
                 "heads": "i32",
@@ -134,6 +142,7 @@ CASES = [
             | ({} if normed else dict.fromkeys(("query_norm", "key_norm", "query_eps", "key_eps")))
             | ({} if of_values else {"value_norm": None, "value_eps": None})
             | ({} if "ring" in name else {"ring": None})
+            | ({} if "ahead" in name else {"ahead": None})
             | ({} if tempered else {"temper": None}),
             aligned=(
                 *("partials", "cos", "sin", "start", "offsets", "query", "keys", "values", "skip"),
@@ -141,11 +150,13 @@ CASES = [
                 *(("query_norm", "key_norm") if normed else ()),
                 *(("value_norm",) if of_values else ()),
                 *(("temper",) if tempered else ()),
+                *(("ahead",) if "ahead" in name else ()),
             ),
             num_warps=rope.warps(together),
         )
         for name, dim, width, normed, together, of_values, tempered in (
             ("rope, head norms", 128, 128, True, False, False, False),
+            ("rope, head norms, weights ahead", 128, 128, True, False, False, False),
             ("rope, 256 a head", 256, 256, True, False, False, False),
             ("rope, 256 a head, of a part, gates", 256, 64, True, False, False, False),
             ("rope, 80 a head", 80, 80, False, False, False, False),

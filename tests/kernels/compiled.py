@@ -88,7 +88,7 @@ class Report:
     `integers` are the cycles of the pipe of integers in one pass of it, `wavefronts` those of shared memory, `barriers`
     and `loads` are those of a pass too, `chains` the order in which its products are
     added, as `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their
-    operands.
+    operands; `prefetches` counts instructions that ask the second cache for a line.
     """
 
     name: str
@@ -110,6 +110,7 @@ class Report:
     barriers: int
     loads: int
     chains: list[str]
+    prefetches: int
 
 
 @dataclass(frozen=True)
@@ -194,6 +195,7 @@ def report(compiled: Compiled, listing: Listing) -> Report:
         barriers=inner.barriers(),
         loads=inner.loads(),
         chains=inner.chains(),
+        prefetches=asm["ptx"].count("prefetch.global.L2"),
     )
 
 

@@ -68,7 +68,10 @@ def test_the_choice_is_the_references(name: str, rows: int) -> None:
     expected, theirs = reference_route(scores.sum(0)[:rows].double(), rule, top)
     assert torch.equal(experts, theirs.cpu())
     torch.testing.assert_close(shares.double(), expected.cpu().double(), rtol=1e-5, atol=1e-7)
-    assert (found.shares[rows * top :] == 77).all(), "a row beyond the count was written"
+    for one in (found.shares, found.places, found.rows):
+        assert (one[rows * top :] == 77).all(), "a row beyond the count was written"
+    for one in (found.experts, found.begins, found.ends):
+        assert (one[int(found.used) :] == 77).all(), "a tile that nothing uses was written"
 
 
 @pytest.mark.parametrize("rows", COUNTS)
@@ -404,6 +407,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "route of 16 rows and a shared expert": (128, 32_768, 0),
         "route by sigmoids of groups, 16 rows": (128, 32_768, 0),
         "mix": (88, 8192, 0),
+        "mix, weights ahead": (88, 8192, 0),
         "mix with an MLP beside": (88, 8192, 0),
         "mix of norms": (88, 8192, 0),
     }

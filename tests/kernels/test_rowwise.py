@@ -201,11 +201,13 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "norm": (56, 8192),
         "norm without partials": (40, 64),
         "norm, widest": (56, 16384),
+        "norm, weights ahead": (56, 8192),
         "norm, scaled": (56, 8192),
         "norm and two others": (56, 8192),
         "norm of what is added": (80, 8192),
         "norm of what is added, and a factor at the end": (80, 8192),
         "rope, head norms": (56, 0),
+        "rope, head norms, weights ahead": (56, 0),
         "rope, 256 a head": (88, 0),
         "rope, 256 a head, of a part, gates": (88, 0),
         "rope, 80 a head": (56, 0),
@@ -223,3 +225,4 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
     assert {r.name for r in found} == set(ceilings)
     for report in found:
         compiled.check_limits(report, *ceilings[report.name])
+        assert (report.prefetches > 0) == report.name.endswith("weights ahead"), report

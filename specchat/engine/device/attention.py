@@ -12,6 +12,7 @@ from torch import Tensor
 from specchat.engine.device.buffers import Between, Buffers
 from specchat.engine.device.weights import ModelWeights
 from specchat.engine.gpu_shapes import held
+from specchat.engine.kernels import ahead
 from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.products import multiply
@@ -19,6 +20,9 @@ from specchat.engine.kernels.rope import NormOf, rope_and_write
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Attention, Delta, Norm, Recipe, Rope, ShortConv
+
+LAUNCHES = 3
+"""From a layer's first product to its last one: rotation, attention, and its combination."""
 
 
 class Placed(NamedTuple):
@@ -88,9 +92,10 @@ class Attentions:
         multiply(buffers.x, *self._weights.products[mixer.qkv], own.qkv, rows, skip)
         query_norm, key_norm, value_norm = map(self._norm, (mixer.query_norm, mixer.key_norm, mixer.value_norm))
         cos, sin = self._turns[_turn(mixer)]
+        out = self._weights.products[mixer.out]
         rope_and_write(
             own.qkv, query_norm, key_norm, cos, sin, at.start, at.offsets, own.query, keys, values, rows, skip,
-            value_norm, self._tempers.get(mixer.temper), mixer.gated,
+            value_norm, self._tempers.get(mixer.temper), mixer.gated, ahead.of_weight(out.weight, LAUNCHES),
         )  # fmt: skip
         window = mixer.window if mixer.window < self._context else 0
         sinks = self._weights.vectors[mixer.sinks] if mixer.sinks else None
@@ -98,7 +103,7 @@ class Attentions:
             own.query, keys, values, at.length, at.path, buffers.attention, own.mixed, rows, skip, mixer.scale, window,
             sinks=sinks, gates=own.qkv if mixer.gated else None, positions=self._capacity,
         )  # fmt: skip
-        multiply(own.mixed, *self._weights.products[mixer.out], own.out, rows, skip)
+        multiply(own.mixed, *out, own.out, rows, skip)
 
     def reusable(self, length: int, furthest: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on; `furthest` positions have been written.

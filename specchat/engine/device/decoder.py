@@ -14,12 +14,14 @@ from torch import Tensor
 from specchat.engine.device import short_conv
 from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
-from specchat.engine.device.feeds import Feeds, first_norm
+from specchat.engine.device.feeds import Feeds, first_norm, first_weight
 from specchat.engine.device.layer_inputs import TokenInputs
 from specchat.engine.device.recurrent import Recurrent
 from specchat.engine.device.states import States
 from specchat.engine.device.weights import ModelWeights, held_bytes
+from specchat.engine.formats import Weight
 from specchat.engine.gpu_shapes import CACHE_BLOCK, PASS_ROWS, VERIFY_ROWS
+from specchat.engine.kernels import ahead
 from specchat.engine.kernels.embed import embed
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.norm import OtherNorm, add_rms_norm
@@ -158,7 +160,7 @@ class DeviceDecoder:
         for index, layer in enumerate(recipe.layers):
             no_mixer, no_feed = skip.of(index) if skip else (None, None)
             own = b.layers[index]
-            self._take(added, layer.pre_mixer, rows)
+            self._take(added, layer.pre_mixer, rows, of_next=self.weights.products[layer.mixer.products[0]].weight)
             if states is not None:
                 states.put(index, b.residual, start, rows)
             if isinstance(layer.mixer, Delta):
@@ -170,7 +172,8 @@ class DeviceDecoder:
             else:
                 self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
             mixed = PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer)
-            self._take(mixed, first_norm(layer), rows, self.feeds.other_norms(index, layer, self.weights))
+            others, of_next = self.feeds.other_norms(index, layer, self.weights), first_weight(layer, self.weights)
+            self._take(mixed, first_norm(layer), rows, others, of_next)
             fed = self.feeds.run(index, layer, self.weights, b.x, rows, no_feed, last)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
@@ -181,20 +184,31 @@ class DeviceDecoder:
                 added = PendingSum(made, layer.input.norm, 1.0, whole)
             if layer.scalar:
                 added = added._replace(scalar=self.weights.vectors[layer.scalar], earlier=earlier)
-        self._take(added, recipe.norm, rows)
+        self._take(added, recipe.norm, rows, of_next=self.weights.head)
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
 
-    def _take(self, added: PendingSum | None, norm: Norm | None, rows: int, others: tuple[OtherNorm, ...] = ()) -> None:
-        """Add to the residual stream, and write its norm to `buffers.x`, and others where they say."""
+    def _take(
+        self,
+        added: PendingSum | None,
+        norm: Norm | None,
+        rows: int,
+        others: tuple[OtherNorm, ...] = (),
+        of_next: Weight | None = None,
+    ) -> None:
+        """Add to the residual stream, and write its norm to `buffers.x`, and others where they say.
+
+        `of_next` is the weight of the next product.
+        """
         parts, after, factor, skip, scalar, earlier = added or PendingSum(None, None, 1.0, None)
         (weight, eps), b = self._norm(norm), self.buffers
         of_added = None if after is None else (self._norms[after], after.eps)
         rest = weight, eps, b.x, rows, skip, of_added, factor, scalar, earlier
+        meanwhile = None if of_next is None else ahead.of_weight(of_next, 1)
         if isinstance(parts, MixtureOutput):
-            add_mixture(b.residual, parts, *rest)
+            add_mixture(b.residual, parts, *rest, ahead=meanwhile)
         else:
-            add_rms_norm(b.residual, parts, *rest, others)
+            add_rms_norm(b.residual, parts, *rest, others, meanwhile)
 
     def _norm(self, norm: Norm | None) -> tuple[Tensor | None, float]:
         """Weight and eps of a norm."""

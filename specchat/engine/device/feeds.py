@@ -8,6 +8,7 @@ from torch import Tensor
 from specchat.engine.device.buffers import sums_shape, views
 from specchat.engine.device.mixtures import MixtureFeeds
 from specchat.engine.device.weights import ModelWeights
+from specchat.engine.formats import Weight
 from specchat.engine.gpu_shapes import PASS_ROWS
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput
@@ -103,6 +104,12 @@ def first_norm(layer: Layer) -> Norm | None:
     """The norm before a second half: that of the router, where its parts have norms of their own."""
     apart = layer.feed.apart if isinstance(layer.feed, Experts) else None
     return apart.router if apart else layer.pre_feed
+
+
+def first_weight(layer: Layer, weights: ModelWeights) -> Weight | None:
+    """The weight by which a second half multiplies first, that of an MLP for all rows; None if it has none."""
+    feed = _for_all(layer, weights)
+    return None if feed is None else weights.products[feed.gate_up].weight
 
 
 def _for_all(layer: Layer, weights: ModelWeights) -> Gated | None:

@@ -14,7 +14,7 @@ from specchat.engine.recipe import Attention, Layer, Norm, Recipe, Unsupported
 ROPES = {FULL: {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6}}
 
 
-class Gemma4Settings(BesideSettings, UnlikeSettings, PerLayerSettings):
+class Gemma4Settings(UnlikeSettings, BesideSettings, PerLayerSettings):
     sliding_window: MaybeCount = 512
     final_logit_softcapping: MaybeNumber = None
     use_bidirectional_attention: str | None = None

@@ -8,6 +8,17 @@ from specchat.engine.families.settings import Scaling, Settings
 from specchat.engine.foreign import MaybeCount, Number
 from specchat.engine.recipe import Recipe
 
+ROPE = {
+    "rope_type": "yarn",
+    "rope_theta": 1e6,
+    "factor": 16.0,
+    "original_max_position_embeddings": 16384,
+    "mscale": 1.0,
+    "mscale_all_dim": 1.0,
+    "llama_4_scaling_beta": 0.1,
+}
+"""The rotary embeddings where a file names none."""
+
 
 class Ministral3Settings(Settings):
     head_dim: MaybeCount = 128
@@ -15,6 +26,7 @@ class Ministral3Settings(Settings):
 
 
 def recipe(c: Ministral3Settings) -> Recipe:
+    c = c.model_copy(update={"rope_parameters": c.scaling or ROPE})
     made, options = llama.recipe(c), Scaling.model_validate(c.scaling)
     beta, length = options.llama_4_scaling_beta or 0.0, options.original_max_position_embeddings or 1.0
     tempered = (replace(one, mixer=replace(one.attention, temper=(beta, length))) for one in made.layers)

@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-from pydantic import Field
-
 from specchat.engine.families.experts import Chosen, ExpertsSettings, mixture
 from specchat.engine.families.family import Family, block, decoder, within
-from specchat.engine.foreign import A_NUMBER, MaybeCount, Number
+from specchat.engine.families.settings import Theta
+from specchat.engine.foreign import MaybeCount, Number
 from specchat.engine.recipe import Layer, Recipe
 
 
@@ -15,7 +14,7 @@ class MixtralSettings(ExpertsSettings):
 
     num_key_value_heads: MaybeCount = 8
     rms_norm_eps: Number = 1e-5
-    rope_theta: Number | None = Field(1e6, description=A_NUMBER)
+    rope_theta: Theta = 1e6
     num_experts_per_tok: Chosen = 2
 
 

@@ -4,10 +4,15 @@ from dataclasses import replace
 
 from specchat.engine.families.family import Family, block, decoder, head_norms, within
 from specchat.engine.families.qwen2 import QwenSettings
+from specchat.engine.foreign import MaybeCount
 from specchat.engine.recipe import Layer, Recipe
 
 
-def recipe(c: QwenSettings) -> Recipe:
+class Qwen3Settings(QwenSettings):
+    head_dim: MaybeCount = 128
+
+
+def recipe(c: Qwen3Settings) -> Recipe:
     of = c.kinds
 
     def layer(index: int, prefix: str) -> Layer:
@@ -19,4 +24,4 @@ def recipe(c: QwenSettings) -> Recipe:
     return decoder(c, layer)
 
 
-FAMILY = Family("qwen3", "Qwen3", recipe, QwenSettings)
+FAMILY = Family("qwen3", "Qwen3", recipe, Qwen3Settings)

@@ -7,6 +7,8 @@ from pydantic import Field
 from specchat.engine.foreign import A_NUMBER, LARGEST, OR_NONE, Count, Foreign, MaybeCount, Number, Switch, Table
 
 MaybeNumber = Annotated[Number | None, OR_NONE, Field(description=A_NUMBER)]
+Theta = Annotated[Number | None, Field(description=A_NUMBER)]
+"""The base of rotary embeddings; None: 10,000."""
 Factors = Annotated[list[Number] | None, OR_NONE, Field(description="a list of positive numbers")]
 MOST_LAYERS = 1024
 """No published model has a third of them, and a recipe lists them all."""
@@ -40,7 +42,7 @@ class Settings(Ends):
     use_sliding_window: Switch = False
     layer_types: Annotated[list[str] | None, Field(description="a list of kinds of attention")] = None
     rms_norm_eps: Number = 1e-6
-    rope_theta: Number | None = Field(None, description=A_NUMBER)
+    rope_theta: Theta = None
     rope_parameters: Table
     rope_scaling: Table
     partial_rotary_factor: MaybeNumber = None
@@ -51,7 +53,7 @@ class Settings(Ends):
 
     @property
     def window(self) -> int:
-        """Positions that a token attends to; 0: all before it."""
+        """Positions that a token attends to, of families whose files say `use_sliding_window`; 0: all before it."""
         return (self.sliding_window or 0) if self.use_sliding_window else 0
 
     @property
@@ -69,7 +71,7 @@ class Settings(Ends):
 class Scaling(Foreign):
     """Options of rotary embeddings."""
 
-    rope_theta: Number | None = Field(None, description=A_NUMBER)
+    rope_theta: Theta = None
     factor: MaybeNumber = None
     partial_rotary_factor: MaybeNumber = None
     short_factor: Factors = None

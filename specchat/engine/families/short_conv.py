@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from specchat.engine.families import family as parts
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.settings import Settings, Theta
 from specchat.engine.foreign import Count, MaybeCount, Number, Switch
 from specchat.engine.recipe import Attention, Gated, Matrix, Norm, ShortConv
 
@@ -22,7 +22,7 @@ class ShortConvSettings(Settings):
     block_multiple_of: Count = 256
     num_key_value_heads: MaybeCount = 8
     norm_eps: Number = 1e-5
-    rope_theta: Number | None = 1e6
+    rope_theta: Theta = 1e6
     conv_L_cache: Count = 3
     conv_bias: Switch = False
     full_attn_idxs: Annotated[list[int] | None, Field(description="a list of layers")] = None

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from specchat.engine.families.family import Family, block, decoder
-from specchat.engine.families.settings import Settings
+from specchat.engine.families.settings import Settings, Theta
 from specchat.engine.foreign import Count, Switch
 from specchat.engine.recipe import Layer, Recipe
 
@@ -15,6 +15,7 @@ class SmolLM3Settings(Settings):
     no_rope_layers: Annotated[list[int] | None, Field(description="a list of 0 and 1")] = None
     """1 for each layer with rotary embeddings."""
     no_rope_layer_interval: Count = 4
+    rope_theta: Theta = 2e6
     tie_word_embeddings: Switch = True
 
 

@@ -19,6 +19,7 @@ from specchat.engine.device.rehearsal import HOST
 from specchat.engine.gpu_checks.demo import decoder
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import first_line
+from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.model.gpu import Gpu, find_gpu
 from specchat.engine.pair import Quant
@@ -42,7 +43,8 @@ def compile_demo(notes: Notes) -> None:
     draft = decoder(notes.demo / "draft", None, HOST)
     for quant in quants:
         big = decoder(notes.demo / "target", quant, HOST)
-        with as_with(processors(torch.device("cuda")) if there else processors(HOST)):
+        place = torch.device("cuda") if there else HOST
+        with as_with(processors(place)), as_of(memory_of(place)):
             launched = rehearsed(partial(rehearse, big, draft, big.config.vocab))
         found |= {kernel.wanted: kernel for kernel in launched}
     if not there:

@@ -82,8 +82,8 @@ def shape_by(files: Given, model_type: str, settings: dict[str, Any]) -> ModelCo
     Raises:
         ModelError: a key is missing or wrong, or the layers are mixtures of experts or recurrent.
     """
-    # Which layers have a window the head's own settings say.
-    shape = parse_config(files.folder, {"model_type": model_type, **settings, "layer_types": None})
+    # Which layers have a window the head's own settings say; no family's default is the size of its attention heads.
+    shape = parse_config(files.folder, {"model_type": model_type, "head_dim": None, **settings, "layer_types": None})
     if any(isinstance(layer.feed, Experts) for layer in shape.recipe.layers):
         raise ModelError(f"{files.folder}: the head's layers are mixtures of experts, and no such head is run.")
     attentions = shape.recipe.attentions

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.kernels.ahead import Ahead, fetch
 from specchat.engine.kernels.norm import check_width, normed, reference_norm, stored, stored_unless_skipped, write_norm
 from specchat.engine.kernels.partial_sums import summed
 from specchat.engine.kernels.route import Pairs
@@ -33,7 +34,7 @@ class MixtureOutput:
     after_beside: tuple[Tensor, float] | None = None
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _add_mixture(
     residual: tl.tensor,
     made: tl.tensor,
@@ -50,6 +51,8 @@ def _add_mixture(
     skip: tl.tensor,
     scalar: tl.tensor,
     earlier: tl.tensor,
+    ahead: tl.tensor,
+    rows: tl.tensor,
     stride_split: tl.tensor,
     stride_beside: tl.tensor,
     stride_gate: tl.tensor,
@@ -66,6 +69,10 @@ def _add_mixture(
     COLUMNS: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
+    if ahead is not None:  # noqa: SIM102
+        if row >= rows:
+            fetch(ahead, row - rows)
+            return
     column = tl.arange(0, COLUMNS)
     inside = column < hidden
     x = tl.load(residual + row * hidden + column, mask=inside, other=0.0)
@@ -117,6 +124,7 @@ def add_mixture(
     factor: float = 1.0,
     scalar: Tensor | None = None,
     earlier: Tensor | None = None,
+    ahead: Ahead | None = None,
 ) -> None:
     """Compute residual += factor * the mixture's output, the experts in order of k; out = RMSNorm(residual).
 
@@ -124,7 +132,7 @@ def add_mixture(
     """
     hidden = check_width(residual)
     of, columns = mixture, triton.next_power_of_2(hidden)
-    _add_mixture[(rows,)](
+    _add_mixture[(rows + (ahead.parts if ahead else 0),)](
         residual,
         of.made,
         of.pairs.shares,
@@ -140,6 +148,8 @@ def add_mixture(
         skip,
         scalar,
         earlier,
+        ahead and ahead.start,
+        rows,
         of.made.stride(0),
         0 if of.beside is None else of.beside.stride(0),
         0 if of.gate is None else of.gate.stride(0),

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_shapes import WIDEST
+from specchat.engine.kernels.ahead import Ahead, fetch
 
 
 class OtherNorm(NamedTuple):
@@ -20,7 +21,7 @@ class OtherNorm(NamedTuple):
     out: Tensor
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
 def _add_rms_norm(
     residual: tl.tensor,
     partials: tl.tensor,
@@ -34,6 +35,8 @@ def _add_rms_norm(
     second_out: tl.tensor,
     third: tl.tensor,
     third_out: tl.tensor,
+    ahead: tl.tensor,
+    rows: tl.tensor,
     stride_split: tl.tensor,
     hidden: tl.tensor,
     after_eps: tl.tensor,
@@ -45,6 +48,10 @@ def _add_rms_norm(
     COLUMNS: tl.constexpr,
 ) -> None:
     row = tl.program_id(0)
+    if ahead is not None:  # noqa: SIM102
+        if row >= rows:
+            fetch(ahead, row - rows)
+            return
     column = tl.arange(0, COLUMNS)
     inside = column < hidden
     x = tl.load(residual + row * hidden + column, mask=inside, other=0.0)
@@ -135,6 +142,7 @@ def add_rms_norm(
     scalar: Tensor | None = None,
     earlier: Tensor | None = None,
     others: Sequence[OtherNorm] = (),
+    ahead: Ahead | None = None,
 ) -> None:
     """Compute residual += factor * (partials[0] + partials[1] + ...), in that order; out = RMSNorm(residual).
 
@@ -153,6 +161,7 @@ def add_rms_norm(
         earlier: int32 [1], given with `skip` and `scalar`: the flag of the layer's first half. With both flags set
             `scalar` is left out too.
         others: up to two more norms of the residual stream after all this.
+        ahead: of the next product, to be asked for meanwhile.
 
     Raises:
         ModelError: H is over WIDEST.
@@ -161,7 +170,7 @@ def add_rms_norm(
     splits, stride = (0, 0) if partials is None else (partials.shape[0], partials.stride(0))
     columns = triton.next_power_of_2(hidden)
     second, third = (*others, None, None)[:2]
-    _add_rms_norm[(rows,)](
+    _add_rms_norm[(rows + (ahead.parts if ahead else 0),)](
         residual,
         partials,
         after and after[0],
@@ -174,6 +183,8 @@ def add_rms_norm(
         second and second.out,
         third and third.weight,
         third and third.out,
+        ahead and ahead.start,
+        rows,
         stride,
         hidden,
         after and after[1],

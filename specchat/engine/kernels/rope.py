@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from specchat.engine.kernels.ahead import Ahead, fetch
 from specchat.engine.kernels.partial_sums import summed
 
 CHUNK = 16
@@ -14,7 +15,7 @@ NormOf = tuple[Tensor, float]
 """Weight, of any float dtype, and eps of an RMS norm: [D] of each head, or [heads * D] of all heads together."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["rows", "parts"])  # type: ignore[untyped-decorator]
 def _rope_and_write(
     partials: tl.tensor,
     query_norm: tl.tensor,
@@ -29,6 +30,9 @@ def _rope_and_write(
     keys: tl.tensor,
     values: tl.tensor,
     skip: tl.tensor,
+    ahead: tl.tensor,
+    rows: tl.tensor,
+    parts: tl.tensor,
     stride_split: tl.tensor,
     stride_row: tl.tensor,
     heads: tl.tensor,
@@ -52,6 +56,12 @@ def _rope_and_write(
             return
     row = tl.program_id(0)
     head = tl.program_id(1)
+    if ahead is not None:  # noqa: SIM102
+        if row >= rows:
+            part = (row - rows) * tl.num_programs(1) + head
+            if part < parts:
+                fetch(ahead, part)
+            return
     d = tl.arange(0, PADDED)
     inside = d < DIM
     # Gates between the queries are left to attention.
@@ -155,6 +165,7 @@ def rope_and_write(
     value_norm: NormOf | None = None,
     temper: Tensor | None = None,
     gated: bool = False,
+    ahead: Ahead | None = None,
 ) -> None:
     """Turn the fused product into rotated queries and KV entries (RoPE: Su et al. 2021).
 
@@ -175,13 +186,15 @@ def rope_and_write(
         value_norm: of each value head.
         temper: float32 [capacity], factors on the rotated queries at each position (`model.rope.tempers`).
         gated: each query in `partials` is followed by a gate of D values, which is not read.
+        ahead: of the product after attention, to be asked for meanwhile.
     """
     (_, held, dim), capacity = keys.shape, len(cos)
     heads = query.shape[1]
     kv_heads = (partials.shape[2] // dim - heads * (1 + gated)) // 2
     norms = query_norm, key_norm, value_norm
     all_queries, all_keys = (norm is not None and norm[0].shape[0] != dim for norm in (query_norm, key_norm))
-    _rope_and_write[(rows, heads + 2 * kv_heads)](
+    programs, parts = heads + 2 * kv_heads, ahead.parts if ahead else 0
+    _rope_and_write[(rows + triton.cdiv(parts, programs), programs)](
         partials,
         *(norm and norm[0] for norm in norms),
         cos,
@@ -193,6 +206,9 @@ def rope_and_write(
         keys,
         values,
         skip,
+        ahead and ahead.start,
+        rows,
+        parts,
         partials.stride(0),
         partials.stride(1),
         heads,

@@ -21,6 +21,7 @@ from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.heads.families import FoundHeads, read
+from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
@@ -54,7 +55,7 @@ def device_runner(
     }
     small: CachedModel[Any] | None = cached.get("draft")
     if small is not None:
-        small.ahead = True
+        small.asynchronous = True
     if draft is not None and not isinstance(draft, DeviceDecoder):
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)
@@ -117,7 +118,7 @@ def compile_ahead(
     """Compile all kernels of a pair in parallel, before their first launches."""
     notify("kernels")
     try:
-        with as_with(processors(device)), current(device):
+        with as_with(processors(device)), as_of(memory_of(device)), current(device):
             compile_all(rehearsed(partial(rehearse, target, draft, vocab)), notify)
     except Exception:
         logging.getLogger(__name__).warning("kernels will be compiled one after the other", exc_info=True)

@@ -1,0 +1,98 @@
+"""Weights of a later product, asked for while small kernels run, so that they come from the second cache.
+
+Between two products memory has next to nothing to do. Programs beyond a small kernel's own ask for the weights. They
+write nothing, and nothing waits for them: whether and when they run changes no value.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton import knobs
+
+from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
+
+INTERPRETED = tl.constexpr(knobs.runtime.interpret)
+"""True if kernels are interpreted, which rules out assembly."""
+LINE = tl.constexpr(128)
+"""Bytes of a cache line."""
+LINES = tl.constexpr(AHEAD_PART // LINE.value)
+"""Lines of one program."""
+
+
+class Memory(NamedTuple):
+    """Where memory is a GPU's bound, bytes a microsecond, and bytes of the second cache; else nothing is asked for."""
+
+    rate: float = 0.0
+    cache: int = 0
+
+
+class Ahead(NamedTuple):
+    """What a kernel asks for: `parts` of AHEAD_PART bytes from the first of `start` on, uint8 [bytes]."""
+
+    start: Tensor
+    parts: int
+
+
+NONE = Memory()
+_OF_HOST = ContextVar("memory", default=NONE)
+_ASKED = ContextVar("asked", default=True)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def fetch(start: tl.tensor, part: tl.tensor) -> None:
+    """Ask for a part of what begins at the pointer `start`."""
+    places = start + (part * LINES + tl.arange(0, LINES)) * LINE
+    if INTERPRETED:
+        tl.load(places)
+    else:
+        tl.inline_asm_elementwise(
+            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [places.to(tl.int64)], tl.int32, False, 1
+        )
+
+
+def of_weight(weight: Weight, launches: int) -> Ahead | None:
+    """What to ask for of the weight that is multiplied by after so many small launches; None if that is not worth it.
+
+    Its scales, 3 % of it, are left out.
+    """
+    match weight:
+        case FourBit(packed=values) | EightBit(values=values):
+            pass
+        case _:
+            values = weight
+    parts = ahead_parts(values.nbytes, launches, *memory_of(values.device))
+    return Ahead(values.view(torch.uint8).view(-1), parts) if parts else None
+
+
+def memory_of(device: torch.device) -> Memory:
+    """The memory of a GPU; none if kernels are interpreted."""
+    if not _ASKED.get():
+        return NONE
+    return _of_gpu(device) if device.type == "cuda" else _OF_HOST.get()
+
+
+@contextmanager
+def as_of(of_host: Memory, asked: bool = True) -> Iterator[None]:
+    """Launch from main memory as on a GPU with this memory; unless `asked`, launch everywhere as without any."""
+    tokens = _OF_HOST.set(of_host), _ASKED.set(asked)
+    try:
+        yield
+    finally:
+        _OF_HOST.reset(tokens[0])
+        _ASKED.reset(tokens[1])
+
+
+@cache
+def _of_gpu(device: torch.device) -> Memory:
+    found = torch.cuda.get_device_properties(device)
+    # Kilohertz, with two bits a cycle on each line of the bus.
+    rate = found.memory_clock_rate * 2 * found.memory_bus_width / 8 / 1e3
+    return Memory(rate, found.L2_cache_size) if rate <= MOST_RATE * found.multi_processor_count else NONE
