@@ -88,3 +88,5 @@ def test_where_unpacking_is_the_bound_nothing_is_asked_for(monkeypatch: pytest.M
     assert memory_of(torch.device("cuda", 5)) == Memory()
     H200.multi_processor_count = 400
     assert memory_of(torch.device("cuda", 6)).cache == 50 << 20
+    del H200.memory_clock_rate
+    assert not memory_of(torch.device("cuda", 7)).rate, "torch tells no clock"

@@ -93,6 +93,9 @@ def as_of(of_host: Memory, asked: bool = True) -> Iterator[None]:
 @cache
 def _of_gpu(device: torch.device) -> Memory:
     found = torch.cuda.get_device_properties(device)
-    # Kilohertz, with two bits a cycle on each line of the bus.
-    rate = found.memory_clock_rate * 2 * found.memory_bus_width / 8 / 1e3
-    return Memory(rate, found.L2_cache_size) if rate <= MOST_RATE * found.multi_processor_count else NONE
+    # Builds of torch differ in what they tell. Kilohertz, with two bits a cycle on each line of the bus.
+    clock, width, size = (
+        getattr(found, name, 0) for name in ("memory_clock_rate", "memory_bus_width", "L2_cache_size")
+    )
+    rate = clock * 2 * width / 8 / 1e3
+    return Memory(rate, size) if rate <= MOST_RATE * found.multi_processor_count else NONE
