@@ -21,10 +21,12 @@ from specchat.engine.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 """True if kernels are interpreted, which rules out assembly."""
-LINE = tl.constexpr(128)
-"""Bytes of a cache line."""
-LINES = tl.constexpr(AHEAD_PART // LINE.value)
-"""Lines of one program."""
+SECTOR = tl.constexpr(32)
+"""Bytes of a quarter of a cache line, which is what one instruction is sure to bring."""
+SECTORS = tl.constexpr(AHEAD_PART // SECTOR.value)
+"""Sectors of one program."""
+AT_ONCE = tl.constexpr(512)
+"""Sectors that the threads of a program ask for at a time."""
 
 
 class Memory(NamedTuple):
@@ -49,13 +51,14 @@ _ASKED = ContextVar("asked", default=True)
 @triton.jit  # type: ignore[untyped-decorator]
 def fetch(start: tl.tensor, part: tl.tensor) -> None:
     """Ask for a part of what begins at the pointer `start`."""
-    places = start + (part * LINES + tl.arange(0, LINES)) * LINE
-    if INTERPRETED:
-        tl.load(places)
-    else:
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [places.to(tl.int64)], tl.int32, False, 1
-        )
+    for first in range(0, SECTORS, AT_ONCE):
+        places = start + (part * SECTORS + first + tl.arange(0, AT_ONCE)) * SECTOR
+        if INTERPRETED:
+            tl.load(places)
+        else:
+            tl.inline_asm_elementwise(
+                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [places.to(tl.int64)], tl.int32, False, 1
+            )
 
 
 def of_weight(weight: Weight, launches: int) -> Ahead | None:
