@@ -67,12 +67,14 @@ CARDS = (
     Card("H200", 132, 1.98, 4800, 50),
 )
 FOR_FAMILIES = CARDS[1]
-BUSY = 0.6
+BUSY = 0.68
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
 WITH_OWN_LAYER = "Qwen3.5-9B", "Qwen3.8-27B"
 """Models whose layer for multi-token prediction is captured; with experts the host launches it, which nobody timed."""
 OWN_LAUNCHES, CHAINED_US = 88, 1.8
 """Launches of such a pass at most (tests/gpu_net/test_captured_heads.py), and microseconds of one in a chain (H200)."""
+ROWS_A_CYCLE = 12
+"""Bytes of its rows that a multiprocessor reads in a cycle; every program reads them again. As measured on the H200."""
 LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 
 
@@ -130,7 +132,8 @@ class Product:
         waves, rest = divmod(-(-programs // card.processors), RESIDENT[self.bits])
         together = waves * RESIDENT[self.bits] + (max(TOGETHER, rest) if rest else 0)
         passes = together * (-(-self.inputs // cut.inputs // splits) + OVERHEAD[self.bits])
-        computing = passes * PASS_CYCLES[self.bits, cut.inputs] / busy / card.clock
+        read_again = rows * self.of_row / hit * 2 * cut.inputs / ROWS_A_CYCLE
+        computing = passes * (PASS_CYCLES[self.bits, cut.inputs] / busy + read_again) / card.clock
         asking = ASKING_US / 1e3 if ahead and self.come(card) else 0.0
         return asking + max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, LAUNCH_US / 1e3)
 

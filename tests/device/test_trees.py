@@ -31,7 +31,7 @@ class Guesses:
     truth: Sequence[int]
     rng: random.Random
     name: str = "guesses"
-    ahead: bool = True
+    instant: bool = True
     made: list[tuple[list[int], list[int]]] = field(default_factory=list)
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:

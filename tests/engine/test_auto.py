@@ -68,7 +68,7 @@ class Scripted:
     world: World
     policies: LengthPolicies
     random: random.Random
-    ahead: bool = True
+    instant: bool = True
     observed: list[Stepped] = field(default_factory=list)
     unread: int = 0
     matched: int = 4
@@ -483,9 +483,9 @@ def test_jumps_of_the_clock_do_no_harm() -> None:
 
 def test_it_is_ahead_where_its_models_are() -> None:
     simulation = Simulation(World())
-    assert simulation.auto.ahead
-    simulation.model.ahead = False
-    assert not simulation.auto.ahead
+    assert simulation.auto.instant
+    simulation.model.instant = False
+    assert not simulation.auto.instant
 
 
 def test_only_who_drafted_sees_the_outcome() -> None:

@@ -28,7 +28,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 class DeviceExecutor:
     """Executor with the text's state on the device; the host's copy is one report behind while a step runs."""
 
-    ahead, joins = True, False
+    asynchronous, joins = True, False
 
     def __init__(
         self,
@@ -58,6 +58,8 @@ class DeviceExecutor:
         self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, self._trees, self.graphs)
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
+        self._loops: list[LoopsBeside] = []
+        """Those of the reply, each once."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
@@ -73,10 +75,11 @@ class DeviceExecutor:
         self._state.set_sampling(rules.sampling)
         self._state.begin(prompt, rules.eos)
         self._verifier.place(prompt)
-        for loops in self._loops():
+        self._loops = list({id(loops): loops for loops in self.beside.values()}.values())
+        for loops in self._loops:
             loops.begin(rules, prompt)
 
-    def takes(self, proposal: Proposal) -> bool:
+    def supports(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""
         del proposal
         return True
@@ -95,7 +98,7 @@ class DeviceExecutor:
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
-        for loops in self._loops():
+        for loops in self._loops:
             loops.start(acceptance)
 
     def verify(self, proposal: Proposal) -> None:
@@ -127,14 +130,14 @@ class DeviceExecutor:
             self._turn = 1 - turn
             self._clocks[self._turn].start()
             self._start_verify()
-        for loops in self._loops():
+        for loops in self._loops:
             loops.go_on(clock.passed)
         draft_ms, verify_ms = clock.wait()
         report = self._verifier.report(turn)
         if drafting:
             self._confidence = self.drafts.confidence(len(report.drafts))
             self._parents = report.parents if self._kind == "tree" else ()
-        for loops in self._loops():
+        for loops in self._loops:
             loops.added(report.tokens, report.path)
         stepped = Stepped(
             tokens=report.tokens,
@@ -157,11 +160,11 @@ class DeviceExecutor:
         """True if drafts may depend on timing, because the text is the same for every draft."""
         return self._acceptance == "coupled" or self._greedy
 
-    def place(self, text: list[int]) -> None:
-        self._state.place(text, self._prompt)
-        self._verifier.place(text)
-        for loops in self._loops():
-            loops.place(text)
+    def place(self, token_ids: list[int]) -> None:
+        self._state.place(token_ids, self._prompt)
+        self._verifier.place(token_ids)
+        for loops in self._loops:
+            loops.place(token_ids)
 
     def capture_verify(self) -> None:
         """Run every kind of verify pass once, on any input; `place` then restores the text."""
@@ -179,10 +182,6 @@ class DeviceExecutor:
         held = [*vars(self._state).values(), *vars(self._drawn).values()]
         own = sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
         return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
-
-    def _loops(self) -> list[LoopsBeside]:
-        """Host loops, each once."""
-        return list({id(loops): loops for loops in self.beside.values()}.values())
 
     def _send(self, copy: Copy) -> None:
         """Have the target verify known tokens."""
