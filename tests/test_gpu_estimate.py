@@ -10,9 +10,12 @@ import torch
 from measure.families import SIZES
 from measure.gpu_estimate import (
     A_PASS,
+    BUSY,
     CARDS,
     FOR_FAMILIES,
+    HOST_MS,
     LLAMA,
+    Card,
     Product,
     family,
     floor_bytes,
@@ -28,6 +31,7 @@ from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
 
 PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
+STEPS = PAGE.with_name("gpu-step.md")
 GPU = torch.device("cuda", 0)
 AFTER = 3
 """Launches after the head: scores, choose, commit."""
@@ -44,6 +48,34 @@ def test_a_step_takes_no_less_than_its_bytes() -> None:
     assert floor_ms(LLAMA, card) == pytest.approx(4.7, rel=0.01)
     assert floor_ms(LLAMA, card) < step_ms(LLAMA, card, 1, 1.0) <= step_ms(LLAMA, card, 1, 0.5)
     assert step_ms(LLAMA, card, 1, 0.5) < step_ms(LLAMA, card, 16, 0.5)
+
+
+def test_the_estimate_is_what_the_h200_took() -> None:
+    """docs/gpu-step.md has the times; they leave the host's part out."""
+    card = next(card for card in CARDS if card.name == "H200")
+    for rows, measured in {1: 3.49, 2: 3.56, 4: 3.70, 8: 4.11, 16: 5.22}.items():
+        assert f"{measured:.2f}" in STEPS.read_text()
+        estimated = step_ms(LLAMA, card, rows, BUSY) - (HOST_MS if rows > 1 else 0)
+        assert estimated == pytest.approx(measured, rel=0.02 if rows < 16 else 0.07), rows
+
+
+def test_what_is_wanted_of_two_cards_holds_or_is_said() -> None:
+    of = {card.name: card for card in CARDS}
+    (ada, ampere), page = (of["RTX 4090"], of["RTX 3090"]), PAGE.read_text()
+    assert [of_floor(ada), of_floor(ada, ahead=False), several(ada)] == pytest.approx([1.15, 1.201, 1.05], abs=0.005)
+    assert [of_floor(ampere), several(ampere)] == pytest.approx([1.24, 1.20], abs=0.005)
+    assert "1.2 times the floor on a 4090 (estimated 1.15; 1.201 with nothing asked ahead" in page
+    assert "which a 4090 keeps (1.05) and **a 3090 does not (1.20)**" in page
+
+
+def of_floor(card: Card, ahead: bool = True) -> float:
+    """Plain, of the floor."""
+    return step_ms(LLAMA, card, 1, BUSY, ahead) / floor_ms(LLAMA, card)
+
+
+def several(card: Card) -> float:
+    """8 rows, of plain."""
+    return step_ms(LLAMA, card, 8, BUSY) / step_ms(LLAMA, card, 1, BUSY)
 
 
 def test_a_row_of_a_mixture_reads_its_experts_alone() -> None:

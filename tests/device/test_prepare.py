@@ -36,4 +36,6 @@ def test_replies_capture_nothing_more(
     for strategy, length in (("plain", 0), ("lookup", 3), ("draft", 4), ("draft-tree", 3), ("swift", 2)):
         if strategy in pair.drafters:
             write(pair, strategy, length, SAMPLINGS["sampled"], tokens=3)
+    if name == "runner":
+        write(pair, "draft", 4, SAMPLINGS["sampled"], tokens=2, acceptance="block")
     assert keys == prepared

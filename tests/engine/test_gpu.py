@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.model.gpu import ChosenGpu, Gpu, find_gpu, free_by_uuid
+from specchat.engine.model.gpu import OTHER_ERROR, ChosenGpu, Gpu, find_gpu, free_by_uuid
 from specchat.engine.model.plan import GIB
 from specchat.engine.model.toolchain import compiler, header, unsupported
 
@@ -71,15 +71,27 @@ def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        ("Found no NVIDIA driver on your system. Please check that you have one", "no NVIDIA GPU is found"),
+        ("Found no NVIDIA driver on your system. Please check that you have one", "no NVIDIA driver is found"),
         ("No CUDA GPUs are available", "no NVIDIA GPU is found"),
         (
             "The NVIDIA driver on your system is too old (found version 11040). Please update",
             "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8",
         ),
         (
-            "CUDA unknown error - incorrectly set up environment\nmore",
-            "CUDA does not start: CUDA unknown error - incorrectly set up environment",
+            "CUDA driver version is insufficient for CUDA runtime version",
+            "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8",
+        ),
+        (
+            f"{OTHER_ERROR}Error 804: forward compatibility was attempted on non supported HW",
+            "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8",
+        ),
+        (
+            "CUDA unknown error - this may be due to an incorrectly set up environment\nmore",
+            "CUDA does not start: the driver gives an unknown error (restart the machine)",
+        ),
+        (
+            f"{OTHER_ERROR}Error 802: system not yet initialized\nmore",
+            "CUDA does not start: Error 802: system not yet initialized",
         ),
         ("CUDA error: out of memory", "has no memory left even to start CUDA"),
         ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "in use by another program"),

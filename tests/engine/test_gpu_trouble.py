@@ -6,12 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from triton.knobs import NvidiaTool
 
-from specchat.engine.loading import load, native
+from specchat.engine.events import Event, Finished
+from specchat.engine.gpu_checks import card
+from specchat.engine.gpu_record import GpuRecord
+from specchat.engine.loading import hf, load, native, next_best
 from specchat.engine.model import devices
-from specchat.engine.model.gpu import Gpu, find_gpu, free_by_uuid
+from specchat.engine.model.accelerator import Accelerator
+from specchat.engine.model.gpu import Gpu, find_gpu, find_ptxas, free_by_uuid
 from specchat.engine.model.plan import GIB
+from specchat.engine.model.toolchain import unsupported
+from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.requests import Generate
+from specchat.engine.session import Session
 from tests.engine.test_gpu import Properties
 from tests.engine.tiny import checkpoint
 
@@ -23,6 +32,7 @@ class Cuda:
     error: str = ""
     late: bool = False
     name: str = "RTX 3060"
+    capability: tuple[int, int] = 8, 0
 
     def init(self) -> None:
         if self.error and not self.late:
@@ -36,7 +46,7 @@ class Cuda:
 
     def get_device_capability(self, device: int) -> tuple[int, int]:
         assert device == 0
-        return 8, 0
+        return self.capability
 
     def get_device_properties(self, device: int) -> Properties:
         assert device == 0
@@ -60,67 +70,140 @@ def found(cuda: Cuda, built_for: str | None = "12.8", triton: bool = True, missi
     return find_gpu(cuda, built_for, triton, start, dict, lambda: missing)
 
 
+def written(session: Session) -> Event:
+    """The end of a reply of the pair, some tokens long."""
+    request = Generate(1, (Message("user", "abcabc"),), limits=Limits(4), speculation=Speculation("lookup"))
+    *_, last = session.generate(request)
+    return last
+
+
+def check_reply(session: Session) -> None:
+    last = written(session)
+    assert isinstance(last, Finished)
+    assert len(last.token_ids) == 4
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A GPU that CUDA does not start on, and the sentence that the user reads; `visible` is CUDA_VISIBLE_DEVICES."""
+
+    cuda: Cuda
+    words: str
+    visible: str | None = None
+
+
+NONE = "No CUDA GPUs are available"
+UNKNOWN = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 TROUBLE = {
-    "no driver": (Cuda("Found no NVIDIA driver on your system. Please check"), "no NVIDIA GPU is found"),
-    "an old driver": (
+    "no driver": Trouble(
+        Cuda("Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU"),
+        "no NVIDIA driver is found (a GPU of NVIDIA needs one)",
+    ),
+    "an old driver": Trouble(
         Cuda("The NVIDIA driver on your system is too old (found version 11040). Please update"),
-        "the NVIDIA driver is too old for this torch",
+        "the NVIDIA driver is too old for this torch, which is built for CUDA 12.8 (update the driver)",
     ),
-    "a full card": (Cuda("CUDA error: out of memory", late=True), "the GPU has no memory left even to start CUDA"),
-    "off the bus": (
+    "a full card": Trouble(
+        Cuda("CUDA error: out of memory", late=True),
+        "the GPU has no memory left even to start CUDA (end other programs that use it)",
+    ),
+    "off the bus": Trouble(
         Cuda("CUDA error: GPU is lost.  Reboot the system to recover this GPU", late=True),
-        "the GPU does not answer any more",
+        "the GPU does not answer any more: CUDA error: GPU is lost.  Reboot the system to recover this GPU "
+        "(restart the machine)",
     ),
-    "another process's context": (
+    "another process's context": Trouble(
         Cuda("CUDA error: CUDA-capable device(s) is/are busy or unavailable", late=True),
-        "in use by another program that does not share it",
+        "the GPU is in use by another program that does not share it (end that program)",
     ),
-    "a failed launch before": (Cuda("CUDA error: unspecified launch failure"), "the GPU failed before"),
+    "a failed launch before": Trouble(
+        Cuda("CUDA error: unspecified launch failure"),
+        "the GPU failed before and needs a new engine: CUDA error: unspecified launch failure (start specchat again)",
+    ),
+    "a driver without a GPU": Trouble(Cuda(NONE), "no NVIDIA GPU is found"),
+    "hidden by nothing": Trouble(Cuda(NONE), 'CUDA_VISIBLE_DEVICES is "", which hides every GPU (unset it)', ""),
+    "hidden by -1": Trouble(Cuda(NONE), 'CUDA_VISIBLE_DEVICES is "-1", which hides every GPU (unset it)', "-1"),
+    "a UUID of no GPU": Trouble(
+        Cuda(NONE),
+        f'CUDA_VISIBLE_DEVICES is "{UNKNOWN}", and no GPU is called so ("nvidia-smi -L" lists them)',
+        UNKNOWN,
+    ),
+    "a slice that is not there": Trouble(
+        Cuda("CUDA error: no CUDA-capable device is detected", late=True),
+        'CUDA_VISIBLE_DEVICES is "MIG-1/2/0", and no GPU is called so ("nvidia-smi -L" lists them)',
+        "MIG-1/2/0",
+    ),
 }
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> PairSpec:
+    return PairSpec("p", "P", ModelSource(path=str(checkpoint(tmp_path / "m"))))
+
+
 @pytest.mark.parametrize("name", TROUBLE)
-def test_each_trouble_is_a_sentence_and_the_pair_loads(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_gpu_that_cuda_does_not_start_on_is_a_sentence_and_the_cpu_goes_on(
+    name: str, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cuda, words = TROUBLE[name]
-    reason = found(cuda)
-    assert isinstance(reason, str)
-    assert words in reason
-    monkeypatch.setattr(devices, "find_gpu", lambda: found(cuda))
+    trouble = TROUBLE[name]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if trouble.visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", trouble.visible)
+    monkeypatch.setattr(devices, "find_gpu", lambda: found(trouble.cuda))
     monkeypatch.setattr(native, "find_accelerator", lambda: "the GPU fails")
-    info = load(PairSpec("p", "P", ModelSource(path=str(checkpoint(tmp_path / "m")))), lambda _: None).info
-    assert info.device.startswith("cpu")
-    assert info.note == reason
+    session = load(pair, lambda _: None)
+    assert session.info.device.startswith("cpu")
+    assert session.info.note == trouble.words
+    check_reply(session)
 
 
-@pytest.mark.parametrize(
-    ("visible", "words"),
-    [
-        (None, "no NVIDIA GPU is found"),
-        ("", 'CUDA_VISIBLE_DEVICES is "", which hides every GPU'),
-        ("-1", 'CUDA_VISIBLE_DEVICES is "-1", which hides every GPU'),
-        (
-            "GPU-8932f937",
-            'CUDA_VISIBLE_DEVICES is "GPU-8932f937", and no GPU is called so ("nvidia-smi -L" lists them)',
-        ),
-        ("MIG-1/2/0", 'CUDA_VISIBLE_DEVICES is "MIG-1/2/0", and no GPU is called so'),
-    ],
-)
-@pytest.mark.parametrize("error", ["No CUDA GPUs are available", "CUDA error: no CUDA-capable device is detected"])
-def test_a_gpu_that_is_hidden_is_said(
-    visible: str | None, words: str, error: str, monkeypatch: pytest.MonkeyPatch
+def assembler_missing() -> None:
+    """The start of Triton where its package has no assembler."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NvidiaTool, "from_path", lambda _: None)
+        find_ptxas(86)
+
+
+WITHOUT_TRITON: dict[str, tuple[Gpu | str, str]] = {
+    "no Triton": (found(Cuda(), triton=False), 'The package triton is not installed ("pip install triton" adds it)'),
+    "no C compiler": (
+        found(Cuda(), missing=unsupported({}, lambda _: None)),
+        'Triton does not start: no C compiler is found (install gcc, for example with "apt install gcc")',
+    ),
+    "no assembler": (
+        find_gpu(Cuda(), "12.8", True, assembler_missing, dict, str),
+        "Triton does not start: Cannot find ptxas (install triton again, or set TRITON_PTXAS_PATH to the ptxas of a "
+        "CUDA toolkit)",
+    ),
+    "a card that is too old": (
+        found(Cuda(capability=(7, 5))),
+        "The GPU (RTX 3060) has compute capability 7.5, and 8.0 or newer is needed",
+    ),
+}
+"""GPUs that CUDA starts on and the kernels cannot run on, and the beginning of the sentence."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_TRITON)
+def test_where_the_kernels_cannot_be_built_transformers_goes_on_on_the_gpu(
+    name: str, pair: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if visible is None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    else:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert words in str(found(Cuda(error)))
+    """For the GPU stands main memory."""
+    gpu, words = WITHOUT_TRITON[name]
+    monkeypatch.setattr(devices, "find_gpu", lambda: gpu)
+    for module in (native, next_best, hf):
+        monkeypatch.setattr(module, "find_accelerator", lambda: Accelerator("cuda", "RTX 3060", 4 * GIB))
+    monkeypatch.setattr(hf, "kind", lambda: "cpu")
+    monkeypatch.setattr(card, "record", lambda: GpuRecord(None, "RTX 3060"))
+    session = load(pair, lambda _: None)
+    assert session.info.device.startswith("transformers")
+    assert session.info.warning == f"{words}, so transformers runs p on RTX 3060."
+    check_reply(session)
 
 
-def test_triton_missing_or_without_a_compiler() -> None:
-    assert "the package triton is not installed" in str(found(Cuda(), triton=False))
-    assert found(Cuda(), missing="no C compiler is found") == "Triton does not start: no C compiler is found"
+def test_triton_has_its_assembler_here() -> None:
+    """Of both kinds: Blackwell's GPUs have one of their own."""
+    for architecture in (86, 120):
+        find_ptxas(architecture)
 
 
 def test_pairs_are_loaded_where_triton_cannot_be_imported() -> None:

@@ -10,6 +10,7 @@ from specchat.engine.errors import EngineError, PageLockRefused
 from specchat.engine.events import Loading
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.loading import load, native
+from specchat.engine.loading.native import FULL
 from specchat.engine.model import devices
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.devices import Machine
@@ -18,6 +19,7 @@ from specchat.engine.model.need import Model
 from specchat.engine.model.plan import GIB, SPARE, plan
 from specchat.engine.pair import Device, ModelSource, PairSpec
 from specchat.engine.runners.load import load_runner
+from tests.engine.test_gpu_trouble import check_reply
 from tests.engine.tiny import FAMILIES, checkpoint
 
 ILLEGAL = RuntimeError("CUDA error: an illegal memory access was encountered\nmore")
@@ -111,10 +113,20 @@ def test_the_price_of_experts_in_main_memory_is_told(tmp_path: Path, monkeypatch
     assert info.warning.startswith("Experts of 1 of 3 layers lie in main memory: about 0.0 ms a token")
 
 
-def test_memory_that_runs_out_is_said_and_not_gone_around(broken: BrokenGpu, pair: PairSpec) -> None:
+def test_a_card_that_is_full_by_then_sends_a_pair_to_the_cpu(broken: BrokenGpu, pair: PairSpec) -> None:
     broken.error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
-    with pytest.raises(RuntimeError, match="out of memory"):
-        load(pair, lambda _: None)
+    session = load(pair, lambda _: None)
+    assert broken.places == ["cuda", "cpu"]
+    assert session.info.warning == f"The GPU's memory ran out while p was being loaded, so it runs on the CPU. {FULL}"
+    check_reply(session)
+
+
+@pytest.mark.parametrize("words", ["CUDA out of memory", "[enforce fail] DefaultCPUAllocator: can't allocate memory"])
+def test_memory_that_runs_out_where_nothing_else_is_left_is_said(words: str, broken: BrokenGpu, pair: PairSpec) -> None:
+    """The pair asks for the GPU, or main memory ran out."""
+    broken.error = RuntimeError(words)
+    with pytest.raises(RuntimeError, match="memory"):
+        load(on("cuda", pair) if "CUDA" in words else pair, lambda _: None)
     assert broken.places == ["cuda"]
 
 

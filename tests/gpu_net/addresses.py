@@ -1,4 +1,4 @@
-"""Addresses of launches at shapes that no memory is there for: programs at the grid's corners run in the interpreter.
+"""Addresses of launches at shapes that no memory is there for: some programs of each run in the interpreter.
 
 A pointer has the number of its argument in its upper bits and its place in that in the lower ones. What is read is the
 largest that may stand there (`worst.py`), so that places are the farthest that there are.
@@ -35,6 +35,7 @@ LONG, ENDS = 16, 3
 """Passes of a loop of which only the first and last are gone through, and how many of each."""
 Value = Callable[[Launch, str], float]
 """(launch, name of an argument) -> what its elements are."""
+Program = tuple[int, int, int]
 
 
 @dataclass
@@ -49,22 +50,40 @@ class Addresses:
     _sizes: list[int] = field(default_factory=list)
 
     def run(self, launch: Launch) -> None:
-        """Run the programs at the corners of a launch's grid."""
+        """Run some programs of a launch."""
         executor = launch.executor
         self._launch, self._names, self._sizes = launch, [], []
         arguments = {name: self._argument(executor, name, value) for name, value in launch.arguments.items()}
         with ExitStack() as stack:
             stack.callback(interpreter._patch_lang(executor.fn).restore)
             interpreter.interpreter_builder.set_grid_dim(*launch.grid)
-            stack.enter_context(patch.dict(executor.fn.__globals__, {"range": ends}))
-            corners = {(0, 0, 0), tuple(size - 1 for size in launch.grid)}
-            if launch.arguments.get(AHEAD) is not None:
-                # The last program of a row, before those that ask for weights.
-                corners.add((int(launch.arguments[ROWS]) - 1, *(size - 1 for size in launch.grid[1:])))
-            for corner in sorted(corners):
-                interpreter.interpreter_builder.set_grid_idx(*corner)
+            stack.enter_context(patch.dict(executor.fn.__globals__, {"range": self.passes}))
+            for program in self.programs(launch):
+                interpreter.interpreter_builder.set_grid_idx(*program)
+                self.begin(program)
                 executor.fn(**arguments)
                 self.looked_at += 1
+
+    def programs(self, launch: Launch) -> list[Program]:
+        """Those that run: the first and the last, and that of the last row before those that ask for weights."""
+        chosen = {(0, 0, 0), last(launch.grid)}
+        if launch.arguments.get(AHEAD) is not None:
+            chosen.add((int(launch.arguments[ROWS]) - 1, *last(launch.grid)[1:]))
+        return sorted(chosen)
+
+    def passes(self, *bounds: Any) -> Iterator[int]:
+        """A kernel's `range` without the middle of long ones: places go on evenly there."""
+        every = range(*map(index, bounds))
+        yield from every if len(every) <= LONG else (*every[:ENDS], *every[-ENDS:])
+
+    def begin(self, program: Program) -> None:
+        """A program begins."""
+
+    def read(self, name: str, places: NDArray[np.int64]) -> float | NDArray[np.int64]:
+        """What is read of an argument, at elements of these numbers."""
+        del places
+        assert self._launch is not None
+        return self.value(self._launch, name)
 
     def _argument(self, executor: Any, name: str, value: Any) -> Any:
         if name in executor.constexprs:
@@ -84,8 +103,9 @@ class Addresses:
         assert self._launch is not None
         self.faults.add(f"{self._launch.name}: {words}{at}")
 
-    def looked(self, pointers: NDArray[np.uint64], mask: Any, size: int) -> str:
+    def looked(self, pointers: NDArray[np.uint64], mask: Any, size: int, writes: bool = False) -> str:
         """Look at an access of `size` bytes at each pointer; the name of the argument that they go to."""
+        del writes
         chosen = pointers[np.broadcast_to(mask, pointers.shape).astype(bool)]
         numbers = (chosen >> SHIFT).astype(np.int64) - 1
         places = (chosen & PLACES).astype(np.int64) - MIDDLE
@@ -105,24 +125,32 @@ class Addresses:
         kind = pointers.get_element_ty()
         dtype = np.dtype(interpreter._get_np_dtype(kind))
         name = self.looked(pointers.data, mask.data, dtype.itemsize)
-        assert self._launch is not None
-        worst = self.value(self._launch, name) if name else 0
+        places = ((pointers.data & PLACES).astype(np.int64) - MIDDLE) // dtype.itemsize
+        found: Any = self.read(name, places) if name else 0
         if dtype.kind in "iu":
             limits = np.iinfo(dtype)
-            worst = min(max(int(worst), limits.min), limits.max)
-        data = np.full(pointers.data.shape, worst, dtype)
+            found = (
+                np.clip(found, limits.min, limits.max)
+                if isinstance(found, np.ndarray)
+                else min(max(int(found), limits.min), limits.max)
+            )
+        data = np.full(pointers.data.shape, found, dtype)
         if other is not None:
             data = np.where(np.broadcast_to(mask.data, data.shape).astype(bool), data, other.data.astype(dtype))
         return TensorHandle(data, kind)
 
     def store(self, pointers: Any, value: Any, mask: Any, *_: object) -> None:
-        self.looked(pointers.data, mask.data, value.data.dtype.itemsize)
+        self.looked(pointers.data, mask.data, value.data.dtype.itemsize, writes=True)
+
+    def name_of(self, pointer: np.uint64) -> str:
+        """The argument that a pointer belongs to."""
+        return self._names[int(pointer >> SHIFT) - 1]
 
 
-def ends(*bounds: Any) -> Iterator[int]:
-    """A kernel's `range` without the middle of long ones: places go on evenly there."""
-    every = range(*map(index, bounds))
-    yield from every if len(every) <= LONG else (*every[:ENDS], *every[-ENDS:])
+def last(grid: Program) -> Program:
+    """The last program of a grid."""
+    across, down, deep = grid
+    return across - 1, down - 1, deep - 1
 
 
 def checked_int32(found: Addresses, operation: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,9 +197,9 @@ def distinct(launches: Iterable[Launch]) -> list[Launch]:
     return list(found.values())
 
 
-def look(launches: Iterable[Launch], value: Value) -> Addresses:
+def look(launches: Iterable[Launch], value: Value, kind: type[Addresses] = Addresses) -> Addresses:
     """Look at the addresses of all launches that differ."""
-    found = Addresses(value)
+    found = kind(value)
     with looking(found), np.errstate(all="ignore"):
         for launch in distinct(launches):
             found.run(launch)

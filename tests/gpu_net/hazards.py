@@ -59,10 +59,9 @@ class Hazards:
         """Take in a load; what is wrong with it."""
         if access.addresses.size:
             self._reads.append(access)
-            if self._threads > THREADS_OF_A_WARP:
-                if any(self._by_others(access, write) for write in self._unordered_writes):
-                    yield "read after write without a barrier"
-                self._unordered_reads.append(access)
+            if any(self._by_others(access, write) for write in self._unordered_writes):
+                yield "read after write without a barrier"
+            self._unordered_reads.append(access)
 
     def write(self, access: Access, values: np.ndarray) -> Iterator[str]:
         """Take in a store of `values`, one of each address; what is wrong with it."""
@@ -70,12 +69,14 @@ class Hazards:
             self._writes.append(access)
             if disagree(access.addresses, values):
                 yield "lanes store different values at one address"
-            if self._threads > THREADS_OF_A_WARP:
-                if any(self._by_others(access, read) for read in self._unordered_reads):
-                    yield "write after read without a barrier"
-                if any(overlap(access, write) and not alike(access, write) for write in self._unordered_writes):
-                    yield "write after write without a barrier"
-                self._unordered_writes.append(access)
+            # The threads of one warp have all read before one of them goes on; of writes they are not told at once.
+            if self._threads > THREADS_OF_A_WARP and any(
+                self._by_others(access, read) for read in self._unordered_reads
+            ):
+                yield "write after read without a barrier"
+            if any(overlap(access, write) and not alike(access, write) for write in self._unordered_writes):
+                yield "write after write without a barrier"
+            self._unordered_writes.append(access)
 
     def between_programs(self) -> Iterator[tuple[str, int]]:
         """What programs do to each other, with an address of each kind."""

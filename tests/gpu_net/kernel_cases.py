@@ -64,8 +64,9 @@ def of_experts(name: str, outputs: int, inputs: int) -> None:
 
 
 def routed() -> None:
-    for name in ("shares of all", "sigmoids of groups"):
+    for name in ("shares of all", "sigmoids of groups", "beside a gated one"):
         test_experts.test_the_choice_is_the_references(name, 5)
+    test_experts.test_the_choice_is_the_references("beside a whole one", 33)
     test_experts.test_of_equal_scores_the_lower_expert_comes_first_and_none_is_chosen_twice()
 
 

@@ -1,4 +1,4 @@
-"""Where the launches of large pairs read and write: within what they are given, and by numbers that 32 bits hold."""
+"""Where launches of large pairs read and write: within bounds, by numbers that 32 bits hold, no two programs alike."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +16,9 @@ from specchat.engine.device.graphs import current
 from specchat.engine.kernels.keep import keep
 from specchat.engine.model.config import ModelConfig, parse_config
 from tests.device.conftest import ON_GPU
-from tests.gpu_net.addresses import look
+from tests.gpu_net.addresses import Addresses, look
 from tests.gpu_net.fake_torch import fake_torch
+from tests.gpu_net.rivals import Rivals
 from tests.gpu_net.runtime import Launch
 from tests.gpu_net.shapes import LAYERS, pair, prepared
 from tests.gpu_net.worst import worst
@@ -105,7 +106,7 @@ def test_inputs_of_layers_stay_in_bounds() -> None:
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.slow if one in OTHERS else ()) for one in LARGE])
-def test_all_launches_of_a_large_pair_stay_in_bounds(name: str) -> None:
+def test_launches_of_a_large_pair_stay_in_bounds_and_their_programs_apart(name: str) -> None:
     shapes, context = LARGE[name]
     with fake_torch() as fake:
         runner = prepared(pair(shapes.cut(LAYERS), context, THERE))
@@ -118,9 +119,10 @@ def test_all_launches_of_a_large_pair_stay_in_bounds(name: str) -> None:
             with current(THERE):
                 keep(cache, cache, executor._state, None)
         assert not fake.runtime.problems
-    found = look(fake.launches, worst)
-    assert not found.faults
-    assert found.looked_at > 300
+    for kind in (Addresses, Rivals):
+        found = look(fake.launches, worst, kind)
+        assert not found.faults
+        assert found.looked_at > 300
 
 
 # Planted faults
@@ -164,6 +166,29 @@ def _row_in_64_bits(source: tl.tensor, to: tl.tensor, row: int, stride: int) -> 
     tl.store(to, tl.load(source + tl.cast(row, tl.int64) * stride))
 
 
+@triton.jit
+def _doubled(source: tl.tensor, to: tl.tensor, stride: int, row: int, BLOCK: tl.constexpr) -> None:
+    """Programs of `BLOCK` elements, `stride` apart, in rows that are `row` apart."""
+    i = tl.program_id(1).to(tl.int64) * row + tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    tl.store(to + i, tl.load(source + i) * 2)
+
+
+@triton.jit
+def _of_the_next(to: tl.tensor, shift: int, BLOCK: tl.constexpr) -> None:
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(to + i, tl.load(to + i + shift))
+
+
+@triton.jit
+def _narrow_and_wide(to: tl.tensor, shift: int) -> None:
+    """Two programs write a pair, and a number after it, or half of it."""
+    program = tl.program_id(0)
+    if program == 0:
+        tl.store(to.to(tl.pointer_type(tl.int64)), tl.full((), 1, tl.int64))
+    else:
+        tl.store(to + shift, 1)
+
+
 def many(size: int) -> Tensor:
     return torch.empty(size, dtype=torch.int32, device=THERE)
 
@@ -178,6 +203,22 @@ PLANTED: dict[str, tuple[Callable[[], object], str]] = {
     "a pointer from nowhere": (lambda: _from_a_number[(1,)](many(1), 4096), "a pointer to nothing"),
     "32 bits": (lambda: _row[(1,)](many(1 << 33), many(1), 1 << 17, 1 << 15), "int32 wraps"),
 }
+WRITE, READ = "two programs write to", "a program writes what another reads to"
+RIVALS: dict[str, tuple[Callable[[], object], str]] = {
+    "blocks that overlap": (lambda: _doubled[(4, 1)](many(64), many(64), 15, 0, BLOCK=16), WRITE),
+    "rows that overlap": (lambda: _doubled[(4, 3)](many(192), many(192), 16, 48, BLOCK=16), WRITE),
+    "an axis that is left out": (lambda: _doubled[(4, 9)](many(64), many(64), 16, 0, BLOCK=16), WRITE),
+    "half a pair that another writes": (lambda: _narrow_and_wide[(2,)](many(2), 1), WRITE),
+    "the next one's block": (lambda: _of_the_next[(4,)](many(80), 16, BLOCK=16), READ),
+    "one element of the next one's block": (lambda: _of_the_next[(4,)](many(80), 1, BLOCK=16), READ),
+}
+APART: dict[str, Callable[[], object]] = {
+    "blocks beside each other": lambda: _doubled[(4, 1)](many(64), many(64), 16, 0, BLOCK=16),
+    "rows beside each other": lambda: _doubled[(4, 3)](many(192), many(192), 16, 64, BLOCK=16),
+    "rows of more than 2**32 elements": lambda: _doubled[(4, 3)](many(3 << 32), many(3 << 32), 16, 1 << 32, BLOCK=16),
+    "a number after a pair": lambda: _narrow_and_wide[(2,)](many(3), 2),
+    "a block of its own": lambda: _of_the_next[(4,)](many(64), 0, BLOCK=16),
+}
 SOUND: dict[str, Callable[[], object]] = {
     "a mask": lambda: _copy[(4,)](many(60), many(60), 60, 0, BLOCK=16),
     "a pair": lambda: _in_pairs[(1,)](many(64), many(1), 2),
@@ -190,12 +231,12 @@ def nine(launch: Launch, name: str) -> float:
     return 9
 
 
-def launched(launch: Callable[[], object]) -> set[str]:
+def launched(launch: Callable[[], object], kind: type[Addresses] = Addresses) -> set[str]:
     """The faults of what a function launches."""
     with fake_torch() as fake:
         launch()
     assert len(fake.launches) == 1
-    return look(fake.launches, nine).faults
+    return look(fake.launches, nine, kind).faults
 
 
 @pytest.mark.parametrize("fault", PLANTED)
@@ -207,3 +248,16 @@ def test_a_planted_fault_is_found(fault: str) -> None:
 @pytest.mark.parametrize("launch", SOUND.values(), ids=SOUND.keys())
 def test_a_sound_kernel_has_no_fault(launch: Callable[[], object]) -> None:
     assert launched(launch) == set()
+
+
+@pytest.mark.parametrize("fault", RIVALS)
+def test_programs_that_get_in_each_others_way_are_found(fault: str) -> None:
+    launch, words = RIVALS[fault]
+    found = launched(launch, Rivals)
+    assert found
+    assert all(words in one for one in found)
+
+
+@pytest.mark.parametrize("launch", APART.values(), ids=APART.keys())
+def test_programs_that_keep_apart_have_no_fault(launch: Callable[[], object]) -> None:
+    assert launched(launch, Rivals) == set()

@@ -166,9 +166,11 @@ def test_a_fault_names_its_line_and_its_tensor() -> None:
     assert fault.detail == "x at 400..400 of 400 bytes"
 
 
-def test_threads_own_what_they_wrote_and_one_warp_needs_no_barrier() -> None:
+def test_threads_own_what_they_wrote_and_those_of_one_warp_read_together() -> None:
     assert run(_own_lanes, 1, False).kinds == set()
-    assert run(_read_after_write, 1, True, warps=1).kinds == set()
+    assert run(_read_after_write, 1, True, warps=1).kinds == {"read after write without a barrier"}
+    assert run(_write_after_write, 1, True, warps=1).kinds == {"write after write without a barrier"}
+    assert run(_write_after_read, 1, True, warps=1).kinds == set()
     # Of 128 elements 256 threads would each hold the half of one twice.
     assert run(_own_lanes, 1, False, warps=8).kinds == {
         "read after write without a barrier",

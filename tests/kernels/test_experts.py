@@ -68,7 +68,10 @@ def test_the_choice_is_the_references(name: str, rows: int) -> None:
     expected, theirs = reference_route(scores.sum(0)[:rows].double(), rule, top)
     assert torch.equal(experts, theirs.cpu())
     torch.testing.assert_close(shares.double(), expected.cpu().double(), rtol=1e-5, atol=1e-7)
-    assert (found.shares[rows * top :] == 77).all(), "a row beyond the count was written"
+    for one in (found.shares, found.places, found.rows):
+        assert (one[rows * top :] == 77).all(), "a row beyond the count was written"
+    for one in (found.experts, found.begins, found.ends):
+        assert (one[int(found.used) :] == 77).all(), "a tile that nothing uses was written"
 
 
 @pytest.mark.parametrize("rows", COUNTS)

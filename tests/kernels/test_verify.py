@@ -485,6 +485,7 @@ def test_commit() -> None:
         chosen = [t if rng.random() < 0.85 else rng.randrange(9) for t in [*drafted, *[5] * (17 - n)]]
         feed(state, drafted)
         state.counts.fill_(2)
+        state.likeliest.copy_(torch.arange(200, 217))
         tail, recent, fed = state.fed.new_full((3,), 7), state.fed.new_tensor(range(100, 116)), state.fed.tolist()
         commit(torch.tensor(chosen, dtype=torch.int32, device=DEVICE), state, tail, recent)
         accepted = next((i for i in range(n) if chosen[i] != drafted[i]), n)
@@ -494,7 +495,7 @@ def test_commit() -> None:
         tested = min(n, accepted + 1)
         nodes = [*range(accepted + 1), *[-1] * (16 - accepted)]
         assert state.result.tolist() == [accepted, tested, len(tokens), *tokens, *[-1] * (17 - len(tokens)), *nodes]
-        assert state.report[37:-17].tolist() == [n, *fed, *state.parents.tolist()]
+        assert state.report[37:].tolist() == [n, *fed, *state.parents.tolist(), *range(200, 217)]
         assert tail.tolist() == [*[PROMPT[-1], *tokens][-2:], 7]
         assert recent.tolist() == [*range(100, 116), *tokens][-16:]
         assert int(state.length) == len(PROMPT) - 1 + len(tokens)

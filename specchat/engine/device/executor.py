@@ -58,6 +58,8 @@ class DeviceExecutor:
         self.drafts = CapturedDrafts(dict(models), vocab, state, self._drawn, tail, recent, self._trees, self.graphs)
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
+        self._loops: list[LoopsBeside] = []
+        """Those of the reply, each once."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:
@@ -73,7 +75,8 @@ class DeviceExecutor:
         self._state.set_sampling(rules.sampling)
         self._state.begin(prompt, rules.eos)
         self._verifier.place(prompt)
-        for loops in self._loops():
+        self._loops = list({id(loops): loops for loops in self.beside.values()}.values())
+        for loops in self._loops:
             loops.begin(rules, prompt)
 
     def supports(self, proposal: Proposal) -> bool:
@@ -95,7 +98,7 @@ class DeviceExecutor:
         if acceptance != self._acceptance:
             self._state.set_acceptance(acceptance)
             self._acceptance = acceptance
-        for loops in self._loops():
+        for loops in self._loops:
             loops.start(acceptance)
 
     def verify(self, proposal: Proposal) -> None:
@@ -127,14 +130,14 @@ class DeviceExecutor:
             self._turn = 1 - turn
             self._clocks[self._turn].start()
             self._start_verify()
-        for loops in self._loops():
+        for loops in self._loops:
             loops.go_on(clock.passed)
         draft_ms, verify_ms = clock.wait()
         report = self._verifier.report(turn)
         if drafting:
             self._confidence = self.drafts.confidence(len(report.drafts))
             self._parents = report.parents if self._kind == "tree" else ()
-        for loops in self._loops():
+        for loops in self._loops:
             loops.added(report.tokens, report.path)
         stepped = Stepped(
             tokens=report.tokens,
@@ -160,7 +163,7 @@ class DeviceExecutor:
     def place(self, token_ids: list[int]) -> None:
         self._state.place(token_ids, self._prompt)
         self._verifier.place(token_ids)
-        for loops in self._loops():
+        for loops in self._loops:
             loops.place(token_ids)
 
     def capture_verify(self) -> None:
@@ -179,10 +182,6 @@ class DeviceExecutor:
         held = [*vars(self._state).values(), *vars(self._drawn).values()]
         own = sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
         return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
-
-    def _loops(self) -> list[LoopsBeside]:
-        """Host loops, each once."""
-        return list({id(loops): loops for loops in self.beside.values()}.values())
 
     def _send(self, copy: Copy) -> None:
         """Have the target verify known tokens."""

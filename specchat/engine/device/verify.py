@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -64,6 +63,9 @@ class Verifier:
         pinned = device.type == "cuda"
         self._on_host = [torch.zeros(state.report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
         """One report of a finished step, one of the step that follows it meanwhile."""
+        nodes = state.fed.numel()
+        self._begins = 3, 3 + nodes, 3 + 2 * nodes, 4 + 3 * nodes, 4 + 4 * nodes
+        """Where parts of a report begin: added tokens, their nodes, drafts after their number, parents, likeliest."""
 
     def place(self, token_ids: Sequence[int]) -> None:
         """Set the text to `token_ids`."""
@@ -97,17 +99,17 @@ class Verifier:
 
     def report(self, turn: int) -> Report:
         """Return report `turn`, already copied to the host."""
-        nodes = self._state.fed.numel()
-        accepted, tested, emitted, *rest = self._on_host[turn].tolist()
-        ends = (0, nodes, 2 * nodes, 3 * nodes + 1, 4 * nodes + 1, len(rest))
-        added, kept, (drafted, *fed), parents, likeliest = (rest[start:end] for start, end in pairwise(ends))
+        told = self._on_host[turn].tolist()
+        accepted, tested, emitted = told[:3]
+        added, kept, drafts, parents, likeliest = self._begins
+        drafted = told[drafts]
         return Report(
-            tokens=tuple(added[:emitted]),
-            path=tuple(kept[1 : min(accepted, emitted) + 1]),
+            tokens=tuple(told[added : added + emitted]),
+            path=tuple(told[kept + 1 : kept + 1 + min(accepted, emitted)]),
             tested=tested,
-            drafts=tuple(fed[1 : drafted + 1]),
-            parents=tuple(parents[1 : drafted + 1]),
-            likeliest=tuple(likeliest[: drafted + 1]),
+            drafts=tuple(told[drafts + 2 : drafts + 2 + drafted]),
+            parents=tuple(told[parents + 1 : parents + 1 + drafted]),
+            likeliest=tuple(told[likeliest : likeliest + 1 + drafted]),
         )
 
     def memory(self) -> int:

@@ -43,8 +43,9 @@ class DraftModelDrafter(ModelDrafter):
         limit = min(limit, self.draft.model.context - len(token_ids))
         if limit <= 0 or len(token_ids) < self.shortest:
             return Copy(strategy=self.name)
-        for _ in self.reading(token_ids):
-            pass
+        if self.unread(token_ids):
+            for _ in self.reading(token_ids):
+                pass
         self._proposed = len(token_ids)
         return self._proposal(limit)
 

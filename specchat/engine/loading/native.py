@@ -38,6 +38,8 @@ from specchat.engine.threads import CORES, leave_one_core
 
 SHOWN_PART = 0.01
 """Least progress that is told anew."""
+FULL = "End other programs that use the GPU and load the pair again, or set a smaller context for it in models.toml."
+"""Advice where the GPU's memory ran out."""
 TEXT_ALONE = "the text part of a model that reads images; images are not read"
 
 
@@ -114,6 +116,7 @@ def load(
         session.warn(short, warning, heads.unused_heads(pair, runner.statuses), price)
         return session
 
+    full = False
     try:
         return loaded(placement.plan, placement.note)
     except PageLockRefused as error:
@@ -123,16 +126,26 @@ def load(
     except EngineError:
         raise
     except Exception as error:
-        if placement.plan.target.place == "cpu" or ran_out(error):
+        if placement.plan.target.place == "cpu":
             raise
+        full = ran_out(error)
+        if full and (placement.otherwise is None or "CUDA" not in str(error)):
+            raise  # main memory ran out, or the pair may run nowhere else
         logging.getLogger(__name__).info("the GPU failed", exc_info=True)
-        reason, kernels = first_line(error), True
+        reason, kernels = first_line(error), not full
         if is_gpu_failure(error):
             raise GpuLost(pair, reason) from None
     if placement.otherwise is None or (kernels and torch.cuda.is_available()):
         raise KernelsUnsupported(f"the GPU failed ({reason})", fault=True)
     show("the GPU failed; going to the CPU", 0.1)
-    return loaded(placement.otherwise, f"the GPU failed: {reason}")
+    GpuRecord.use(None)
+    if not full:
+        return loaded(placement.otherwise, f"the GPU failed: {reason}")
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    session = loaded(placement.otherwise, "")
+    session.warn(f"The GPU's memory ran out while {pair.id} was being loaded, so it runs on the CPU.", FULL)
+    return session
 
 
 def _check_gpu_runs(pair: PairSpec, machine: Machine, target: ModelConfig) -> None:

@@ -23,6 +23,13 @@ GONE = ("GPU is lost", "fallen off the bus", "device is lost", "uncorrectable EC
 """Errors that outlast the process."""
 NONE_SEEN = ("No CUDA GPUs", "no CUDA-capable device", "invalid device ordinal")
 """Errors of a driver that shows no GPU."""
+TOO_OLD = ("too old", "driver version is insufficient", "forward compatibility", "unsupported display driver")
+"""Errors of a driver that does not run this version of CUDA, in containers too."""
+OTHER_ERROR = (
+    "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that "
+    "might have already set an error? "
+)
+"""Beginning of a message of torch, before the number of the error and its words."""
 
 
 class Properties(Protocol):
@@ -82,10 +89,26 @@ def free_by_uuid() -> dict[str, int]:
 
 
 def start_triton() -> None:
-    """Let Triton build and load its driver module now, not at the first launch."""
+    """Let Triton build and load its driver module now, not at the first launch, and look for its assembler."""
     from triton.runtime import driver
 
     driver.active.get_current_device()
+    find_ptxas(driver.active.get_current_target().arch)
+
+
+def find_ptxas(architecture: int) -> None:
+    """Check that Triton has NVIDIA's assembler for GPUs of this architecture, 86 for compute capability 8.6.
+
+    Raises:
+        RuntimeError: it has not, with what to do.
+    """
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    try:
+        get_ptxas(architecture)
+    except RuntimeError as error:
+        advice = "install triton again, or set TRITON_PTXAS_PATH to the ptxas of a CUDA toolkit"
+        raise RuntimeError(f"{first_line(error)} ({advice})") from None
 
 
 def find_gpu(
@@ -141,21 +164,23 @@ def _roomiest(cuda: Cuda, free: Callable[[], Mapping[str, int]]) -> int:
 
 def _no_cuda(error: Exception, built_for: str) -> str:
     words = str(error)
-    if "too old" in words:
+    if any(saying in words for saying in TOO_OLD):
         return f"the NVIDIA driver is too old for this torch, which is built for CUDA {built_for} (update the driver)"
     if "no NVIDIA driver" in words:
-        return "no NVIDIA GPU is found"
+        return "no NVIDIA driver is found (a GPU of NVIDIA needs one)"
     if any(saying in words for saying in NONE_SEEN):
         return _hidden(os.environ.get("CUDA_VISIBLE_DEVICES"))
     if "out of memory" in words:
         return "the GPU has no memory left even to start CUDA (end other programs that use it)"
     if "busy or unavailable" in words:
-        return "the GPU is in use by another program that does not share it"
+        return "the GPU is in use by another program that does not share it (end that program)"
     if any(saying in words for saying in GONE):
         return f"the GPU does not answer any more: {first_line(error)} (restart the machine)"
     if any(saying in words for saying in LASTING):
         return f"the GPU failed before and needs a new engine: {first_line(error)} (start specchat again)"
-    return f"CUDA does not start: {first_line(error)}"
+    if "CUDA unknown error" in words:
+        return "CUDA does not start: the driver gives an unknown error (restart the machine)"
+    return f"CUDA does not start: {first_line(RuntimeError(words.removeprefix(OTHER_ERROR)))}"
 
 
 def _hidden(visible: str | None) -> str:
