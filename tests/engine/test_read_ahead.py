@@ -204,7 +204,7 @@ def test_only_what_will_be_needed_is_read(
     assert reader({"plain": drafters["plain"]}, "plain", PROMPT, 15, 1) is None
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("free_cores", [0, 1])
 def test_auto_is_told_whether_there_is_a_core_for_it(
     session: Session, free_cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +281,7 @@ def forgetful(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> 
     return load(replace(tiny_pair, draft=on_cpu(folder)), lambda _: None)
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("free_cores", [0, 1])
 @pytest.mark.parametrize("strategy", ["draft", "draft-tree", "cascade", "auto"])
 def test_what_the_draft_cannot_hold_it_does_not_read(
     forgetful: Session, strategy: str, free_cores: int, monkeypatch: pytest.MonkeyPatch
@@ -314,7 +314,7 @@ def test_auto_thinks_when_a_reply_is_there(session: Session, strategy: str, monk
     assert thought
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("free_cores", [0, 1])
 @pytest.mark.parametrize("strategy", ["draft", "plain"])
 def test_replies_read_ahead(session: Session, strategy: str, free_cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     started, read = [], []
