@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specchat.engine.decoding.cached import CachedModel, Model
-from specchat.engine.decoding.draft import PLAIN, Copy, Drafter, Proposal, Then
+from specchat.engine.decoding.draft import PLAIN, Chain, Copy, Drafter, Proposal, Then
 from specchat.engine.decoding.executor import Executor
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.stepped import Stepped
@@ -52,8 +52,10 @@ class Decoding:
         """True if the last started step is none that the drafter proposed: plain, or what the constraint forces."""
         self._went_on = False
         """True if in that step the drafter goes on after what is forced."""
-        self._drafts = False
-        """True if the last started step may draft."""
+        self._proposal: Proposal = PLAIN
+        """Of the last started step."""
+        self._slipping: bool | None = None
+        """Whether the next step is to be plain, where that was asked before it starts."""
         executor.begin(rules, prompt)
         executor.costs.begin()
 
@@ -74,8 +76,7 @@ class Decoding:
             self.close()
             self._start(plan)
         early = self._executor.ahead and drafter.ahead
-        # The device has the pending token of a plain step.
-        follow = early and plan.limit == 0 and not self._drafts and self.room > 1
+        follow = early and self._follows(plan)
         stepped = self._executor.verdict(follow)
         self._under_way = plan if follow else None
         self.committed += stepped.tokens
@@ -85,6 +86,8 @@ class Decoding:
             drafter.went_on(self.committed, stepped)
         elif not self._passed_over:
             drafter.observe(self.committed, stepped)
+        if follow and plan.limit and drafter.propose(self.committed, plan.limit) != self._proposal:
+            self.close()
         if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
         return stepped
@@ -98,10 +101,9 @@ class Decoding:
 
     def _start(self, plan: Plan) -> None:
         self._executor.start(plan.acceptance)
-        # If the text depends on drafts, these must not depend on time.
-        exact = plan.acceptance == "coupled" or self._greedy
         forced = self._forced(plan)
-        slipped = not forced and exact and plan.limit > 0 and self._slip()
+        slipped = not forced and self._slips(plan)
+        self._slipping = None
         self._passed_over = slipped or bool(forced)
         self._went_on = False
         if forced:
@@ -110,9 +112,31 @@ class Decoding:
             proposal = PLAIN if slipped else plan.drafter.propose(self.committed, plan.limit)
         if not self._executor.takes(proposal):
             proposal, self._passed_over = PLAIN, True
-        self._drafts = proposal.strategy != PLAIN.strategy
+        self._proposal = proposal
         self._executor.verify(proposal)
         self._under_way = plan
+
+    def _follows(self, plan: Plan) -> bool:
+        """Return True if a device has all that the next step takes: a plain one, or the same chain of a model.
+
+        Both steps must fit the context.
+        """
+        if self.room <= 2 * plan.limit + 1 or self._passed_over:
+            return False
+        if not plan.limit:
+            return self._proposal.strategy == PLAIN.strategy
+        if not isinstance(self._proposal, Chain) or not plan.drafter.repeats or self._slips(plan):
+            return False
+        self._slipping = None
+        return True
+
+    def _slips(self, plan: Plan) -> bool:
+        """Return True if the next step should be plain; asks once for each."""
+        if self._slipping is None:
+            # If the text depends on drafts, these must not depend on time.
+            exact = plan.acceptance == "coupled" or self._greedy
+            self._slipping = exact and plan.limit > 0 and self._slip()
+        return self._slipping
 
     def _after(self, plan: Plan, forced: Copy) -> Proposal:
         """Let the drafter go on after the forced tokens, which it has to read in any case."""
