@@ -13,10 +13,10 @@ from time import perf_counter
 import click
 
 from specchat.bench.contender import BenchPrompt
-from specchat.bench.halving import TOKENS, Halving
 from specchat.bench.machine import describe
 from specchat.bench.ours import Ours
 from specchat.bench.prompts import read_prompts, shipped_prompts, spread
+from specchat.bench.race import TOKENS, ContenderRace
 from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.loading import load
@@ -56,7 +56,7 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
                 if variant.affects(one.speculation.strategy)
             ]
     started = perf_counter()
-    sweep = Halving(plain, every, chosen).sweep(repeats, lambda _: None)
+    sweep = ContenderRace(plain, every, chosen).sweep(repeats, lambda _: None)
     spent = perf_counter() - started
     started = perf_counter()
     search = RecommendSearch(found, session, [one.messages for one in chosen], lambda *_: None)
@@ -72,7 +72,7 @@ def main(pair: str, models: Path | None, prompts: Path | None, limit: int, repea
     )
     if choice != best.name:
         two = [one for one in every if one.name in (choice, best.name)]
-        duel = Halving(plain, two, chosen)
+        duel = ContenderRace(plain, two, chosen)
         duel.sweep(DUELS, lambda _: None)
         (beside,) = duel.beside(best.name)
         click.echo(f"the two in turns: {beside.times:.3f} of the best ({beside.low:.3f}-{beside.high:.3f})")

@@ -71,8 +71,12 @@ class Run:
 
     @property
     def before_ms(self) -> float:
-        """Milliseconds of our reply outside its steps, in which models read the prompt."""
-        return 1e3 * self.seconds - (self.stats.milliseconds if self.stats is not None else 0.0)
+        """Milliseconds of our reply outside its steps, in which models read the prompt; without waits if known."""
+        if self.stats is None:
+            return 1e3 * self.seconds
+        if self.ran_seconds:
+            return 1e3 * self.ran_seconds - self.stats.ran_ms
+        return 1e3 * self.seconds - self.stats.milliseconds
 
     @property
     def later_speed(self) -> float | None:

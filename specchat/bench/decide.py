@@ -11,6 +11,7 @@ from statistics import median
 
 from specchat.bench.cost_model import break_even, expected_tokens, mean_step_cost, speed_up
 from specchat.bench.interleaved import Sample
+from specchat.bench.paired import STEPS, PairedRatio
 from specchat.bench.summary import AUTO, PLAIN, family_of
 from specchat.bench.verify_cost import VerifyCost
 from specchat.engine.decoding.costs import VerifyCosts
@@ -192,22 +193,28 @@ def _decision(category: str, samples: Sequence[Sample], costs: Costs) -> Decisio
 
 
 def _measured(samples: Sequence[Sample]) -> dict[str, float]:
-    """Speedup by contender over all prompts, each by its median reply.
+    """Speedup by contender over all prompts, from its ratios to plain decoding in the same rounds of each.
 
-    The time is that of all steps, with the draft model's reading of the prompt.
+    The time is that of all steps, with the draft model's reading of the prompt, without waits for a processor.
     """
-    steps: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    replies: dict[str, dict[str, list[Sample]]] = defaultdict(lambda: defaultdict(list))
     for sample in samples:
-        assert sample.run.stats is not None
-        steps[sample.contender][sample.prompt.id].append(sample.run.stats.milliseconds)
-    plain = {prompt: median(of_it) for prompt, of_it in steps.pop(PLAIN).items()}
-    beside = _beside_ms(samples)
-    return {
-        name: sum(plain[prompt] for prompt in prompts if prompt in plain)
-        / sum(median(of_it) + beside.get((name, prompt), 0.0) for prompt, of_it in prompts.items() if prompt in plain)
-        for name, prompts in steps.items()
-        if prompts.keys() & plain.keys()
-    }
+        replies[sample.contender][sample.prompt.id].append(sample)
+    plain, beside, found = replies.pop(PLAIN), _beside_ms(samples), {}
+    plain_ms = {prompt: median(_ran_ms(sample) for sample in of_it) for prompt, of_it in plain.items()}
+    for name, prompts in replies.items():
+        ratios = {prompt: PairedRatio.of(of_it, plain.get(prompt, []), STEPS) for prompt, of_it in prompts.items()}
+        times = {prompt: ratio.times for prompt, ratio in ratios.items() if ratio is not None}
+        if times:
+            whole = sum(plain_ms[prompt] for prompt in times)
+            spent = (plain_ms[prompt] / of_it + beside.get((name, prompt), 0.0) for prompt, of_it in times.items())
+            found[name] = whole / sum(spent)
+    return found
+
+
+def _ran_ms(sample: Sample) -> float:
+    """Milliseconds of a reply's steps, without waits for a processor."""
+    return sample.run.stats.ran_ms if sample.run.stats is not None else 0.0
 
 
 def _outcome(

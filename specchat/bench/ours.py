@@ -43,7 +43,7 @@ class Ours:
         """True if its text equals plain decoding's only in distribution."""
         self._session = session
         self._sampling = sampling
-        self._clock, self._ran = clock, ran or clock
+        self._clock, self._ran = clock, ran
 
     def warm_up(self, prompt: BenchPrompt) -> None:
         self.run(prompt, WARM_UP_TOKENS)
@@ -55,7 +55,7 @@ class Ours:
         # Cold: no reply profits from another one's cache or statistics.
         request = Generate(0, prompt.messages, self._sampling, Limits(most), self.speculation, cold=True)
         steps: list[Step] = []
-        started, ran = self._clock(), self._ran()
+        started, ran = self._clock(), self._ran() if self._ran else 0.0
         first = 0.0
         for event in self._session.generate(request):
             match event:
@@ -64,7 +64,8 @@ class Ours:
                         first = self._clock() - started
                     steps.append(event)
                 case Finished():
-                    last, seconds, ran_seconds = event, self._clock() - started, self._ran() - ran
+                    last, seconds = event, self._clock() - started
+                    ran_seconds = self._ran() - ran if self._ran else 0.0
         tested = _reaching(step.tested for step in steps)
         accepted, drafted = _reaching(step.accepted for step in steps), _reaching(step.drafted for step in steps)
         kept = Counter(rank for step in steps for rank in ranks(step))

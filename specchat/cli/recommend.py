@@ -19,7 +19,7 @@ from specchat.recommend.search import Recommendations, RecommendSearch, SearchSt
 from specchat.recommend.variants import Variant, variants
 
 if TYPE_CHECKING:
-    from specchat.bench.halving import ContenderSpeed
+    from specchat.bench.race import ContenderSpeed
     from specchat.config.catalog import Pair
 
 MINUTES = 3.0

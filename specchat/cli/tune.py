@@ -15,7 +15,7 @@ from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import PAIR_OPTIONS, WRITABLE, F, Named, Passing, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_list import list_, remove_, use_
-from specchat.cli.tune_work import DATA_OPTIONS, begun, ending
+from specchat.cli.tune_work import DATA_OPTIONS, TuneOptions, begun, ending
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
@@ -60,7 +60,7 @@ def _say(lines: Iterable[str]) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print progress and result as JSON lines.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def draft(pair: str, steps: int, whole: bool | None, as_json: bool, **data: Any) -> None:
+def draft(steps: int, whole: bool | None, as_json: bool, **given: Any) -> None:
     """Train the draft model of PAIR on its target's replies to prompts like yours.
 
     Prompts are those of your chats (--chats), of a file, or the ones that come along; an eighth is held out. The text
@@ -68,7 +68,7 @@ def draft(pair: str, steps: int, whole: bool | None, as_json: bool, **data: Any)
     models.toml if it is faster beyond the interval. ctrl+c stops; the same command goes on from there.
     """
     progress = JsonLines() if as_json else ProgressLine()
-    with begun(pair, "draft", "trained draft", steps, **data, progress=progress) as order:
+    with begun(TuneOptions(**given), "draft", "trained draft", steps, progress) as order:
         from specchat.tune.runs.draft import tuned
 
         lines = tuned(order, None if whole is None else not whole)
@@ -83,14 +83,14 @@ def draft(pair: str, steps: int, whole: bool | None, as_json: bool, **data: Any)
 @_steps(HEADS_STEPS)
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def heads(pair: str, family: Head, steps: int, **data: Any) -> None:
+def heads(family: Head, steps: int, **given: Any) -> None:
     """Train heads for the target of PAIR, on its own replies to prompts.
 
     An eighth of the prompts is held out. At the end the heads are measured on these, and written into models.toml if
     the pair is faster with them beyond the interval. ctrl+c stops; the same command goes on from there, also to more
     --steps.
     """
-    with begun(pair, family, "heads", steps, **data) as order:
+    with begun(TuneOptions(**given), family, "heads", steps) as order:
         from specchat.tune.runs.heads import tuned
 
         lines = tuned(order, family)
@@ -103,14 +103,14 @@ def heads(pair: str, family: Head, steps: int, **data: Any) -> None:
 @click.option("--sets", type=click.IntRange(1), default=SETS, show_default=True, help="How many choices to try.")
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def swift(pair: str, sets: int, **data: Any) -> None:
+def swift(sets: int, **given: Any) -> None:
     """Search which layers the target of PAIR skips when it drafts for itself, on its replies to prompts.
 
     An eighth of the prompts is held out. The choice is written into models.toml if drafting with it is faster there,
     beyond the interval, than as the pair is: without a choice it searches from the beginning each time it is loaded.
     ctrl+c stops; the same command goes on from there, also to more --sets.
     """
-    with begun(pair, SKIPPING, "skip set", sets, **data) as order:
+    with begun(TuneOptions(**given), SKIPPING, "skip set", sets) as order:
         from specchat.tune.runs.swift import tuned
 
         lines = tuned(order)
@@ -123,14 +123,14 @@ def swift(pair: str, sets: int, **data: Any) -> None:
 @_steps(EXIT_STEPS)
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
-def exit_(pair: str, steps: int, **data: Any) -> None:
+def exit_(steps: int, **given: Any) -> None:
     """Train an adapter through which the first layers of the target of PAIR draft, on its replies to prompts.
 
     The target itself stays as it is, and so does its text. An eighth of the prompts is held out. The adapter is written
     into models.toml if drafting by early exit is faster there beyond the interval. ctrl+c stops; the same command goes
     on from there, also to more --steps.
     """
-    with begun(pair, "exit", "adapter", steps, **data) as order:
+    with begun(TuneOptions(**given), "exit", "adapter", steps) as order:
         from specchat.tune.runs.exit import tuned
 
         lines = tuned(order)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,17 +49,20 @@ def data_of(pair: str, prompts: Path | None, from_chats: bool) -> "TuneData":
         return of_chats(list(asked_prompts(store)))
 
 
+@dataclass(frozen=True)
+class TuneOptions:
+    """The pair and the options that all tunes share, as given."""
+
+    pair: str
+    prompts: Path | None
+    from_chats: bool
+    replies: int
+    models: Path | None
+
+
 @contextmanager
 def begun(
-    pair: str,
-    kind: str,
-    what: str,
-    steps: int,
-    prompts: Path | None,
-    from_chats: bool,
-    replies: int,
-    models: Path | None,
-    progress: ProgressLine | None = None,
+    given: TuneOptions, kind: str, what: str, steps: int, progress: ProgressLine | None = None
 ) -> "Iterator[TuneOrder]":
     """The order of a tune, of a `kind` that makes `what`; ctrl+c stops it.
 
@@ -70,15 +74,15 @@ def begun(
     from specchat.config.catalog import read_catalog
     from specchat.config.paths import user_paths
     from specchat.tune import work
+    from specchat.tune.order import TuneOrder
 
-    paths, progress = user_paths(), progress or ProgressLine()
-    found, toml = ready(read_catalog(paths, models).find(pair), models), models or paths.models_file
-    data = data_of(found.id, prompts, from_chats)
-    with (
-        ending(progress) as interrupt,
-        work.begun(found, kind, what, data, replies, steps, toml, progress, lambda: interrupt.pressed) as order,
-    ):
-        yield order
+    paths, progress, models = user_paths(), progress or ProgressLine(), given.models
+    pair, toml = ready(read_catalog(paths, models).find(given.pair), models), models or paths.models_file
+    data = data_of(pair.id, given.prompts, given.from_chats)
+    with ending(progress) as interrupt:
+        order = TuneOrder(pair, kind, what, data, given.replies, steps, toml, progress, lambda: interrupt.pressed)
+        with work.begun(order) as begun_order:
+            yield begun_order
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from specchat.recommend.variants import Variant
 
 if TYPE_CHECKING:
     from specchat.bench.contender import Run
-    from specchat.bench.halving import ContenderSpeed, HalvingProgress
     from specchat.bench.ours import Ours
+    from specchat.bench.race import ContenderSpeed, RaceProgress
     from specchat.config.catalog import Pair
     from specchat.engine.session import Session
 
@@ -23,7 +23,7 @@ Show = Callable[[str, float | None], None]
 MOST_PROMPTS = 64
 WHOLE_BYTES = 4
 """Bytes of a weight of a draft, at most."""
-STRATEGIES_SHARE = 0.5
+STRATEGIES_SHARE = 0.6
 """Share of the time for strategies and lengths, where there are other settings to try."""
 LEAST_S = 0.5
 """Seconds for one of these at least."""
@@ -32,12 +32,10 @@ SAME_TEXT_SHARE = 0.7
 SUGGESTING_S = 60.0
 """Seconds of a search from which there is time for suggestions."""
 CASES = 2
-"""Strategies by which a setting is measured, and at most as many that may yet be faster than the best."""
-RACE_PROMPTS = 8
-"""Prompts of a first round of settings, which differ by less than strategies do."""
+"""Strategies by which a setting is measured."""
 CLEAR = 1.03
 """Factor from which a choice is clearly faster: then it is written, or another text suggested."""
-GAIN, MOST_LOSS = 1.02, 0.98
+GAIN, MOST_LOSS = 1.02, 0.95
 """Factor from which a setting of the same text is taken, and the least that the end of its interval may be."""
 
 
@@ -73,8 +71,7 @@ class Recommendations:
     @property
     def best(self) -> "ContenderSpeed":
         """The fastest of those that answered most prompts."""
-        most = self.strategies[0].prompts
-        return max((one for one in self.strategies if one.prompts == most), key=lambda one: one.times)
+        return self.strategies[0]
 
 
 class SearchStopped(Exception):
@@ -93,7 +90,7 @@ class RecommendSearch:
         from random import Random
 
         from specchat.bench.contender import BenchPrompt
-        from specchat.bench.halving import TOKENS
+        from specchat.bench.race import TOKENS
 
         self._pair, self.session, self._show = pair, session, show
         made = [(str(i), chat, tuple(session.tokenizer.prompt(chat))) for i, chat in enumerate(chats)]
@@ -112,24 +109,27 @@ class RecommendSearch:
             SearchStopped: `stopped` gave True.
             Different: a text is not plain decoding's.
         """
-        from specchat.bench.halving import Halving
         from specchat.bench.ours import Ours
+        from specchat.bench.race import ContenderRace
         from specchat.bench.stops import STOPS
         from specchat.engine.options import Sampling, Speculation
 
         end = perf_counter() + seconds
         plain = Ours(self.session, Speculation(), Sampling())
         every = contenders(self.session, self._pair)
+        stand_ins = [*{one.speculation.strategy: one for one in reversed(every)}.values()]
 
-        def notify(at: "HalvingProgress") -> None:
+        def notify(at: "RaceProgress") -> None:
             if stopped():
                 raise SearchStopped
-            what = f"round {at.round}, {at.left} left" if at.round else "warming up"
-            self._show(f"{what}: {at.contender}", 1 - max(0.0, end - perf_counter()) / seconds)
+            self._show(
+                f"prompt {at.answered + 1}, {at.left} left: {at.contender}",
+                1 - max(0.0, end - perf_counter()) / seconds,
+            )
 
         with STOPS.counting():
             first = seconds * STRATEGIES_SHARE if others else seconds
-            found = Recommendations(Halving(plain, every, self._prompts).run(first, notify))
+            found = Recommendations(ContenderRace(plain, every, self._prompts).run(first, notify, stand_ins))
             for same_text in (True, False):
                 some = [one for one in others if one.same_text == same_text]
                 begun = perf_counter()
@@ -147,8 +147,8 @@ class RecommendSearch:
 
     def sampled(self, name: str, count: int) -> "list[Run]":
         """Replies to `count` prompts by a contender, or by plain decoding."""
-        from specchat.bench.halving import TOKENS
         from specchat.bench.ours import Ours
+        from specchat.bench.race import TOKENS
         from specchat.engine.options import Sampling, Speculation
 
         plain = Ours(self.session, Speculation(), Sampling())
@@ -195,15 +195,12 @@ class RecommendSearch:
         every: "Sequence[Ours]",
         some: Sequence[Variant],
         end: float,
-        notify: "Callable[[HalvingProgress], None]",
+        notify: "Callable[[RaceProgress], None]",
     ) -> None:
         """Measure settings against each other, beside the best of the present ones, until `end`."""
-        from specchat.bench.halving import NEAR, Halving
+        from specchat.bench.race import ContenderRace
 
-        present = {one.name: one for one in every}
-        best = present[found.best.name]
-        near = [present[one.name] for one in found.strategies if one.times >= NEAR * found.best.times]
-        rivals = [one for one in near if one is not best][:CASES] if some[0].same_text else []
+        best = next(one for one in every if one.name == found.best.name)
         cases: dict[str, tuple[Variant, str, Ours]] = {}
         for variant in some:
             made = self._cases(variant, found, best)
@@ -213,14 +210,9 @@ class RecommendSearch:
                 cases |= {ours.name: (variant, case, ours) for case, ours in made.items()}
         if not cases:
             return
-        others = [*rivals, *(ours for _, _, ours in cases.values())]
-        course = Halving(plain, [best, *others], self._prompts, base=best, first=RACE_PROMPTS)
-        measured = {one.name: one for one in course.run(max(0.0, end - perf_counter()), notify)}
-        if rivals and measured[best.name].prompts > found.best.prompts:
-            found.strategies = [measured.get(one.name, one) for one in found.strategies]
-            found.strategies.sort(key=lambda one: (-one.prompts, -one.times))
-        speeds = course.beside(found.best.name)
-        found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in speeds if one.name in cases]
+        race = ContenderRace(plain, [best, *(ours for _, _, ours in cases.values())], self._prompts, base=best)
+        race.run(max(0.0, end - perf_counter()), notify)
+        found.variants += [VariantSpeed(*cases[one.name][:2], one) for one in race.beside(best.name)]
 
     def _cases(self, variant: Variant, found: Recommendations, best: "Ours") -> "dict[str, Ours] | str":
         """The pair with another setting, loaded, by the strategies that it affects, or the reason against it."""
@@ -256,7 +248,10 @@ class RecommendSearch:
 
 
 def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
-    """Each available strategy at its own and the pair's draft length, those that draft by a model at others too."""
+    """Each available strategy at the pair's draft length and its own, those that draft by a model at others too.
+
+    A strategy's first is at the pair's length.
+    """
     from specchat.bench.ours import Ours
     from specchat.engine.options import Sampling, Speculation
     from specchat.engine.strategies import STRATEGIES, delegates
@@ -271,7 +266,7 @@ def contenders(session: "Session", pair: "Pair") -> "list[Ours]":
         lengths = {own, strategy.draft_length}
         if not delegates(status.name):
             lengths |= {max(1, own // 2), min(MAX_DRAFT_LENGTH, 2 * own)}
-        for length in sorted(lengths):
+        for length in sorted(lengths, key=lambda length: (length != own, length)):
             one = Ours(session, Speculation.of(status.name, length), Sampling())
             made[one.name] = one
     return [*made.values()]

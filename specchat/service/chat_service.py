@@ -241,7 +241,8 @@ class ChatService(ServiceState):
         self.prompt_count.begin(id, content)
         messages = self.conversation.messages(prompt=content)
         tools = self.tools_for(self.conversation.key)
-        request = Count(id, messages, self.settings.limits, self.next_prefill, self.settings.template, tools=tools)
+        template = self.loaded.arguments(self.settings.template)
+        request = Count(id, messages, self.settings.limits, self.next_prefill, template, tools=tools)
         self.request(request, lambda event: self.prompt_count.end(id, event))
         return True
 

@@ -6,7 +6,7 @@ from typing import Literal
 from specchat.clean import clean, one_line
 from specchat.config.catalog import Pair
 from specchat.engine.events import Loading
-from specchat.engine.options import Sampling
+from specchat.engine.options import Arguments, Sampling
 from specchat.engine.pair import NO_SYSTEM_ROLE, PairInfo, StrategyStatus
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Load
@@ -57,6 +57,11 @@ class LoadedPair:
     def plain_speed(self, sampling: Sampling) -> float:
         """Tokens per second of plain replies with these options, measured when it was loaded; 0 when unknown."""
         return self.info.plain_speed(sampling) if self.info else 0.0
+
+    def arguments(self, chosen: Arguments) -> Arguments:
+        """Those of the chosen arguments of chat templates that the pair's offers, with such a value."""
+        offered = dict(self.info.template_choices) if self.info else {}
+        return tuple((name, value) for name, value in chosen if value in offered.get(name, ()))
 
     def about_system(self) -> str:
         """A sentence, once for each pair that is loaded, where its model has no system role."""

@@ -7,7 +7,7 @@ from specchat.chat.saving import Saving
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.events import Changed, Failed, Finished, Started, Step
-from specchat.engine.options import Grammar, Speculation, Tool
+from specchat.engine.options import Arguments, Grammar, Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Generate
 from specchat.engine.stats import Stats
@@ -60,8 +60,10 @@ class Replies:
         self._saving.begun(running.chat, running.reply)
         self._running.append(running)
 
-    def ask(self, running: Running, speculation: Speculation, tools: tuple[Tool, ...] = ()) -> None:
-        """Send the request to the engine, which has to have a pair loaded."""
+    def ask(
+        self, running: Running, speculation: Speculation, template: Arguments = (), tools: tuple[Tool, ...] = ()
+    ) -> None:
+        """Send the request to the engine, which has to have a pair loaded whose template takes the arguments."""
         reply = running.reply
         self._running.sort(key=lambda each: (not each.reply.requested, each is not running))
         reply.state = "reading" if running is self._running[0] else "waiting"
@@ -77,7 +79,7 @@ class Replies:
                 reply.prefill,
                 reply.begun,
                 chat=running.chat.key,
-                template=running.settings.template,
+                template=template,
                 tools=tools,
                 grammar=running.grammar,
             )

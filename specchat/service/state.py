@@ -177,7 +177,8 @@ class ServiceState:
         speculation = self.settings.speculation if running is self.running else running.reply.speculation
         if self.loaded.unsupported(speculation.strategy):
             speculation = Speculation.of("plain", None, speculation.acceptance)
-        self.replies.ask(running, speculation, self.tools_for(running.chat.key))
+        template = self.loaded.arguments(running.settings.template)
+        self.replies.ask(running, speculation, template, self.tools_for(running.chat.key))
 
     def tools_for(self, chat: str) -> tuple[Tool, ...]:
         """The tools that the loaded model may call in a chat."""

@@ -14,10 +14,10 @@ from specchat.tune.plan import IMPORTED, TunePlan
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
-    from specchat.engine.model.decoder import CachedDecoder
     from specchat.engine.session import Session
     from specchat.tune.replies import Question
     from specchat.tune.rows import TrainingText
+    from specchat.tune.target import FrozenTarget
     from specchat.tune.workshop import Workshop
 
 JUDGED = 32
@@ -59,7 +59,6 @@ class TuneOrder:
         data: the prompts.
         replies: replies to learn from.
         steps: steps of training, or trials.
-        folder: a folder that is there, for this tune alone.
         toml: the models.toml that the result is written to.
         report: gets the progress.
         stopped: True once it is to be stopped.
@@ -71,10 +70,16 @@ class TuneOrder:
     data: TuneData
     replies: int
     steps: int
-    folder: Path
     toml: Path
     report: TuneReport
     stopped: Callable[[], bool]
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder for this tune alone."""
+        from specchat.config.paths import user_paths
+
+        return user_paths().data / "tune" / f"{self.pair.id}-{self.kind}"
 
     @cached_property
     def questions(self) -> "tuple[list[Question], list[Question]]":
@@ -89,15 +94,6 @@ class TuneOrder:
 
         return Workshop(self.folder)
 
-    def prepare(self, target: str, *asked: object) -> None:
-        """Make the folder that of a tune for a target, by its `fingerprint`, and note where it was another's.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        if self.shop.prepare(self.kind, target, (self.data.chats, self.pair.sampling, *asked)):
-            self.report.note(f"{self.folder} was of other models or of other prompts; it is begun anew.")
-
     def show(self, loading: Loading) -> None:
         self.report.know(phase="loading")
         self.report.show(loading.what, loading.fraction)
@@ -107,12 +103,8 @@ class TuneOrder:
         if self.stopped():
             raise TuneStopped(f"Stopped {done}. The same command goes on from there.")
 
-    def tell(self, plan: TunePlan, loaded: int) -> None:
-        """Say what the tune takes here at most, with the `loaded` bytes of the pair.
-
-        Raises:
-            EngineError: memory does not hold it.
-        """
+    def _tell(self, plan: TunePlan, loaded: int) -> None:
+        """Say what the tune takes here at most, with the `loaded` bytes of the pair."""
         from specchat.engine.model.memory import free_memory
         from specchat.models.words import size
 
@@ -128,26 +120,40 @@ class TuneOrder:
 
     def refuse(self, reason: str) -> EngineError:
         """A refusal to make what was ordered."""
-        return refusal(self.pair.id, self.what, reason)
+        return EngineError("model", f'No {self.what} for pair "{self.pair.id}": {reason}, and this needs {NEEDS}.')
 
     def collected(
-        self, session: "Session", model: "CachedDecoder", layers: Sequence[int] = ()
+        self,
+        session: "Session",
+        target: "FrozenTarget",
+        plan: TunePlan | None = None,
+        layers: Sequence[int] = (),
+        asked: Sequence[object] = (),
     ) -> "tuple[list[Path], list[TrainingText]]":
         """The files of the target's replies to learn from, and those to be judged by, with its states after `layers`.
 
+        Says first what the tune takes by `plan`. What the folder holds for another target, or where something else
+        was `asked` for, is thrown away.
+
         Raises:
             TuneStopped: it is to be stopped.
-            EngineError: there is no reply.
+            EngineError: memory does not hold it, or there is no reply.
             OSError: a file cannot be written or read.
         """
         from specchat.tune.rows import TrainingText
+        from specchat.tune.workshop import fingerprint
 
-        judged = self._answered(session, model, layers, held_out=True)
-        learnt = self._answered(session, model, layers, held_out=False)
+        if plan is not None:
+            self._tell(plan, session.info.memory)
+        wanted = (self.data.chats, self.pair.sampling, *asked)
+        if self.shop.prepare(self.kind, fingerprint(target.checkpoint), wanted):
+            self.report.note(f"{self.folder} was of other models or of other prompts; it is begun anew.")
+        judged = self._answered(session, target, layers, held_out=True)
+        learnt = self._answered(session, target, layers, held_out=False)
         return learnt, [TrainingText.read(path) for path in judged[:JUDGED]]
 
     def _answered(
-        self, session: "Session", model: "CachedDecoder", layers: Sequence[int], held_out: bool
+        self, session: "Session", target: "FrozenTarget", layers: Sequence[int], held_out: bool
     ) -> list[Path]:
         from specchat.config.paths import user_paths
         from specchat.tune.replies import collect
@@ -160,7 +166,7 @@ class TuneOrder:
         self.report.know(phase="replies")
         resident = ResidentReplies(self.pair.spec, user_paths().runtime, self.stopped)
         try:
-            for done, path in enumerate(collect(session, model, questions, layers, folder, resident), 1):
+            for done, path in enumerate(collect(session, target.model, questions, layers, folder, resident), 1):
                 files += [path] if path else []
                 self.report.show(f"the target answers prompt {done:,} of {len(questions):,}", (before + done) / total)
                 self.check_stop(f"after {done:,} of {len(questions):,} replies")
@@ -174,8 +180,3 @@ class TuneOrder:
                 "--prompts.",
             )
         return files
-
-
-def refusal(pair: str, what: str, reason: str) -> EngineError:
-    """A refusal to make something for a pair."""
-    return EngineError("model", f'No {what} for pair "{pair}": {reason}, and this needs {NEEDS}.')

@@ -1,6 +1,6 @@
 """The frame of every tune: a folder of its own, one process in it, failures in sentences, and the pair loaded."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,45 +9,33 @@ from typing import TYPE_CHECKING
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError, ForeignModel
 from specchat.engine.out_of_memory import ran_out
-from specchat.tune.data import TuneData, begun_with, forget_begun
-from specchat.tune.order import TuneOrder, TuneReport, refusal
+from specchat.tune.data import begun_with, forget_begun
+from specchat.tune.order import TuneOrder
 
 if TYPE_CHECKING:
-    from specchat.config.catalog import Pair
     from specchat.engine.model.checkpoint import Checkpoint
-    from specchat.engine.model.decoder import CachedDecoder
     from specchat.engine.pair import ModelSource
     from specchat.engine.session import Session
+    from specchat.tune.target import FrozenTarget
 
 
 @contextmanager
-def begun(
-    pair: "Pair",
-    kind: str,
-    what: str,
-    data: TuneData,
-    replies: int,
-    steps: int,
-    toml: Path,
-    report: TuneReport,
-    stopped: Callable[[], bool],
-) -> Iterator[TuneOrder]:
-    """The order of a tune, alone in a folder named after the pair and its `kind`.
+def begun(order: TuneOrder) -> Iterator[TuneOrder]:
+    """The order, alone in its folder; one that goes on has the prompts of saved chats that it began with.
 
     Raises:
         EngineError: another backend runs the pair, the same is tuned already, or whatever failed inside.
         ConfigError: the folder cannot be made.
     """
-    from specchat.config.paths import private_folder, user_paths
+    from specchat.config.paths import private_folder
 
-    if pair.spec.backend != DEFAULT_BACKEND:
-        raise refusal(pair.id, what, f"it is run by {pair.spec.backend}")
-    folder = private_folder(user_paths().data / "tune" / f"{pair.id}-{kind}")
+    if order.pair.spec.backend != DEFAULT_BACKEND:
+        raise order.refuse(f"it is run by {order.pair.spec.backend}")
+    folder = private_folder(order.folder)
     with _failing(folder), _alone(folder):
-        data = begun_with(folder, data) if data.used else data
-        order = TuneOrder(pair, kind, what, data, replies, steps, folder, toml, report, stopped)
-        report.show("starting ...")
-        yield order
+        data = begun_with(folder, order.data) if order.data.used else order.data
+        order.report.show("starting ...")
+        yield replace(order, data=data)
         forget_begun(folder)
 
 
@@ -66,20 +54,22 @@ def opened(order: TuneOrder, source: "ModelSource") -> "Checkpoint":
         raise order.refuse(error.reason) from None
 
 
-def loaded(order: TuneOrder) -> "tuple[Session, CachedDecoder]":
+def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
     """The pair without its heads, and its target.
 
     Raises:
-        EngineError: it cannot be loaded, or the target runs on the GPU.
+        EngineError: it cannot be read or loaded, or the target runs on the GPU.
     """
     from specchat.engine.loading import load
     from specchat.engine.model.decoder import CachedDecoder
+    from specchat.tune.target import FrozenTarget
 
+    checkpoint = opened(order, order.pair.spec.target)
     session = load(replace(order.pair.spec, heads={}), order.show)
     model = session.target.model
     if not isinstance(model, CachedDecoder):
         raise order.refuse('its target runs on the GPU (give it device = "cpu")')
-    return session, model
+    return session, FrozenTarget(checkpoint, model)
 
 
 @contextmanager

@@ -168,6 +168,21 @@ def test_only_a_draft_model_reads_beside_the_target() -> None:
     assert [outcome.reading for outcome in decided.outcomes] == [0.0, pytest.approx(10 / 20)]
 
 
+def test_load_and_waits_decide_nothing() -> None:
+    """One round of three is three times as slow, and in another a draft waits for a processor."""
+    samples = []
+    for repeat, (load, waited) in enumerate([(1.0, 0.0), (3.0, 0.0), (1.0, 500.0)]):
+        for name, run, waits in (("plain", PLAIN, 0.0), ("draft x4", GOOD, waited)):
+            assert run.stats is not None
+            of_it = run.stats
+            slow = replace(of_it, draft_ms=load * of_it.draft_ms, verify_ms=load * of_it.verify_ms,
+                           other_ms=load * of_it.other_ms, waited_ms=waits)  # fmt: skip
+            ran = load * run.seconds
+            made = replace(run, seconds=ran + waits / 1e3, ran_seconds=ran, stats=slow)
+            samples.append(Sample(name, prompt("a", "code"), repeat, made))
+    assert decide(samples, CHECKS).decisions[0].measured == {"draft x4": pytest.approx(200 / 145)}
+
+
 def test_it_is_said_in_words(decided: Decided) -> None:
     said = in_words(decided)
     times = f"{decided.decisions[0].measured['draft x4']:.2f}x"

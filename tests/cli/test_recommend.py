@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from specchat.bench import halving
-from specchat.bench.halving import ContenderSpeed, Halving
+from specchat.bench import race
+from specchat.bench.race import ContenderRace, ContenderSpeed
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
 from specchat.config.errors import ConfigError
@@ -27,7 +27,7 @@ def pair(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's models.toml."""
     table = f'# mine\n[[pair]]\nid = "tiny" # small\ntarget = {{ path = "{folder}", device = "cpu" }}\n'
     configure(home, models=f'schema = 1\ndefault = "tiny"\n{table}\n# the end\n')
-    monkeypatch.setattr(halving, "TOKENS", 12)
+    monkeypatch.setattr(race, "TOKENS", 12)
     return own(home)
 
 
@@ -38,7 +38,7 @@ def command(tmp_path: Path) -> tuple[str, ...]:
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, *found: ContenderSpeed) -> None:
-    monkeypatch.setattr(Halving, "run", lambda *_: list(found))
+    monkeypatch.setattr(ContenderRace, "run", lambda *_: list(found))
 
 
 def test_all_strategies_are_measured(run: Run, pair: Path, command: tuple[str, ...]) -> None:

@@ -75,3 +75,30 @@ def test_a_reply_may_have_others_than_the_pair(folder: Path) -> None:
         assert isinstance(last, Finished)
         assert last.token_ids
         assert bool(last.reasoning) == reasoning
+
+
+EFFORT_TEMPLATES = {
+    "any word": ("{{ reasoning_effort }}", ("low", "medium", "high")),
+    "one known, others alike": ("{{ 'high' if reasoning_effort == 'high' else 'most' }}", ("high",)),
+    "those known, others left out": ("{{ reasoning_effort if reasoning_effort in ('none', 'max') }}", ("none", "max")),
+    "others refused": (
+        "{% if reasoning_effort not in ('', 'low', 'high') %}{{ raise_exception('?') }}{% endif %}"
+        "{{ reasoning_effort }}",
+        ("low", "high"),
+    ),
+    "read only while it thinks": (
+        "{% if enable_thinking %}{{ reasoning_effort if reasoning_effort in ('low', 'high') }}{% endif %}",
+        ("low", "high"),
+    ),
+    "not read": ("{% if reasoning_effort %}{% endif %}", None),
+}
+
+
+@pytest.mark.parametrize("case", EFFORT_TEMPLATES)
+def test_efforts_are_offered_that_the_template_tells_apart(case: str, folder: Path) -> None:
+    source, offered = EFFORT_TEMPLATES[case]
+    told = json.loads((folder / "tokenizer_config.json").read_text())
+    written = "{% set reasoning_effort = reasoning_effort | default('') %}" + TEMPLATE + source
+    (folder / "tokenizer_config.json").write_text(json.dumps(told | {"chat_template": written}))
+    found = dict(load(PairSpec("p", "P", on_cpu(folder)), lambda _: None).info.template_choices)
+    assert found.get("reasoning_effort") == offered

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoConfig
 
 from specchat.engine import families
 from specchat.engine.errors import ForeignModel, ModelError
@@ -81,6 +82,28 @@ def test_an_unknown_family_is_told_with_the_known_ones(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(settings | {"model_type": "mine"}))
     with pytest.raises(ForeignModel, match=r"model_type 'mine' is not one .*granite, lfm2, llama, .*smollm3"):
         Checkpoint.open(folder)
+
+
+FOREIGN = {
+    "deepseek_v3": "latent attention",
+    "deepseek_v32": "latent attention and attention to chosen tokens",
+    "llama4_text": "attention in chunks",
+    "qwen4_exp_text": "hyper-connections",
+    "granitemoehybrid": "Mamba layers",
+    "gemma2": "a cap on attention scores",
+}
+"""Families that only transformers runs, and what our decoder would need."""
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_an_unknown_family_is_told_with_the_feature_that_is_missing(kind: str, tmp_path: Path) -> None:
+    """By the keys of its own settings, as transformers writes them, beside those of images too."""
+    written = json.loads(AutoConfig.for_model(kind).to_json_string(use_diff=False))
+    words = f"model_type '{kind}' needs {FOREIGN[kind]}, which specchat's decoder lacks"
+    for settings in (written, {"model_type": kind, "text_config": written}):
+        with pytest.raises(ForeignModel, match=words) as told:
+            parse_config(tmp_path, settings)
+        assert told.value.reason == words
 
 
 def test_a_list_of_layers_that_turn_has_one_for_each(tmp_path: Path) -> None:

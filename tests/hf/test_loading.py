@@ -125,7 +125,7 @@ def test_stop_conditions_hold_within_a_draft(
 def test_a_pair_without_backend_goes_to_transformers_where_our_decoder_cannot(folders: tuple[Path, Path]) -> None:
     told = loaded(pair(folders[0], backend="native")).info
     assert told.device.startswith("transformers")
-    assert told.note.startswith("transformers runs this pair: model_type 'gemma2' is not one that specchat's")
+    assert told.note.startswith("transformers runs this pair: model_type 'gemma2' needs a cap on attention scores")
 
 
 FOREIGN: dict[str, tuple[dict[str, object], str]] = {

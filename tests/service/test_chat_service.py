@@ -367,6 +367,21 @@ def test_a_load_that_fails_says_why_and_the_pair_before_is_used_again() -> None:
     assert session.send("again") == ""
 
 
+def test_arguments_go_to_a_template_that_offers_such_a_value_alone() -> None:
+    """What was chosen for another pair's is kept for it, and not sent."""
+    engine = FakeEngine(info=replace(INFO, template_choices=(("reasoning_effort", ("high",)),)))
+    session = ready(engine)
+    for chosen, sent in (("low", ()), ("high", (("reasoning_effort", "high"),))):
+        engine.requests.clear()
+        session.change(replace(session.settings, template=(("reasoning_effort", chosen), ("thinking", True))))
+        assert session.count("hi")
+        session.send("hi")
+        session.poll()
+        asked = [one for one in engine.requests if isinstance(one, Count | Generate)]
+        assert [(type(one), one.template) for one in asked] == [(Count, sent), (Generate, sent)]
+        assert session.settings.template[0] == ("reasoning_effort", chosen)
+
+
 def test_settings_changed_while_a_pair_is_loaded_stay_when_that_fails() -> None:
     engine = FakeEngine()
     session = ready(engine)

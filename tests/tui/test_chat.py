@@ -224,13 +224,15 @@ async def test_settings_fields_take_numbers_and_say_what_is_wrong() -> None:
 
 
 async def test_arguments_of_the_template_are_chosen_where_it_has_them() -> None:
-    choices = (("enable_thinking", (True, False)), ("reasoning_effort", ("low", "high")))
+    switch = (True, False)
+    choices = (("enable_thinking", switch), ("thinking", switch), ("reasoning_effort", ("low", "high")))
     engine = FakeEngine(info=replace(INFO, template_choices=choices))
     app = make_app(engine)
     async with app.run_test(size=(100, 40)) as pilot:
         await loaded(app, pilot)
         await pilot.press("ctrl+o")
         await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        assert not app.screen.query("#thinking"), "an older name of the same switch"
         app.screen.query_one("#enable_thinking", Choice).focus()
         await pilot.press("right", "right", "tab", "right")
         await until_shown(pilot, app, "[off]")
@@ -251,6 +253,10 @@ async def test_arguments_of_the_template_are_chosen_where_it_has_them() -> None:
         await pilot.press("right")
         await pilot.press("escape")
         assert app.session.settings.template == (("reasoning_effort", "low"),)
+        app.session.change(replace(settings, template=(("reasoning_effort", "max"),)))
+        await pilot.press("ctrl+o")
+        await wait_until(pilot, lambda: isinstance(app.screen, SettingsScreen))
+        assert app.screen.query_one("#reasoning_effort", Choice).value == "as set", "of another pair's template"
 
 
 async def test_strategies_that_cannot_be_used_are_listed_with_the_reason() -> None:

@@ -13,12 +13,6 @@ PART = "thinking part"
 """Earlier reasoning as a part of the content, for Mistral's templates."""
 ARGUMENTS = ("enable_thinking", "thinking", "reasoning_effort", "reasoning_strength", "thinking_budget", "reasoning")
 """Template arguments that control reasoning."""
-CHOICES: Mapping[str, tuple[str | bool, ...]] = {
-    "enable_thinking": (True, False),
-    "thinking": (True, False),
-    "reasoning_effort": ("low", "medium", "high"),
-}
-"""Values of those that users choose from."""
 
 Content = Literal["text", "parts", "assignable"]
 
@@ -42,7 +36,8 @@ class ChatFormat:
         in_header: the prompt ends in the header of a part.
         recipient: the line that names an answer's recipient and that the template writes before it; empty: none.
         options: those of `ARGUMENTS` that the template takes.
-        choices: those of `CHOICES` whose value changes the prompt, with the values that the template takes.
+        choices: those of `template_choices` whose value changes the prompt, with the values that the template tells
+            apart.
         tools: the way in which the template takes tools; None where it shows none, or no form of calls.
         drops: parts of a chat that the prompt lacks, in words.
     """

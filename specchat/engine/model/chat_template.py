@@ -14,10 +14,11 @@ import jinja2.meta
 from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import shown
-from specchat.engine.model.chat_format import ARGUMENTS, CHOICES, FIELDS, PART, ChatFormat, Content
+from specchat.engine.model.chat_format import ARGUMENTS, FIELDS, PART, ChatFormat, Content
 from specchat.engine.model.marks import MARKS, SENTENCES, Marks, begins_answer, channels_of, closing_of
 from specchat.engine.model.sandbox import Sandbox, TemplateBoundError
 from specchat.engine.model.template import compile_template, render
+from specchat.engine.model.template_choices import choices
 from specchat.engine.model.turns import turns_of
 from specchat.engine.options import Arguments, Message, Tool
 from specchat.engine.tool_calls.form import ToolFormat
@@ -130,7 +131,7 @@ class ChatTemplate:
             bool(channels and channels.start and channels.content not in prompt.rpartition(channels.start)[2]),
             "" if channels or opened else self._recipient(base, prompt),
             tuple(name for name in ARGUMENTS if name in self._undeclared),
-            tuple(self._choices(base)),
+            tuple(choices(lambda more: self._tried([Message("user", ASKED)], base, (), **more), self._undeclared)),
             self._tools(base, marks, turn_end),
             tuple(self._dropped(base, system)),
         )
@@ -200,14 +201,6 @@ class ChatTemplate:
         found = tool_format(show, self._tokens, self.source, [mark.closing for mark in marks])
         # A call behind the token that ends replies is never written.
         return None if found and found.call.opening and found.call.opening == turn_end else found
-
-    def _choices(self, base: ChatFormat) -> Iterator[tuple[str, tuple[str | bool, ...]]]:
-        """Arguments that change the prompt, with the values that the template does not reject."""
-        chat = [Message("user", ASKED)]
-        for name in (name for name in CHOICES if name in self._undeclared):
-            prompts = {value: self._tried(chat, base, (), **{name: value}) for value in CHOICES[name]}
-            if len({text for text in prompts.values() if text}) > 1:
-                yield name, tuple(value for value, text in prompts.items() if text)
 
     def _dropped(self, base: ChatFormat, system: bool) -> Iterator[str]:
         if not self._shows(base, _CHAT, ASKED, ANSWERED):

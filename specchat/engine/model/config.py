@@ -11,6 +11,7 @@ from specchat.engine.families.family import Family
 from specchat.engine.families.settings import Ends, Scaling, Settings
 from specchat.engine.foreign import LARGEST, checked, shown
 from specchat.engine.model.files import found, read
+from specchat.engine.model.foreign_features import foreign_features
 from specchat.engine.recipe import Recipe, Unsupported
 
 LEAST_CONTEXT = 16
@@ -87,6 +88,8 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
         raw, own = whole, raw["text_config"].get("model_type")
         family = known.get(own if isinstance(own, str) and own in known else families.also_seeing()[kind])
     if family is None:
+        if needed := foreign_features(whole):
+            raise ForeignModel(path, f"model_type {shown(kind)} needs {needed}, which specchat's decoder lacks")
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")
     try:

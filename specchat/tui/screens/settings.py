@@ -30,7 +30,10 @@ YES_NO = ("yes", "no")
 
 AS_SET = "as set"
 """Leaves the argument to the pair and its template."""
-_LABELS = {"enable_thinking": "thinking", "thinking": "thinking", "reasoning_effort": "effort"}
+_LABELS = {
+    **dict.fromkeys(("enable_thinking", "thinking"), "thinking"),
+    **dict.fromkeys(("reasoning_effort", "reasoning_strength"), "effort"),
+}
 
 
 def _word(value: str | bool) -> str:
@@ -140,12 +143,17 @@ class SettingsScreen(Dialog[str]):
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
 
     def _template_choices(self) -> TemplateChoices:
-        """Arguments of the loaded pair's chat template, and their values."""
+        """Arguments of the loaded pair's chat template, and their values; the first of those with one label.
+
+        Some templates take the same switch by an older name too.
+        """
         info = self._session.loaded.info
-        return info.template_choices if info is not None else ()
+        found = info.template_choices if info is not None else ()
+        first = {_LABELS[name]: name for name, _ in reversed(found)}
+        return tuple((name, values) for name, values in found if first[_LABELS[name]] == name)
 
     def _chosen_word(self, name: str) -> str:
-        chosen = dict(self._session.settings.template)
+        chosen = dict(self._session.loaded.arguments(self._session.settings.template))
         return _word(chosen[name]) if name in chosen else AS_SET
 
     def _own_themes(self) -> list[str]:

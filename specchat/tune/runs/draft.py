@@ -12,7 +12,6 @@ from specchat.tune.gain import Side
 from specchat.tune.order import TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered
 from specchat.tune.plan import LARGEST_WHOLE, tune_plan
-from specchat.tune.target import FrozenTarget
 from specchat.tune.work import loaded, opened
 from specchat.tune.workshop import fingerprint
 
@@ -55,19 +54,18 @@ def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled
     """Collect replies, train, and write the draft into the workshop; held-out drafts are of `length`."""
     spec, shop = order.pair.spec, order.shop
     assert spec.draft is not None
-    draft, target = opened(order, spec.draft), opened(order, spec.target)
+    draft = opened(order, spec.draft)
     reason = untrainable(draft)
-    if not reason and not same_tokens(target.tokenizer(), draft.tokenizer()):
+    if not reason and not same_tokens(opened(order, spec.target).tokenizer(), draft.tokenizer()):
         reason = "its tokens differ from the target's, so it cannot learn the target's distribution"
     if reason:
         raise EngineError("model", f'The draft of pair "{order.pair.id}" cannot be trained: {reason}.')
     if adapted is None:
         adapted = draft.config.recipe.parameters > LARGEST_WHOLE
-    order.prepare(fingerprint(target), fingerprint(draft), adapted)
-    session, model = loaded(order)
-    order.tell(tune_plan(session.info, replies=order.replies, steps=order.steps, adapted=adapted), session.info.memory)
-    learnt, held_out = order.collected(session, model)
-    course = Distilling(FrozenTarget(target, model), draft, adapted, shop.folder, held_out, length)
+    session, target = loaded(order)
+    plan = tune_plan(session.info, replies=order.replies, steps=order.steps, adapted=adapted)
+    learnt, held_out = order.collected(session, target, plan, asked=[fingerprint(draft), adapted])
+    course = Distilling(target, draft, adapted, shop.folder, held_out, length)
     done = 0
     order.report.know(phase="training")
     for at in course.run(learnt, order.steps, order.stopped):

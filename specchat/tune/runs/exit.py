@@ -12,10 +12,8 @@ from specchat.tune.gain import Side
 from specchat.tune.order import TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered
 from specchat.tune.plan import training_plan
-from specchat.tune.target import FrozenTarget
 from specchat.tune.training import Training
-from specchat.tune.work import loaded, opened
-from specchat.tune.workshop import fingerprint
+from specchat.tune.work import loaded
 
 NAME = next(name for name, strategy in STRATEGIES.items() if "exits" in strategy.needs)
 KEY, SEED = "exit", 7
@@ -32,18 +30,15 @@ def tuned(order: TuneOrder) -> list[str]:
         OSError: a file cannot be written or read.
     """
     spec = order.pair.spec
-    checkpoint = opened(order, spec.target)
-    session, model = loaded(order)
-    places, layers = exits(model.config.layers, spec.exit_layer), model.config.layers
+    session, target = loaded(order)
+    places, layers = exits(target.config.layers, spec.exit_layer), target.config.layers
     if not places:
         raise order.refuse("the target has only 1 layer")
-    plan = training_plan(session.info, size(model.config, places), order.replies, order.steps)
-    order.tell(plan, session.info.memory)
-    order.prepare(fingerprint(checkpoint), places)
-    learnt, held_out = order.collected(session, model, places)
+    plan = training_plan(session.info, size(target.config, places), order.replies, order.steps)
+    learnt, held_out = order.collected(session, target, plan, places, [places])
     with fork_rng():
         manual_seed(SEED)
-        learner = ExitLearner(FrozenTarget(checkpoint, model), places)
+        learner = ExitLearner(target, places)
     at_first = {one.layers: one for one in learner.choices(held_out)}
     training = Training(learner, order.shop.state)
     for at in training.run(learnt, order.steps, order.stopped):
@@ -56,7 +51,7 @@ def tuned(order: TuneOrder) -> list[str]:
         f"After {best.layers} of {layers} layers {best.right:.0%} of the tokens of held-out replies are right with the "
         f"adapter, and {before['right']:.0%} without it."
     )
-    del session, model, learner, training
+    del session, target, learner, training
     by_exit = [Speculation.of(NAME, order.pair.lengths.get(NAME))]
     alone = replace(spec, draft=None, draft_vocabulary=None, heads={})
     found = measured(order, Side(alone, by_exit), Side(replace(alone, exit=str(order.shop.finished)), by_exit))

@@ -13,11 +13,10 @@ from specchat.tune.order import TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered
 from specchat.tune.plan import training_plan
 from specchat.tune.rows import reply
-from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import accepted_length
 from specchat.tune.training import Training
-from specchat.tune.work import loaded, opened
-from specchat.tune.workshop import fingerprint, put_heads
+from specchat.tune.work import loaded
+from specchat.tune.workshop import put_heads
 
 JUDGED_EVERY = 50
 """Steps between two looks at held-out replies."""
@@ -56,14 +55,11 @@ def tuned(order: TuneOrder, family: Head) -> list[str]:
 def _trained(order: TuneOrder, name: Head) -> list[str]:
     """Collect replies, train, and write the heads into the workshop; what was learnt, in sentences."""
     shop, family = order.shop, FAMILIES[name]
-    checkpoint = opened(order, order.pair.spec.target)
-    session, model = loaded(order)
-    order.prepare(fingerprint(checkpoint))
-    plan = training_plan(session.info, family.size(model.config), order.replies, order.steps)
-    order.tell(plan, session.info.memory)
-    learnt, held_out = order.collected(session, model, family.layers(model.config.layers))
+    session, target = loaded(order)
+    plan = training_plan(session.info, family.size(target.config), order.replies, order.steps)
+    learnt, held_out = order.collected(session, target, plan, family.layers(target.config.layers))
     replies = [reply(path) for path in learnt]
-    trainee = untrained(name, FrozenTarget(checkpoint, model), replies)
+    trainee = untrained(name, target, replies)
     training = Training(trainee, shop.state)
     length = accepted_length(trainee, held_out)
     for at in training.run(learnt, order.steps, order.stopped):

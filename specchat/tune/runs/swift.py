@@ -7,8 +7,7 @@ from specchat.tune.gain import Side
 from specchat.tune.order import TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered
 from specchat.tune.skips import SkipTuning, layers_of, setting, skip_of
-from specchat.tune.work import loaded, opened
-from specchat.tune.workshop import fingerprint
+from specchat.tune.work import loaded
 
 ONLINE_TRIALS = 200
 """Trials of the search while writing, whose result is where this one begins."""
@@ -26,13 +25,11 @@ def tuned(order: TuneOrder) -> list[str]:
         OSError: a file cannot be written or read.
     """
     name, spec = order.kind, order.pair.spec
-    checkpoint = opened(order, spec.target)
-    session, model = loaded(order)
+    session, target = loaded(order)
     if not (status := session.info.strategy(name)).available:
         raise order.refuse(status.reason)
-    order.prepare(fingerprint(checkpoint))
-    learnt, _ = order.collected(session, model)
-    search = SkipTuning(session.target, model.config.recipe, order.folder, learnt)
+    learnt, _ = order.collected(session, target)
+    search = SkipTuning(session.target, target.config.recipe, order.folder, learnt)
     order.report.show("searching as while writing")
     for at in search.run(order.steps, spec.skip or search.online(ONLINE_TRIALS), order.stopped):
         words = f"choice {at.tried:,} of {at.sets:,}, at best an estimated {at.times:.2f} times plain"
@@ -45,10 +42,11 @@ def tuned(order: TuneOrder) -> list[str]:
             f"{best.times:.2f} times its speed. {order.toml} stays as it is."
         ]
     lines = [
-        f"Drafting skips {len(skipped.attention)} attention and {len(skipped.mlp)} MLP blocks of {model.config.layers} "
-        f"layers. On {search.tokens:,} tokens of replies, {best.accepted:.0%} of drafts of {best.length} are right."
+        f"Drafting skips {len(skipped.attention)} attention and {len(skipped.mlp)} MLP blocks of "
+        f"{target.config.layers} layers. On {search.tokens:,} tokens of replies, {best.accepted:.0%} of drafts of "
+        f"{best.length} are right."
     ]
-    del session, model, search
+    del session, target, search
     by_itself = [Speculation.of(name, order.pair.lengths.get(name))]
     alone = replace(spec, draft=None, draft_vocabulary=None, heads={})
     found = measured(order, Side(alone, by_itself), Side(replace(alone, skip=skipped), by_itself))
