@@ -39,18 +39,18 @@ class Whole(Drafter):
         self.name, self._of = of.name, of
 
     @property
-    def ahead(self) -> bool:
-        return self._of.ahead
+    def instant(self) -> bool:
+        return self._of.instant
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._of.begin(prompt, ends)
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        made = self._of.propose(text, limit)
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
+        made = self._of.propose(token_ids, limit)
         return made._replace(least=0.0, levels=min(made.levels, LEVELS)) if isinstance(made, Tree) else made
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._of.observe(text, stepped)
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+        self._of.observe(token_ids, stepped)
 
 
 def headed(setting: Setting, folder: Path) -> Runner:

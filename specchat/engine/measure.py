@@ -49,8 +49,8 @@ class Unlike(Copier):
 
     name = "unlike"
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
-        return Copy([abs(text[-1] - 1 - i) for i in range(limit)], strategy=self.name)
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
+        return Copy([abs(token_ids[-1] - 1 - i) for i in range(limit)], strategy=self.name)
 
 
 class Deadline:

@@ -32,14 +32,14 @@ class PlainSpeed:
         self._greedy /= plain
         self._sampled /= plain
 
-    def otherwise(self, bare: float) -> None:
+    def fall_back(self, bare: float) -> None:
         """Take the speed of `bare` steps if no reply was measured.
 
         They are faster than those of a reply, since they have the processor's caches for themselves.
         """
         self._greedy = self._greedy or bare
 
-    def seen(self, tally: Tally, sampling: Sampling) -> None:
+    def observe(self, tally: Tally, sampling: Sampling) -> None:
         """Update the speed from a reply, if that was plain and long enough."""
         if tally.drafted or tally.tokens < REPLY_TOKENS:
             return
@@ -50,6 +50,6 @@ class PlainSpeed:
         else:
             self._sampled = speed
 
-    def told(self, info: PairInfo) -> PairInfo:
+    def described(self, info: PairInfo) -> PairInfo:
         """Return `info` with these speeds."""
         return replace(info, plain_tokens_per_second=self._greedy, plain_sampled_tokens_per_second=self._sampled)

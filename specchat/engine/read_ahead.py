@@ -28,7 +28,7 @@ def reader(
     The first draft has `limit` tokens at most.
     """
     draft, auto = drafters.get(DRAFT.name), drafters.get("auto")
-    if not isinstance(draft, DraftModelDrafter) or draft.ahead:
+    if not isinstance(draft, DraftModelDrafter) or draft.instant:
         return None
     if strategy == "auto" and isinstance(auto, AutoDrafter):
         return draft if auto.prepare(draft.name, prompt, limit, spare > 0) else None

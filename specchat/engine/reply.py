@@ -23,7 +23,7 @@ from specchat.engine.step_tree import PENDING
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
-class Reply:
+class ReplyInProgress:
     """The reply to a request, after `prompt`; its speculation may change between steps."""
 
     def __init__(

@@ -8,7 +8,7 @@ from time import perf_counter
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.cross_chat import CrossChatIndexer
-from specchat.engine.decoding.step import longest
+from specchat.engine.decoding.step import draft_limit
 from specchat.engine.drafters.fences import backquotes
 from specchat.engine.errors import ContextError, EngineError
 from specchat.engine.events import Changed, Counted, Event, Finished, Started
@@ -22,7 +22,7 @@ from specchat.engine.pair import PairInfo, PairSpec
 from specchat.engine.plain_speed import PlainSpeed
 from specchat.engine.prompts import Prompts
 from specchat.engine.read_ahead import ReadAhead, reader
-from specchat.engine.reply import Reply, longest_draft
+from specchat.engine.reply import ReplyInProgress, longest_draft
 from specchat.engine.requests import Count, Generate
 from specchat.engine.runners.runner import Runner
 
@@ -91,7 +91,7 @@ class Session:
             executor.costs.expect(checks, drafts)
             executor.policies.forget()
             speed.forget()
-            self.info = speed.told(self.info)
+            self.info = speed.described(self.info)
             for temperature in (0.0, DRAWN):
                 # Each reply becomes the yardstick, without a correction for load.
                 if not reply_plainly(self.generate, temperature):
@@ -100,8 +100,8 @@ class Session:
             rehearse(self.generate, self.drafters.get("auto"))
             speed.settle(plain, speed.yardstick.slowed)
         self.forget()
-        speed.otherwise(bare)
-        self.info = speed.told(self.info)
+        speed.fall_back(bare)
+        self.info = speed.described(self.info)
 
     def count(self, request: Count) -> Counted:
         """Count a chat's prompt tokens and dropped messages."""
@@ -139,7 +139,9 @@ class Session:
         if request.cold:
             self.forget()
         reused = self.target.rewind(prompt)
-        reply = Reply(request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint)
+        reply = ReplyInProgress(
+            request, self.runner, self.tokenizer, self.eos, text, prompt, reused, started, constraint
+        )
         cancelled, changes = self._read(reply, control)
         yield Started(
             request.id,
@@ -160,13 +162,13 @@ class Session:
             auto.think()
             self._learnt.keep(auto)
 
-    def _read(self, reply: Reply, control: Control) -> tuple[bool, list[Changed]]:
+    def _read(self, reply: ReplyInProgress, control: Control) -> tuple[bool, list[Changed]]:
         """Read the prompt: True if the reply was cancelled meanwhile, and its changes."""
         prompt, spare, changes = reply.prompt, self.runner.spare, list[Changed]()
         for drafter in self.drafters.values():
             drafter.begin(prompt, self.eos)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
-        limit = longest(self.runner.executor, longest_draft(reply.speculation), room, most)
+        limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         cancelled = False
         with ReadAhead(reader(self.drafters, reply.speculation.strategy, prompt, limit, spare), prompt, spare) as ahead:
             # After a change the new drafter reads what it needs.
@@ -175,7 +177,7 @@ class Session:
                 changes += more
         return cancelled, changes
 
-    def _write(self, reply: Reply, control: Control) -> Iterator[Event]:
+    def _write(self, reply: ReplyInProgress, control: Control) -> Iterator[Event]:
         """Write the reply, and learn from it."""
         request, prompt, speed = reply.request, reply.prompt, self._speed
         # A stepwise executor has a speed of its own, with which no reply is compared.
@@ -188,8 +190,8 @@ class Session:
         try:
             for event in reply.steps(decoding, speed.yardstick, control):
                 if isinstance(event, Finished) and compared:
-                    speed.seen(reply.meter.tally, request.sampling)
-                    self.info = speed.told(self.info)
+                    speed.observe(reply.meter.tally, request.sampling)
+                    self.info = speed.described(self.info)
                 yield event
         finally:
             decoding.close()

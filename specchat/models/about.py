@@ -15,7 +15,7 @@ from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json, stored_values
-from specchat.engine.model.written import Quantised, Written
+from specchat.engine.model.written import Quantised, StoredWeights
 
 Format = Literal["safetensors", "GGUF"]
 
@@ -151,7 +151,7 @@ class _Sizes(Foreign):
     num_hidden_layers: MaybeCount = None
 
 
-class _ConfigFile(Written, _Sizes):
+class _ConfigFile(StoredWeights, _Sizes):
     """Settings of a checkpoint that our own decoder may not run."""
 
     model_type: str | None = Field(None, description="a text")

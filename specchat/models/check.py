@@ -15,7 +15,7 @@ from specchat.engine.foreign import checked
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.files import read_json
 from specchat.engine.model.tokenizer import Tokenizer, same_tokens
-from specchat.engine.model.written import Written
+from specchat.engine.model.written import StoredWeights
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.models.about import About, about_folder, about_gguf
 from specchat.models.drafts import OTHER_TOKENS, cost, too_large
@@ -81,7 +81,7 @@ def _about(folder: Path, here: bool) -> About:
     except ModelError:
         if here:
             raise
-        written = checked(Written, raw, str(folder / "config.json"))
+        written = checked(StoredWeights, raw, str(folder / "config.json"))
         dtype = written.dtype or written.torch_dtype or ""
         return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.drafters.skip_search import WINDOW as SCORED
 from specchat.engine.drafters.skip_search import SkipSearch, Sublayer, right_without
 from specchat.engine.model.decoder import Skip
@@ -56,7 +56,7 @@ class SkipProgress:
 class SkipTuning:
     """A search over replies, kept in a folder from which it goes on."""
 
-    def __init__(self, target: CachedModel[Model], recipe: Recipe, folder: Path, rows: Sequence[Path]) -> None:
+    def __init__(self, target: CachedModel[Decoder], recipe: Recipe, folder: Path, rows: Sequence[Path]) -> None:
         """Search for a `target` of `recipe` on the replies in `rows`, as many as TOKENS needs.
 
         Raises:

@@ -92,7 +92,7 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> Non
     for start in (1, 62, 120):
         whole(alone, ids[:start])
         whole(decoder, ids[:start])
-        rows = decoder.logits(decoder.forward(nodes, start, runs=depth_first(PARENTS))).clone()
+        rows = decoder.logits(decoder.forward(nodes, start, layout=depth_first(PARENTS))).clone()
         assert not torch.equal(rows[4], rows[2])
         for node in range(11):
             chained = [nodes[i] for i in (0, *path_to(node))]
@@ -109,13 +109,13 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
     decoder = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     nodes = tokens(11, seed=1)
     one_by_one(decoder, tokens(59))
-    expected = decoder.forward(nodes, 59, runs=depth_first(PARENTS))
+    expected = decoder.forward(nodes, 59, layout=depth_first(PARENTS))
     found = {0: decoder.forward(nodes[:1], 59)[0]}
     levels, rows = Levels(), dict[int, int]()
     for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
-        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        layout = levels.layout([[rows[node] for node in path_to(node)[:-1]] for node in level])
         rows |= {node: row for row, node in enumerate(level, len(rows))}
-        hidden = decoder.forward([nodes[node] for node in level], 59, runs=runs)
+        hidden = decoder.forward([nodes[node] for node in level], 59, layout=layout)
         found |= dict(zip(level, hidden, strict=True))
     assert all(torch.equal(found[node], expected[node]) for node in range(11))
     decoder.keep([rows[node] for node in path_to(9)], 60)
@@ -153,10 +153,10 @@ def test_a_pass_with_its_scores_is_a_pass_and_its_scores(
         one.record_states([0, 2, 4])
         one.forward(ids[:40], 0)
     nodes = ids[40 : 41 + len(PARENTS)]
-    for fed, start, runs in ((ids[40:41], 40, None), (ids[40:49], 40, None), (ids[:20], 40, None), (nodes, 40, tree)):
-        scores = made.scored(fed, start, runs).clone()
-        assert torch.equal(scores, apart.logits(apart.forward(fed, start, runs=runs)))
-        if runs is not None:
+    for fed, start, layout in ((ids[40:41], 40, None), (ids[40:49], 40, None), (ids[:20], 40, None), (nodes, 40, tree)):
+        scores = made.scored(fed, start, layout).clone()
+        assert torch.equal(scores, apart.logits(apart.forward(fed, start, layout=layout)))
+        if layout is not None:
             for one in (made, apart):
                 one.keep([1, 2], start + 1)
         assert torch.equal(torch.stack(made.cache.keys), torch.stack(apart.cache.keys))
@@ -182,11 +182,11 @@ def test_so_with_inputs_of_layers_and_shared_entries(tmp_path: Path) -> None:
     opened, ids, tree = Checkpoint.open(checkpoint(tmp_path / "m", **shape)), tokens(150), depth_first(PARENTS)
     one, several = CpuDecoder(opened, 200, threads=1), CpuDecoder(opened, 200, threads=3)
     expected, nodes = whole(one, ids), tokens(11, seed=1)
-    of_tree = one.forward(nodes, 150, runs=tree).clone()
+    of_tree = one.forward(nodes, 150, layout=tree).clone()
     for active in (2, 3):
         several.use_threads(active)
         assert torch.equal(whole(several, ids), expected)
-        assert torch.equal(several.forward(nodes, 150, runs=tree), of_tree)
+        assert torch.equal(several.forward(nodes, 150, layout=tree), of_tree)
 
 
 DIGEST = """
@@ -258,7 +258,7 @@ def test_too_many_tokens_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="rows of logits"):
         decoder.logits(torch.zeros(129, decoder.config.hidden))
     with pytest.raises(ValueError, match="a tree of 66 nodes"):
-        decoder.forward([1, 2], 0, runs=Layout([0], [2], [[]], 64))
+        decoder.forward([1, 2], 0, layout=Layout([0], [2], [[]], 64))
 
 
 def test_rows_may_lie_anywhere_in_memory() -> None:

@@ -46,7 +46,7 @@ def test_logits_equal_transformers_and_a_row_is_what_it_is_alone(family: str, tm
     assert torch.equal(one_by_one(decoder, ids), found)
     whole(decoder, ids[:40])
     nodes = tokens(11, seed=1)
-    rows = decoder.logits(decoder.forward(nodes, 40, runs=depth_first(PARENTS))).clone()
+    rows = decoder.logits(decoder.forward(nodes, 40, layout=depth_first(PARENTS))).clone()
     decoder.keep(path_to(9), 41)
     after = decoder.logits(decoder.forward([5], 41 + len(path_to(9)))).clone()
     whole(decoder, ids[:40])

@@ -52,7 +52,7 @@ def arrays(value: Any, seen: set[int]) -> Iterator[tuple[int, int]]:
 def held(decoder: CpuDecoder) -> int:
     """Bytes of all that a decoder keeps once it has read a block, checked a step and grown a tree."""
     decoder.forward(list(range(128)), 0)
-    decoder.forward([1, 2], 0, runs=Layout([0], [2], [[]], 0))
+    decoder.forward([1, 2], 0, layout=Layout([0], [2], [[]], 0))
     decoder.logits(torch.zeros(VERIFY_ROWS, decoder.config.hidden))
     return sum(dict(arrays(decoder, set())).values())
 

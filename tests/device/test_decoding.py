@@ -319,7 +319,7 @@ def test_a_chain_that_cannot_come_again_is_dropped(runner: Runner, monkeypatch: 
     assert_as(reply, whole)
 
 
-def test_a_plain_step_that_is_slipped_in_is_not_begun_over(runner: Runner) -> None:
+def test_a_chain_is_not_begun_where_a_plain_probe_comes_next(runner: Runner) -> None:
     """It is asked for once a step, and comes when it is due."""
     whole = write(runner, "plain", 0, SAMPLINGS["sampled"])
     due = iter([False, False, True, False, False, False])
@@ -330,13 +330,13 @@ def test_a_plain_step_that_is_slipped_in_is_not_begun_over(runner: Runner) -> No
     assert_as(reply, whole)
 
 
-def begun(runner: Runner, sampling: Sampling, slip: Callable[[], bool] = lambda: False) -> Decoding:
+def begun(runner: Runner, sampling: Sampling, probe: Callable[[], bool] = lambda: False) -> Decoding:
     """A reply to PROMPT of which nothing is written."""
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     for drafter in runner.drafters.values():
         drafter.begin(PROMPT)
-    return runner.reply(sampling, list(PROMPT), (), slip)
+    return runner.reply(sampling, list(PROMPT), (), probe)
 
 
 def assert_as(reply: Decoding, whole: list[int]) -> None:

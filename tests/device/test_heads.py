@@ -162,7 +162,7 @@ def test_a_seed_repeats_a_text_that_depends_on_its_drafts(headed: Runner, accept
 
 
 def test_auto_has_heads_which_draft_while_the_host_goes_on(headed: Runner, plain: dict[str, list[int]]) -> None:
-    assert headed.drafters["auto"].ahead
+    assert headed.drafters["auto"].instant
     made = text(steps(headed, [("auto", 4)] * 3, SAMPLINGS["greedy"]))
     assert made[:4] == plain["greedy"][: len(made)]
 
@@ -197,7 +197,7 @@ def test_what_the_target_gives_heads_is_the_hosts(headed: Runner, on_host: Runne
 class Tree:
     """Drafts a tree whose second branch goes on as the text does."""
 
-    name, ahead = "tree", False
+    name, instant = "tree", False
 
     def __init__(self, right: Sequence[int]) -> None:
         self._right = right

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from specchat.engine.decoding.cached import TURN, CachedModel
+from specchat.engine.decoding.cached import CHECKPOINT_MARGIN, CachedModel
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
@@ -154,7 +154,7 @@ def test_the_next_turn_goes_on_from_a_checkpoint(small: Path) -> None:
     cached, text, at = held(small), ids(90), 0
     for turn in range(3):
         assert cached.begin(text) == at, turn
-        at = len(text) - 1 - TURN
+        at = len(text) - 1 - CHECKPOINT_MARGIN
         reply = ids(STATE_BACK + 40, seed=turn)
         read(cached.model, [text[-1], *reply[:-1]], len(text) - 1)
         cached.tokens = [*text, *reply[:-1]]
@@ -179,14 +179,14 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(small
     cached, text, ends = held(small), ids(300), [80, 120, 180, 240, 300]
     for end in ends:
         cached.begin(text[:end])
-    marks, states = [end - 1 - TURN for end in ends], cached.model.decoder.recurrent
+    marks, states = [end - 1 - CHECKPOINT_MARGIN for end in ends], cached.model.decoder.recurrent
     assert states is not None
     assert list(states._checkpoints) == marks[-CHECKPOINTS:]
     taken = (part for one in states._checkpoints.values() for part in one)
     assert sum(part.nbytes for part in taken) == checkpoints(cached.model.config.recipe)
     other = [*text[: marks[2] + 5], *ids(40, seed=1)]
     assert cached.begin(other) == marks[2]
-    assert list(states._checkpoints) == [marks[2], len(other) - 1 - TURN]
+    assert list(states._checkpoints) == [marks[2], len(other) - 1 - CHECKPOINT_MARGIN]
     assert cached.begin(ids(50, seed=2)) == 0
     assert cached.begin([*ids(50, seed=2)[:2], *text]) == 2
 

@@ -68,7 +68,7 @@ class Scripted:
     world: World
     policies: LengthPolicies
     random: random.Random
-    ahead: bool = True
+    instant: bool = True
     observed: list[Stepped] = field(default_factory=list)
     unread: int = 0
     matched: int = 4
@@ -79,7 +79,7 @@ class Scripted:
     def forget(self) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
         """As a model does that is as sure as it is right; a tree's path comes before what else it has."""
         if STRATEGIES[self.name].group == "copied":
             tokens = self._tokens(self.world.copies, limit) if self.world.copies else []
@@ -483,9 +483,9 @@ def test_jumps_of_the_clock_do_no_harm() -> None:
 
 def test_it_is_ahead_where_its_models_are() -> None:
     simulation = Simulation(World())
-    assert simulation.auto.ahead
-    simulation.model.ahead = False
-    assert not simulation.auto.ahead
+    assert simulation.auto.instant
+    simulation.model.instant = False
+    assert not simulation.auto.instant
 
 
 def test_only_who_drafted_sees_the_outcome() -> None:

@@ -354,3 +354,9 @@ def test_a_repository_that_cannot_be_had_is_a_sentence(monkeypatch: pytest.Monke
     assert caught.value.kind == "download"
     assert "nobody/nothing" in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_settings_without_a_cache_in_transformers_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "m", model_type="qwen3", head_dim=32)
+    edit(folder, layer_types=["chunked_attention"] * 4)
+    assert "cannot be run: transformers says: " in refusal(pair(folder))

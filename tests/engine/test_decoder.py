@@ -151,4 +151,4 @@ def test_a_window_is_that_of_transformers(tmp_path: Path) -> None:
 def test_a_tree_has_so_many_nodes_at_most(tmp_path: Path) -> None:
     decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     with pytest.raises(ValueError, match="a tree of 66 nodes"):
-        decoder.forward([1, 2], 0, runs=Layout([0], [2], [[]], 64))
+        decoder.forward([1, 2], 0, layout=Layout([0], [2], [[]], 64))

@@ -110,7 +110,7 @@ def test_the_index_goes_on_with_a_chat_and_not_with_another() -> None:
     assert taken == longer, "what is known is not entered again"
     for text in ([1, 2, 9], [1, 2]):
         here.begin(text)
-        assert here.text == text
+        assert here.token_ids == text
         assert list(here.matches([1, 2], 9, 9)) == list(indexed(text).matches([1, 2], 9, 9))
 
 

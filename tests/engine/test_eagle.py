@@ -175,9 +175,9 @@ def agree(head: FeatureHead, target: CachedModel[CachedDecoder], reference: Refe
         nodes: dict[tuple[int, ...], int] = {}
         levels = Levels()
         for level in ([(5,), (9,)], [(5, 1), (9, 2), (5, 3)], [(9, 2, 8), (5, 3, 8), (5, 1, 6)]):
-            runs = levels.runs([[nodes[path[: i + 1]] for i in range(len(path) - 1)] for path in level])
-            nodes |= {path: row for row, path in enumerate(level, runs.scratch_row)}
-            made = head.logits(head.forward([path[-1] for path in level], len(text) - 1, runs=runs))
+            layout = levels.layout([[nodes[path[: i + 1]] for i in range(len(path) - 1)] for path in level])
+            nodes |= {path: row for row, path in enumerate(level, layout.scratch_row)}
+            made = head.logits(head.forward([path[-1] for path in level], len(text) - 1, layout=layout))
             for row, path in zip(made, level, strict=True):
                 near(row, reference.scores(text, list(path)))
         own.hold(text, len(text))

@@ -70,7 +70,7 @@ def test_what_is_checked_is_a_whole_pass(
 
     monkeypatch.setattr(decoder, "onward", counted)
     monkeypatch.setattr(decoder, "logits", kept)
-    monkeypatch.setattr(decoder, "scored", lambda fed, start, runs: kept(decoder.forward(fed, start, runs=runs)))
+    monkeypatch.setattr(decoder, "scored", lambda fed, start, layout: kept(decoder.forward(fed, start, layout=layout)))
     runner = host_runner(decoder, None, EXIT)
     runner.target.begin(PROMPT)
     drafter = runner.drafters["early-exit"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specchat.engine.model.gpu import OTHER_ERROR, Choice, Gpu, find_gpu, free_by_uuid
+from specchat.engine.model.gpu import OTHER_ERROR, ChosenGpu, Gpu, find_gpu, free_by_uuid
 from specchat.engine.model.plan import GIB
 from specchat.engine.model.toolchain import compiler, header, unsupported
 
@@ -61,7 +61,7 @@ def started() -> None:
 
 def found(cuda: FakeCuda, triton: bool = True, start: Callable[[], None] = started, **free: int) -> Gpu | str:
     told = {uuid.replace("_", "-"): size for uuid, size in free.items()}
-    return find_gpu(cuda, "12.8", triton, start, lambda: told, lambda: "", Choice())
+    return find_gpu(cuda, "12.8", triton, start, lambda: told, lambda: "", ChosenGpu())
 
 
 def test_a_gpu_is_found_with_its_free_memory_and_its_size() -> None:
@@ -137,7 +137,7 @@ def test_a_driver_module_that_triton_cannot_build_is_said(error: Exception) -> N
     assert reason.startswith("Triton does not start: ")
     assert str(error).splitlines()[0][:20] in reason
     assert "\n" not in reason
-    missing = find_gpu(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found", Choice())
+    missing = find_gpu(FakeCuda(), "12.8", True, start, dict, lambda: "no C compiler is found", ChosenGpu())
     assert missing == "Triton does not start: no C compiler is found"
 
 
@@ -149,7 +149,7 @@ def test_of_several_gpus_the_one_with_most_free_memory_is_taken() -> None:
 
 def test_a_gpu_is_chosen_once_a_process() -> None:
     """Of two equal ones our own use makes the other one roomier at each question."""
-    pair, choice = FakeCuda(((8, 9), (8, 9))), Choice()
+    pair, choice = FakeCuda(((8, 9), (8, 9))), ChosenGpu()
     free = {"GPU-uuid-0": 20 * GIB, "GPU-uuid-1": 20 * GIB}
     for _ in range(3):
         gpu = find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice)
@@ -160,7 +160,7 @@ def test_a_gpu_is_chosen_once_a_process() -> None:
 
 
 def test_a_gpu_that_cannot_be_used_is_not_chosen() -> None:
-    pair, choice, free = FakeCuda(((8, 9), (8, 9)), full=RuntimeError("out of memory")), Choice(), {"GPU-uuid-0": 1}
+    pair, choice, free = FakeCuda(((8, 9), (8, 9)), full=RuntimeError("out of memory")), ChosenGpu(), {"GPU-uuid-0": 1}
     assert isinstance(find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice), str)
     pair.full, free["GPU-uuid-1"] = None, 2
     gpu = find_gpu(pair, "12.8", True, started, lambda: free, lambda: "", choice)
@@ -176,7 +176,7 @@ def test_a_gpu_that_the_kernels_cannot_use_is_the_one_for_transformers() -> None
 
     free = {"GPU-uuid-0": 4, "GPU-uuid-1": 9}
     for capability, triton, start in (((8, 9), True, fails), ((8, 9), False, started), ((7, 5), True, started)):
-        choice = Choice()
+        choice = ChosenGpu()
         pair = FakeCuda((capability, capability))
         assert isinstance(find_gpu(pair, "12.8", triton, start, lambda: free, lambda: "", choice), str)
         assert choice.index == 1
@@ -191,7 +191,7 @@ def test_one_gpu_is_taken_without_asking() -> None:
     def asked() -> dict[str, int]:
         raise AssertionError("nvidia-smi was asked")
 
-    assert isinstance(find_gpu(FakeCuda(), "12.8", True, started, asked, chosen=Choice()), Gpu)
+    assert isinstance(find_gpu(FakeCuda(), "12.8", True, started, asked, chosen=ChosenGpu()), Gpu)
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_a_tree_is_drafted_where_the_states_are(heads: CachedModel[HostModel]) -
     heads.model.forward([KNOWN - 1, 5], KNOWN - 1)
     levels = Levels()
     for paths in ([[], []], [[0], [1], [1]]):
-        hidden = heads.model.forward([3, 4, 5][: len(paths)], KNOWN + 1, runs=levels.runs(paths))
+        hidden = heads.model.forward([3, 4, 5][: len(paths)], KNOWN + 1, layout=levels.layout(paths))
         logits = heads.model.logits(hidden)
         assert (logits.device, logits.shape) == (THERE, (len(paths), VOCAB))
 

@@ -27,7 +27,7 @@ class Scripted(ReferenceDecoder):
         self.text: list[int] = []
         self.read = 0
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         self.text[start:] = tokens
         self.read += len(tokens)
         return torch.zeros(len(tokens), 1)

@@ -72,8 +72,8 @@ def test_nodes_of_a_level_have_the_scores_of_their_place(target: CachedModel[Cac
     levels = Levels()
     heads.forward(TEXT[-1:], len(TEXT) - 1)
     for place in (1, 2):
-        runs = levels.runs([list(range(place - 1)), list(range(place - 1))])
-        scores = heads.logits(heads.forward([1, 2], len(TEXT) - 1, runs=runs))
+        layout = levels.layout([list(range(place - 1)), list(range(place - 1))])
+        scores = heads.logits(heads.forward([1, 2], len(TEXT) - 1, layout=layout))
         expected = reference(folder, place, 1, states).expand(2, -1)
         torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 

@@ -175,7 +175,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         earlier.digest()
     assert found(earlier, 395, 396, 397) == (True, True)
     assert found(earlier, 5, 6, 7) == (False, False)
-    assert 50 <= len(earlier.places.text) <= 130
+    assert 50 <= len(earlier.places.token_ids) <= 130
     assert earlier.knows("39")
     assert not earlier.knows("0")
 

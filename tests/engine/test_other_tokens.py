@@ -209,9 +209,9 @@ def watched(model: HostModel, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         passes.append(len(tokens))
         write(tokens, start)
 
-    def forwarded(tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forwarded(tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         passes.append(len(tokens))
-        return forward(tokens, start, skip, runs)
+        return forward(tokens, start, skip, layout)
 
     monkeypatch.setattr(model, "write", written)
     monkeypatch.setattr(model, "forward", forwarded)

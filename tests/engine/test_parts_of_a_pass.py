@@ -32,11 +32,11 @@ def make(request: pytest.FixtureRequest) -> Make:
     return request.param
 
 
-def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int, ...], runs: Layout | None) -> Tensor:
+def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int, ...], layout: Layout | None) -> Tensor:
     x = decoder.embedded(ids)
     for first, last in pairwise(cut):
         given = x.clone()
-        x, before = decoder.through(x, range(first, last), PassRows(ids, start, runs)), x
+        x, before = decoder.through(x, range(first, last), PassRows(ids, start, layout)), x
         assert torch.equal(before, given)
     return x
 
@@ -52,11 +52,11 @@ def test_a_pass_cut_anywhere_is_the_whole_pass(family: str, make: Make, tmp_path
         (ids[31:40], 31, None),
         (nodes, 40, depth_first(PARENTS)),
     ]
-    expected = [whole.forward(given, start, runs=runs).clone() for given, start, runs in passes]
+    expected = [whole.forward(given, start, layout=layout).clone() for given, start, layout in passes]
     whole.keep(path_to(9), 41)
     for cut in CUTS:
-        for (given, start, runs), theirs in zip(passes, expected, strict=True):
-            assert torch.equal(in_parts(cut_up, given, start, cut, runs), theirs), (cut, start)
+        for (given, start, layout), theirs in zip(passes, expected, strict=True):
+            assert torch.equal(in_parts(cut_up, given, start, cut, layout), theirs), (cut, start)
         cut_up.keep(path_to(9), 41)
         for mine, others in ((cut_up.cache.keys, whole.cache.keys), (cut_up.cache.values, whole.cache.values)):
             assert all(torch.equal(a[:, :45], b[:, :45]) for a, b in zip(mine, others, strict=True))
@@ -98,8 +98,10 @@ def test_tapping_changes_no_bit_of_a_pass(make: Make, tmp_path: Path) -> None:
     opened = Checkpoint.open(checkpoint(tmp_path / "m"))
     plain, tapped = make(opened), make(opened)
     tapped.record_states([1, LAYERS])
-    for given, start, runs in ((tokens(30), 0, None), (tokens(11, seed=1), 30, depth_first(PARENTS))):
-        assert torch.equal(tapped.forward(given, start, runs=runs), plain.forward(given, start, runs=runs).clone())
+    for given, start, layout in ((tokens(30), 0, None), (tokens(11, seed=1), 30, depth_first(PARENTS))):
+        assert torch.equal(
+            tapped.forward(given, start, layout=layout), plain.forward(given, start, layout=layout).clone()
+        )
     assert tapped.memory() - plain.memory() == 4 * 64 * 2 * (256 + MAX_TREE_NODES)
 
 
@@ -111,7 +113,7 @@ def test_of_a_tree_the_states_of_the_path_that_stays_are_kept(make: Make, tmp_pa
     for one in (grown, chained):
         one.forward(ids, 0)
     for path in (path_to(9), path_to(5), path_to(10)):
-        grown.forward(nodes, 20, runs=depth_first(PARENTS))
+        grown.forward(nodes, 20, layout=depth_first(PARENTS))
         grown.keep(path, 21)
         chained.forward([nodes[node] for node in (0, *path)], 20)
         for layer in (2, LAYERS):
@@ -146,7 +148,7 @@ def test_several_threads_keep_the_states_of_one(tmp_path: Path) -> None:
     for decoder in (one, three):
         for round_ in range(40):
             decoder.forward(tokens(5, seed=round_), 5 * round_)
-        decoder.forward(tokens(11, seed=1), 200, runs=depth_first(PARENTS))
+        decoder.forward(tokens(11, seed=1), 200, layout=depth_first(PARENTS))
         decoder.keep(path_to(9), 201)
     for layer in taps.layers:
         assert torch.equal(taps.at(layer, 0, 201 + len(path_to(9))), expected.at(layer, 0, 201 + len(path_to(9))))

@@ -19,8 +19,8 @@ GREEDY, DRAWN = Sampling(), Sampling(temperature=0.7)
 def seen(speed: PlainSpeed, tokens_per_second: float, sampling: Sampling, **tally: int) -> tuple[float, float]:
     """What is told after a reply, of greedy and drawn tokens."""
     cast("Any", speed).yardstick = SimpleNamespace(usual_speed=tokens_per_second)
-    speed.seen(replace(Tally(steps=9, tokens=REPLY_TOKENS), **cast("Any", tally)), sampling)
-    info = speed.told(INFO)
+    speed.observe(replace(Tally(steps=9, tokens=REPLY_TOKENS), **cast("Any", tally)), sampling)
+    info = speed.described(INFO)
     return info.plain_tokens_per_second, info.plain_sampled_tokens_per_second
 
 
@@ -38,10 +38,10 @@ def test_a_short_reply_and_one_with_drafts_tell_nothing(tally: dict[str, int]) -
 
 def test_the_load_while_loading_is_taken_out_and_bare_steps_count_where_no_reply_did() -> None:
     speed = PlainSpeed(StepCosts())
-    speed.otherwise(200.0)
-    assert speed.told(INFO).plain_tokens_per_second == 200.0
+    speed.fall_back(200.0)
+    assert speed.described(INFO).plain_tokens_per_second == 200.0
     speed.forget()
     seen(speed, 100.0, GREEDY)
     speed.settle(0.5, 1.0)
-    speed.otherwise(300.0)
-    assert speed.told(INFO).plain_tokens_per_second == 200.0
+    speed.fall_back(300.0)
+    assert speed.described(INFO).plain_tokens_per_second == 200.0

@@ -199,7 +199,7 @@ def test_only_what_will_be_needed_is_read(
         monkeypatch.setattr(Estimates, "ranked", lambda *_, promise=promise: [(promise, "draft")])
         session.forget()
         assert reader(drafters, "auto", PROMPT, 15, 1) is read
-    monkeypatch.setattr(draft.draft, "ahead", True)
+    monkeypatch.setattr(draft.draft, "asynchronous", True)
     assert reader(drafters, "draft", PROMPT, 15, 1) is None
     assert reader({"plain": drafters["plain"]}, "plain", PROMPT, 15, 1) is None
 

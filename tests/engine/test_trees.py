@@ -42,7 +42,7 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(family: str, tmp_path: Path) -> Non
     for start in (1, 5, 40):
         alone.forward(ids[:start], 0)
         decoder.forward(ids[:start], 0)
-        rows = decoder.logits(decoder.forward(nodes, start, runs=depth_first(PARENTS)))
+        rows = decoder.logits(decoder.forward(nodes, start, layout=depth_first(PARENTS)))
         assert not torch.equal(rows[4], rows[2])
         for node in range(11):
             chained = [nodes[i] for i in (0, *path_to(node))]
@@ -61,13 +61,13 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(tmp_path: Path) -> None
     decoder = ReferenceDecoder(Checkpoint.open(checkpoint(tmp_path / "m")))
     ids, nodes = tokens(70), tokens(11, seed=1)
     decoder.forward(ids[:59], 0)
-    expected = decoder.forward(nodes, 59, runs=depth_first(PARENTS)).clone()
+    expected = decoder.forward(nodes, 59, layout=depth_first(PARENTS)).clone()
     found = {0: decoder.forward(nodes[:1], 59)[0]}
     levels, rows = Levels(), dict[int, int]()
     for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
-        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        layout = levels.layout([[rows[node] for node in path_to(node)[:-1]] for node in level])
         rows |= {node: row for row, node in enumerate(level, len(rows))}
-        hidden = decoder.forward([nodes[node] for node in level], 59, runs=runs)
+        hidden = decoder.forward([nodes[node] for node in level], 59, layout=layout)
         found |= dict(zip(level, hidden.clone(), strict=True))
     assert all(torch.equal(found[node], expected[node]) for node in range(11))
     decoder.keep([rows[node] for node in path_to(9)], 60)
@@ -84,9 +84,9 @@ def test_rows_follow_each_other_in_runs() -> None:
 
 def test_only_what_differs_is_put_back() -> None:
     levels = Levels()
-    assert levels.runs([[], []]).ancestors == [[], []]
-    assert levels.runs([[0], [0], [1]]).ancestors == [[0], [], [1]]
-    assert levels.runs([[1, 4], [0, 2]]) == Layout([3, 3], [1, 1], [[], [0, 2]], 5)
+    assert levels.layout([[], []]).ancestors == [[], []]
+    assert levels.layout([[0], [0], [1]]).ancestors == [[0], [], [1]]
+    assert levels.layout([[1, 4], [0, 2]]) == Layout([3, 3], [1, 1], [[], [0, 2]], 5)
 
 
 def test_the_most_valuable_nodes_are_kept_with_their_parents() -> None:
@@ -94,7 +94,7 @@ def test_the_most_valuable_nodes_are_kept_with_their_parents() -> None:
     growth.add(ROOT, [10, 11, 12], [0.1, 0.2, 0.3], [0.6, 0.3, 0.01])
     growth.advance(0)
     assert growth.tokens(growth.frontier) == [10, 11]
-    growth.runs()
+    growth.layout()
     growth.add(0, [20, 21], [0.4, 0.5], [0.9, 0.1])
     growth.add(1, [22, 23], [0.6, 0.7], [1.0, 0.1])
     growth.advance(2)

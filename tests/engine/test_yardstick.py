@@ -10,7 +10,7 @@ import pytest
 from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
-from specchat.engine.decoding.yardstick import SHARE, Part, Yardstick
+from specchat.engine.decoding.yardstick import SHARE, PlainRatio, Yardstick
 from specchat.engine.events import Step
 
 PLAIN_MS, DRAFT_MS, VERIFY_MS, DRAFTED = 10.0, 1.0, 14.0, 4
@@ -179,7 +179,7 @@ def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None
 
 def test_plain_steps_while_the_load_changes_tell_little() -> None:
     """What they are expected to take is then wrong itself."""
-    known, changing = Part(), Part()
+    known, changing = PlainRatio(), PlainRatio()
     for _ in range(4):
         known.add(0.9, 1.5, 1.45)
         changing.add(0.9, 1.5, 3.0)

@@ -136,6 +136,7 @@ MORE: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 2,
         "head_dim": 32,
         "query_pre_attn_scalar": 20,
+        "final_logit_softcapping": 3.0,
         "hidden_activation": "gelu_pytorch_tanh",
         "sliding_window": 8,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],

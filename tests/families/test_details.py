@@ -99,6 +99,7 @@ WRONG: dict[str, tuple[str, Callable[[Recipe], Recipe]]] = {
         "gemma3",
         of_layers(lambda one: replace(one, post_feed=replace(one.post_feed, plus_one=False))),
     ),
+    "no cap of logits": ("gemma3", lambda recipe: replace(recipe, cap=0.0)),
     "silu for gelu": ("gemma3", of_layers(lambda one: replace(one, feed=replace(one.feed, activation="silu")))),
     "shares as they are": (
         "qwen3_moe",

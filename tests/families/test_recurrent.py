@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3_5Config, Qwen3_5ForConditionalGeneration, Qwen3_5TextConfig
 
-from specchat.engine.decoding.cached import TURN, CachedModel
+from specchat.engine.decoding.cached import CHECKPOINT_MARGIN, CachedModel
 from specchat.engine.events import Started
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
@@ -127,7 +127,7 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, f
     ids, nodes = tokens(400), tokens(11, seed=1)
     read(model, ids[:start], (17, 5))
     read(chains, ids[:start], (128,))
-    rows = model.logits(model.forward(nodes, start, runs=depth_first(PARENTS))).clone()
+    rows = model.logits(model.forward(nodes, start, layout=depth_first(PARENTS))).clone()
     assert not torch.equal(rows[4], rows[2])
     for node in range(11):
         chained = [nodes[i] for i in (0, *path_to(node))]
@@ -144,13 +144,13 @@ def test_a_tree_grown_level_by_level_is_the_tree_at_once(model: CachedDecoder, f
     nodes, ids = tokens(11, seed=1), tokens(59)
     for each in (model, other):
         read(each, ids, (16,))
-    expected = other.forward(nodes, 59, runs=depth_first(PARENTS)).clone()
+    expected = other.forward(nodes, 59, layout=depth_first(PARENTS)).clone()
     found = {0: model.forward(nodes[:1], 59)[0].clone()}
     levels, rows = Levels(), dict[int, int]()
     for level in ([6, 1, 10], [4, 7, 2], [8, 3, 5], [9]):
-        runs = levels.runs([[rows[node] for node in path_to(node)[:-1]] for node in level])
+        layout = levels.layout([[rows[node] for node in path_to(node)[:-1]] for node in level])
         rows |= {node: row for row, node in enumerate(level, len(rows))}
-        hidden = model.forward([nodes[node] for node in level], 59, runs=runs).clone()
+        hidden = model.forward([nodes[node] for node in level], 59, layout=layout).clone()
         found |= dict(zip(level, hidden, strict=True))
     assert all(torch.equal(found[node], expected[node]) for node in range(11))
     model.keep([rows[node] for node in path_to(9)], 60)
@@ -185,7 +185,7 @@ def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: P
     held, text, at = CachedModel(model), tokens(150), 0
     for turn in range(5):
         assert held.begin(text) == at, turn
-        at = len(text) - 1 - TURN
+        at = len(text) - 1 - CHECKPOINT_MARGIN
         long_reply = tokens(200, seed=turn)
         for i in range(0, 200, 8):
             logits(model, [text[-1], *long_reply][i : i + 8], len(text) - 1 + i)
@@ -203,12 +203,12 @@ def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model
     ends = [150, 300, 450, 600, 750]
     for end in ends:
         held.begin(text[:end])
-    marks = [end - 1 - TURN for end in ends]
+    marks = [end - 1 - CHECKPOINT_MARGIN for end in ends]
     assert [model.reusable(mark, ends[-1]) for mark in marks] == [0] * (5 - CHECKPOINTS) + marks[-CHECKPOINTS:]
     assert model.reusable(marks[-1] - 2 * BACK, ends[-1]) == marks[-2]
     other = [*text[: marks[2] + 5], *tokens(100, seed=1)]
     assert held.begin(other) == marks[2]
-    assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - TURN]
+    assert list(model.cache._checkpoints) == [marks[2], len(other) - 1 - CHECKPOINT_MARGIN]
 
 
 def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folder: Path, tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(folder: Path) ->
     for turn in range(3):
         length, reused = read_of(*chat)
         assert reused == expected
-        expected = length - 1 - TURN
+        expected = length - 1 - CHECKPOINT_MARGIN
         chat += [Message("assistant", "another answer"), Message("user", f"and {turn}?")]
 
 

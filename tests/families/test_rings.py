@@ -71,7 +71,9 @@ def test_rows_and_trees_have_the_bits_of_a_cache_of_all_positions(
         assert torch.equal(whole(ring, block, start, 16), whole(full, block, start, 16)), start
         after = min(600, start + 37)
         nodes = tokens(6, seed=start)
-        grown = [model.logits(model.forward(nodes, after, runs=depth_first(parents))).clone() for model in (ring, full)]
+        grown = [
+            model.logits(model.forward(nodes, after, layout=depth_first(parents))).clone() for model in (ring, full)
+        ]
         assert torch.equal(*grown), start
         for model in (ring, full):
             model.keep([0, 1, 3], after)

@@ -111,7 +111,7 @@ def test_a_context_that_is_too_short_to_compare_in_is_refused(files: tuple[Path,
 def test_trees_and_skipped_layers_are_refused(model: GgufModel) -> None:
     for call in (
         lambda: model.forward([1], 0, Skip(frozenset({1}))),
-        lambda: model.forward([1, 2], 0, runs=chain(2)),
+        lambda: model.forward([1, 2], 0, layout=chain(2)),
         lambda: model.keep([0], 0),
         lambda: model.guesses([1], 0, Skip()),
     ):

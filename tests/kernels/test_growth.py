@@ -13,7 +13,7 @@ from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.kernels.candidates import gather
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.growth import expand, settle
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
 from specchat.engine.options import Acceptance, Sampling
@@ -69,7 +69,7 @@ def best_of(pool: list[Candidate], limit: int, least: float) -> tuple[list[Candi
     return [pool[i] for i in stay], [stay.index(pool[i].parent) + 1 if pool[i].parent >= 0 else 0 for i in stay]
 
 
-def grow(state: VerifyState, growth: Growth, model: Model, levels: int) -> None:
+def grow(state: VerifyState, growth: GrowthState, model: Model, levels: int) -> None:
     """As an executor does, with logits of `model` in the place of a pass."""
     scored = Scored.create(WIDTH, model.vocab, DEVICE)
     chosen = torch.zeros(WIDTH, dtype=torch.int32, device=DEVICE)
@@ -105,7 +105,7 @@ def test_a_tree_of_qwen3_on_the_device(sampling: Sampling) -> None:
 def check(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int) -> None:
     """The pool, and the trees that are made of it."""
     state = started(model.vocab, sampling, acceptance)
-    growth = Growth.create(state, WIDTH, 6)
+    growth = GrowthState.create(state, WIDTH, 6)
     grow(state, growth, model, levels)
     pool = pool_of(model, sampling, acceptance, levels)
     assert int(growth.count) == len(pool)
@@ -136,7 +136,7 @@ def check(model: Model, sampling: Sampling, acceptance: Acceptance, levels: int)
 def test_tokens_that_may_not_follow_are_no_nodes() -> None:
     """Top-k leaves fewer tokens than a node may have children."""
     state = started(50, replace(TOP_K, top_k=2))
-    growth, model = Growth.create(state, WIDTH, 3), Model(50, 3)
+    growth, model = GrowthState.create(state, WIDTH, 3), Model(50, 3)
     grow(state, growth, model, 2)
     growth.limit.fill_(15)
     settle(growth, state)
@@ -148,7 +148,7 @@ def test_tokens_that_may_not_follow_are_no_nodes() -> None:
 def test_of_equals_the_earlier_stays() -> None:
     """So a node that is as probable as its child stays with it."""
     state = started(40, Sampling())
-    growth = Growth.create(state, WIDTH, 3)
+    growth = GrowthState.create(state, WIDTH, 3)
     growth.count.fill_(20)
     growth.value[:20] = torch.tensor([1.0, 0.0, 0.0, 0.0, *[0.0] * 4, *[0.0] * 4, 1.0, 0.5, *[0.0] * 6])
     growth.above[:20] = torch.tensor([-1] * 4 + [3] * 4 + [2] * 4 + [0] * 4 + [1] * 4)

@@ -19,7 +19,7 @@ from specchat.engine.kernels import choose as choosing
 from specchat.engine.kernels.block import judge_block
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import BLOCK, Scored, VerifyState
 from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling
@@ -421,7 +421,7 @@ def test_choosing_and_judging_are_one_program(monkeypatch: pytest.MonkeyPatch) -
     choose(theirs, state, 0, ROWS, chosen)
     judge(scored, state, 2, chosen, None)
     judge(scored, state, 2, chosen, theirs)
-    choose(theirs, Growth.create(state, 4, 15).step, 0, 4, chosen)
+    choose(theirs, GrowthState.create(state, 4, 15).step, 0, 4, chosen)
     assert len(launches) == 4
     assert all(launch == launches[0] for launch in launches)
     assert not any(kind is type(None) for kind, _ in launches[0][0].values()), "None compiles another program"

@@ -25,7 +25,7 @@ def unasked_steps(weighing_ms: float, plain: float) -> int:
 
 
 @dataclass
-class Reply:
+class ReplyState:
     """State of one reply.
 
     Attributes:
@@ -50,7 +50,7 @@ class Reply:
 
 
 @dataclass
-class Choice:
+class ArmChoice:
     """The arm of a step, and the state it was chosen in.
 
     Attributes:

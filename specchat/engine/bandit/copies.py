@@ -107,14 +107,14 @@ class CopyOn:
 
     def start(
         self,
-        text: Sequence[int],
+        token_ids: Sequence[int],
         limit: int,
         rate: float,
         goes_on: Callable[[], float],
         verify_ms: Sequence[float],
         draft_ms: float,
     ) -> None:
-        """Begin a model's draft after `text`, of up to `limit` tokens with the copied ones.
+        """Begin a model's draft after `token_ids`, of up to `limit` tokens with the copied ones.
 
         Args:
             rate: tokens per millisecond of steps.
@@ -122,7 +122,7 @@ class CopyOn:
             verify_ms: milliseconds of verifying 0, 1, ... tokens.
             draft_ms: milliseconds per drafted token.
         """
-        self._text, self._limit = text, limit
+        self._text, self._limit = token_ids, limit
         self._rate, self._goes_on, self._verify_ms, self._draft_ms = rate, goes_on, verify_ms, draft_ms
         self._found, self._after, self.taken = Copy(), 0, False
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from specchat.engine.bandit.arms import Arm, Sums
 from specchat.engine.bandit.averages import kind
-from specchat.engine.bandit.choice import Choice, Reply, rest_steps, unasked_steps, until
+from specchat.engine.bandit.choice import ArmChoice, ReplyState, rest_steps, unasked_steps, until
 from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
 from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.bandit.exploration import Exploration
@@ -70,13 +70,13 @@ class AutoDrafter(Drafter):
         """Choices in a row that found nothing to draft."""
         self.tries = False
         """True while a pair is loaded: unknown arms are explored at every step."""
-        self._reply = Reply()
+        self._reply = ReplyState()
         self.forget()
         self.begin([])
 
     @property
-    def ahead(self) -> bool:
-        return all(arm.drafter.ahead for arm in self._arms.values())
+    def instant(self) -> bool:
+        return all(arm.drafter.instant for arm in self._arms.values())
 
     def prepare(self, name: str, prompt: Sequence[int], limit: int, beside: bool) -> bool:
         """Choose the arm of a reply's first step, before any token waits for it.
@@ -111,7 +111,7 @@ class AutoDrafter(Drafter):
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._fences.begin()
         self._estimates.begin(self._reply.written)
-        self._reply = Reply(end=len(prompt))
+        self._reply = ReplyState(end=len(prompt))
 
     def forget(self) -> None:
         """Forget this chat. Step costs and wide averages are kept: they belong to machine and pair."""
@@ -122,35 +122,35 @@ class AutoDrafter(Drafter):
                 of_kind.forget()
         self._estimates.begin(self._reply.written)
         self._estimates.forget()
-        self._reply, self._choice = Reply(), Choice()
+        self._reply, self._choice = ReplyState(), ArmChoice()
         self._step = 0
         """Number of steps in this chat."""
         self._looked = self._pressing = False
         """True if costs were reviewed since the last choice; True if an arm is due to be explored again at once."""
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         reply = self._reply
         if reply.resting:
             reply.resting -= 1
             reply.rested += 1
             return PLAIN
-        goes_on = reply.goes_on and len(text) == reply.end and limit == self._choice.limit
-        self._catch_up(text)
+        goes_on = reply.goes_on and len(token_ids) == reply.end and limit == self._choice.limit
+        self._catch_up(token_ids)
         if goes_on and self._choice.kind == kind(0, self._fences.code):
             reply.goes_on -= 1
             self._choice.reads = self._choice.watched = False
-            return self._arms[self._choice.arm].drafter.propose(text, limit)
+            return self._arms[self._choice.arm].drafter.propose(token_ids, limit)
         reply.goes_on = 0
-        if reply.chosen_for != (len(text), limit):
+        if reply.chosen_for != (len(token_ids), limit):
             began = self._costs.clock()
             self._look_again()
-            self._choose(text, limit)
+            self._choose(token_ids, limit)
             self._weighing.add(1e3 * (self._costs.clock() - began))
         choice = self._choice
         if choice.arm in self._arms:
             if not choice.explores:
                 reply.goes_on = unasked_steps(self._weighing.value, self._estimates.plain)
-            return self._draft(text)
+            return self._draft(token_ids)
         if choice.arm != PLAIN.strategy:
             self._barren = 0
             return choice.copy.first(choice.limit)
@@ -159,36 +159,36 @@ class AutoDrafter(Drafter):
             reply.resting = rest_steps(self._barren, self.thinking_ms * self._estimates.plain)
         return PLAIN
 
-    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+    def extend(self, token_ids: Sequence[int], copied: int, limit: int) -> Chain | None:
         arm = self._arms.get(self._choice.arm)
-        return arm.drafter.go_on(text, copied, min(limit, self._choice.limit)) if arm is not None else None
+        return arm.drafter.extend(token_ids, copied, min(limit, self._choice.limit)) if arm is not None else None
 
-    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._arms[self._choice.arm].drafter.went_on(text, stepped)
+    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+        self._arms[self._choice.arm].drafter.observe_extension(token_ids, stepped)
 
-    def _catch_up(self, text: Sequence[int]) -> None:
+    def _catch_up(self, token_ids: Sequence[int]) -> None:
         """Take in tokens added to the text since the last call."""
         reply = self._reply
-        new = text[reply.end :]
+        new = token_ids[reply.end :]
         self._fences.add(new)
         reply.written += len(new)
         self._step += reply.rested
-        reply.end, reply.rested = len(text), 0
+        reply.end, reply.rested = len(token_ids), 0
 
     @property
     def thinking_ms(self) -> float:
         """Milliseconds a step spends choosing and observing."""
         return self._weighing.value + self._noting.value
 
-    def _choose(self, text: Sequence[int], limit: int, reads: str = "") -> None:
-        """Choose the arm of a step; the model named `reads` will have read `text` by then."""
-        self._choice = choice = Choice(kind=kind(0, self._fences.code), throughput=self._choice.throughput)
+    def _choose(self, token_ids: Sequence[int], limit: int, reads: str = "") -> None:
+        """Choose the arm of a step; the model named `reads` will have read `token_ids` by then."""
+        self._choice = choice = ArmChoice(kind=kind(0, self._fences.code), throughput=self._choice.throughput)
         if not limit:
             return
         looked, self._looked = self._looked, False
         self._reply.longest = max(self._reply.longest, limit)
-        self._ask(text, limit)
-        arm, choice.throughput = self._estimates.most(choice.kind, text, reads)
+        self._ask(token_ids, limit)
+        arm, choice.throughput = self._estimates.most(choice.kind, token_ids, reads)
         if arm:
             choice.arm, choice.limit = arm, limit
         if choice.copier:
@@ -197,27 +197,27 @@ class AutoDrafter(Drafter):
             )
             if found > choice.throughput * MARGIN:
                 choice.arm, choice.limit, choice.throughput = choice.copier, length, found
-        self._explore(text, limit, looked)
+        self._explore(token_ids, limit, looked)
 
-    def _ask(self, text: Sequence[int], limit: int) -> None:
+    def _ask(self, token_ids: Sequence[int], limit: int) -> None:
         """Find the copy with the longest match, one copier after another."""
         choice = self._choice
         for copier in self._copiers:
-            copy = copier.propose(text, limit)
+            copy = copier.propose(token_ids, limit)
             if copy.tokens and copy.matched >= choice.copy.matched:
                 choice.copy, choice.copier, choice.kind = copy, copier.name, kind(copy.matched, self._fences.code)
             if copy.matched >= LONG:
                 break
 
-    def _draft(self, text: Sequence[int]) -> Proposal:
+    def _draft(self, token_ids: Sequence[int]) -> Proposal:
         """Propose a draft by the arm's model, which a copy may end if it pays more."""
         choice, arm = self._choice, self._arms[self._choice.arm]
-        choice.reads = arm.reads.behind(text) > 0
-        proposal = arm.drafter.propose(text, choice.limit)
+        choice.reads = arm.reads.behind(token_ids) > 0
+        proposal = arm.drafter.propose(token_ids, choice.limit)
         if self._copy_on is None or not isinstance(proposal, Chain) or proposal.model not in COPIED_AFTER:
             return proposal
         self._copy_on.start(
-            text,
+            token_ids,
             choice.limit,
             choice.throughput,
             lambda: self._estimates.estimate(choice.arm, choice.kind).accepted,
@@ -227,21 +227,23 @@ class AutoDrafter(Drafter):
         choice.watched = True
         return proposal._replace(follow=self._follow)
 
-    def _explore(self, text: Sequence[int], limit: int, looked: bool) -> None:
+    def _explore(self, token_ids: Sequence[int], limit: int, looked: bool) -> None:
         """Replace the best arm by one that is due to be explored, if any."""
         if not (looked or self._pressing or self.tries):
             return
         choice, exploration = self._choice, self._exploration
-        due = exploration.unknown(limit) if self.tries else exploration.due(text, choice, self._step, limit, looked)
+        due = (
+            exploration.unknown(limit) if self.tries else exploration.due(token_ids, choice, self._step, limit, looked)
+        )
         if due is not None:
             (choice.arm, choice.limit), choice.explores = due, True
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
         if self._reply.rested:
             return
         began = self._costs.clock()
         self._step += 1
-        self._catch_up(text)
+        self._catch_up(token_ids)
         choice, reply = self._choice, self._reply
         if choice.copier:
             self._copies[choice.copier][choice.kind].judged(choice.copy.outcome(stepped.tokens))
@@ -250,7 +252,7 @@ class AutoDrafter(Drafter):
         if (arm := self._arms.get(choice.arm)) is not None:
             own = until(stepped, stepped.switch) if stepped.switch else stepped
             self._judge(arm, own)
-            arm.drafter.observe(text, own)
+            arm.drafter.observe(token_ids, own)
         rejected, reply.rejected = reply.rejected, stepped.accepted < stepped.drafted / 2
         if rejected and reply.rejected:
             reply.goes_on = 0

@@ -84,13 +84,13 @@ class Estimates:
         self.refresh(self._arms.values())
         self._first.clear()
 
-    def most(self, of: int, text: Sequence[int], reads: str = "") -> tuple[str, float]:
-        """Return the arm with the highest expected throughput in a `text` of kind `of`, and tokens per millisecond.
+    def most(self, of: int, token_ids: Sequence[int], reads: str = "") -> tuple[str, float]:
+        """Return the arm with the highest expected throughput in a text of kind `of`, and tokens per millisecond.
 
         "" is plain decoding. The model named `reads` reads the text anyway, at no extra cost.
         """
         if of not in self._chosen:
-            self._chosen[of] = self._most(of, text, reads)
+            self._chosen[of] = self._most(of, token_ids, reads)
         name, times = self._chosen[of]
         return name, times * self.plain
 
@@ -112,7 +112,7 @@ class Estimates:
 
         return self._arms[name].estimate(of, times)
 
-    def _most(self, of: int, text: Sequence[int], reads: str) -> tuple[str, float]:
+    def _most(self, of: int, token_ids: Sequence[int], reads: str) -> tuple[str, float]:
         """Return the arm as `most` does, and its throughput as a ratio to plain's."""
         chosen, most, before = "", 1.0, self._taken.get(of)
         for times, name in self.ranked(of):
@@ -120,7 +120,7 @@ class Estimates:
                 break
             arm = self._arms[name]
             if reads != arm.reads.name:
-                times = self._with_reading(arm, times, text)
+                times = self._with_reading(arm, times, token_ids)
             margin = MARGIN if arm.known < KNOWN else MARGIN_KNOWN
             if times > (most if name == before else max(most, margin)):
                 chosen, most = name, times
@@ -142,5 +142,5 @@ class Estimates:
             )
         return known[of]
 
-    def _with_reading(self, arm: Arm, times: float, text: Sequence[int]) -> float:
-        return with_reading(times, self._length.value, arm.reads.behind(text) * self.plain)
+    def _with_reading(self, arm: Arm, times: float, token_ids: Sequence[int]) -> float:
+        return with_reading(times, self._length.value, arm.reads.behind(token_ids) * self.plain)

@@ -7,7 +7,7 @@ pay. The time spent is bounded.
 from collections.abc import Mapping, Sequence
 
 from specchat.engine.bandit.arms import Arm
-from specchat.engine.bandit.choice import Choice
+from specchat.engine.bandit.choice import ArmChoice
 from specchat.engine.bandit.estimates import MARGIN, Estimates
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -48,7 +48,9 @@ class Exploration:
         """True if an arm is due to be explored again at once."""
         return any(arm.again for arm in self._arms.values())
 
-    def due(self, text: Sequence[int], best: Choice, step: int, limit: int, looked: bool) -> tuple[str, int] | None:
+    def due(
+        self, token_ids: Sequence[int], best: ArmChoice, step: int, limit: int, looked: bool
+    ) -> tuple[str, int] | None:
         """Return the arm to explore in place of the `best` one at this step, and its draft limit up to `limit`.
 
         An arm after an accepted short exploration is considered at every step, others only if costs were `looked` at.
@@ -70,7 +72,7 @@ class Exploration:
                     lost_ms = self._lost_by_chain(arm, whole, best, limit)
             if lost_ms == NEVER:
                 continue
-            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.behind(text) * plain / SHARE)
+            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.behind(token_ids) * plain / SHARE)
             if arm.again or step - arm.last >= self._sharing * waits:
                 return name, tried
         return None
@@ -90,14 +92,14 @@ class Exploration:
         )
         return most > self._estimates.plain * MARGIN
 
-    def _lost_by_chain(self, arm: Arm, whole: bool, best: Choice, limit: int) -> float:
+    def _lost_by_chain(self, arm: Arm, whole: bool, best: ArmChoice, limit: int) -> float:
         """Milliseconds expected to be lost by exploring a chain; a short exploration counts as rejected."""
         accepted, drafted = arm.lengths(best.kind) if whole else (0.0, EXPLORED)
         row = min(int(drafted), limit, MAX_DRAFT_LENGTH)
         ms = self._costs.drafting(arm.drafter.name, drafted) + self._estimates.verify_ms[1 + row] + self._costs.other_ms
         return ms - (1 + accepted) / best.throughput
 
-    def _lost_by_tree(self, tree: Arm, chain: Arm, best: Choice, limit: int) -> float:
+    def _lost_by_tree(self, tree: Arm, chain: Arm, best: ArmChoice, limit: int) -> float:
         """Milliseconds expected to be lost by exploring a tree, NEVER if it cannot pay even at best.
 
         At most as many tokens as of the chain count as accepted.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from specchat.engine.cpu.descriptors import Descriptors
 from specchat.engine.cpu.filling import filled_eps, filled_norm
 from specchat.engine.cpu.parameters import Floats, Parameters
-from specchat.engine.cpu.workspace import Workspace
+from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.hidden_states import AuxHiddenStates
@@ -21,7 +21,7 @@ KeptStates = tuple[Any, ...]
 class PassArguments:
     """Arguments of `passes.layers` and `passes.head`; those that need time to make are cached."""
 
-    def __init__(self, config: ModelConfig, parameters: Parameters, space: Workspace, layers: Descriptors) -> None:
+    def __init__(self, config: ModelConfig, parameters: Parameters, space: PassBuffers, layers: Descriptors) -> None:
         self._config, self._parameters, self._space, self._layers = config, parameters, space, layers
         nowhere = np.zeros((0, 0, 0), np.float32)
         self._no_states = np.full(config.layers + 1, -1), nowhere, nowhere
@@ -59,14 +59,14 @@ class PassArguments:
         self._states.clear()
 
     def of_layers(
-        self, parts: NDArray[np.bool_], runs: Layout | None = None, kept_states: KeptStates | None = None
+        self, parts: NDArray[np.bool_], layout: Layout | None = None, kept_states: KeptStates | None = None
     ) -> tuple[Any, ...]:
         """Arguments of `passes.layers` after its rows."""
         of, space = self._parameters, self._space
-        if runs is not None and not space.tree_scratch:
+        if layout is not None and not space.tree_scratch:
             self._layers.use_tree_scratch(space.make_tree_scratch())
         return (
-            -1 if runs is None else runs.scratch_row,
+            -1 if layout is None else layout.scratch_row,
             self._layers.integers,
             self._layers.floats,
             of.kernels,

@@ -22,7 +22,7 @@ from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.cpu.threads import ByRows
-from specchat.engine.cpu.workspace import Workspace
+from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.model.cache import KVCache
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
@@ -72,7 +72,7 @@ class CpuDecoder(CachedDecoder):
         whole = filled(c.recipe)
         self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
-        self._space = Workspace(c, self._parameters.table, many, self.cache.capacity)
+        self._space = PassBuffers(c, self._parameters.table, many, self.cache.capacity)
         turns = turned(c.recipe, self.cache.capacity)
         of = self._parameters
         mixtures = self._space.mixtures.use(of.norms, of.vectors)
@@ -107,20 +107,20 @@ class CpuDecoder(CachedDecoder):
                 break
         return min(times)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
-        self._space.keep_tokens(tokens, start, runs)
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
+        self._space.keep_tokens(tokens, start, layout)
         if len(tokens) > TILE or skip != NOTHING:
-            return super().forward(tokens, start, skip, runs)
+            return super().forward(tokens, start, skip, layout)
         with self._timing(len(tokens)):
-            return super().forward(tokens, start, skip, runs)
+            return super().forward(tokens, start, skip, layout)
 
-    def scored(self, tokens: Sequence[int], start: int, runs: Layout | None = None) -> Tensor:
+    def scored(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
         rows = len(tokens)
         if rows > TILE:
-            return super().scored(tokens, start, runs)
-        self._space.keep_tokens(tokens, start, runs)
+            return super().scored(tokens, start, layout)
+        self._space.keep_tokens(tokens, start, layout)
         with self._timing(rows):
-            at, layers = PassRows(tokens, start, runs), range(self.config.layers)
+            at, layers = PassRows(tokens, start, layout), range(self.config.layers)
             kept_states = self._arguments.kept_states(self.aux_states, layers)
             self._run(self.embedded(tokens), layers, at, NOTHING, kept_states, scoring=True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
@@ -153,25 +153,27 @@ class CpuDecoder(CachedDecoder):
         scoring: bool = False,
     ) -> Tensor:
         """Run `through`, keep states on the way, and compute the rows' logits with `scoring`."""
-        tokens, start, runs = at
+        tokens, start, layout = at
         rows = len(x)
-        layout = self._chain_layout(rows) if runs is None else pass_spans(runs)
-        if start + layout.reach > self.context:
+        spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
+        if start + spans.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")
-        if runs is not None and runs.scratch_row + rows > MAX_TREE_NODES:
-            raise ValueError(f"a tree of {runs.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
-        self._slide(start, start + layout.reach, layers)
+        if layout is not None and layout.scratch_row + rows > MAX_TREE_NODES:
+            raise ValueError(f"a tree of {layout.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
+        self._slide(start, start + spans.reach, layers)
         space = self._space
         space.x[:rows] = filled_rows(x).numpy()
         if self._inputs is not None:
             self._inputs.put(tokens, self.embedded(tokens))
         space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
-        of, spans = self._arguments, (layout.spans, layout.ancestors)
-        given = of.of_layers(of.parts(layers, skip), runs, kept_states)
+        of = self._arguments
+        given = of.of_layers(of.parts(layers, skip), layout, kept_states)
         space.head_counters[:] = 0
         head_args = of.of_head(of.head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
-        self._crew.run(space.x, rows, start, *spans, PASS_ADDRESSES, given, head_args, True, scoring)
+        self._crew.run(
+            space.x, rows, start, spans.spans, spans.ancestors, PASS_ADDRESSES, given, head_args, True, scoring
+        )
         return torch.from_numpy(space.x[:rows, : self.config.hidden].copy())
 
     def _slide(self, start: int, end: int, layers: range) -> None:
@@ -247,7 +249,7 @@ class CpuDecoder(CachedDecoder):
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        x, of, nothing = filled_rows(hidden).contiguous().numpy(), self._arguments, self._chain_layout(1)
+        x, of, nothing = filled_rows(hidden).contiguous().numpy(), self._arguments, self._chain_spans(1)
         given, head_args = of.of_layers(of.all), of.of_head(norm, cap, self._space.room(rows))
         self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, given, head_args, False, True)
         return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
@@ -280,7 +282,7 @@ class CpuDecoder(CachedDecoder):
         states = 0 if self.aux_states is None else self.aux_states.memory()
         return self._parameters.memory() + self.cache.memory() + states
 
-    def _chain_layout(self, rows: int) -> PassSpans:
+    def _chain_spans(self, rows: int) -> PassSpans:
         """Layout of consecutive rows, cached: every step needs it."""
         if rows not in self._layouts:
             self._layouts[rows] = pass_spans(chain(rows))

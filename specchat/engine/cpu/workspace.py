@@ -19,7 +19,7 @@ from specchat.engine.recipe import Attention, Delta, Layer
 Floats = NDArray[np.float32]
 
 
-class Workspace:
+class PassBuffers:
     """Buffers of one decoder, which each pass overwrites.
 
     Attributes:
@@ -54,9 +54,9 @@ class Workspace:
         self.counters = np.zeros(LINE * (1 + 5 * config.layers + of_inputs), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
 
-    def keep_tokens(self, tokens: Sequence[int], start: int, runs: Layout | None) -> None:
+    def keep_tokens(self, tokens: Sequence[int], start: int, layout: Layout | None) -> None:
         """Keep the token ids of a chain from position `start` on; ids without an embedding become the last id."""
-        if runs is None and start + len(tokens) < len(self.token_ids):
+        if layout is None and start + len(tokens) < len(self.token_ids):
             self.token_ids[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
 
     def room(self, rows: int) -> Floats:

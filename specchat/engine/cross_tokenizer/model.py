@@ -21,7 +21,7 @@ from torch import Tensor
 from specchat.engine.backends import NO_DRAFT
 from specchat.engine.cross_tokenizer.retokenise import Retokenizer
 from specchat.engine.cross_tokenizer.vocabulary_map import Path, VocabularyMap
-from specchat.engine.decoding.cached import Forgetting, HostModel
+from specchat.engine.decoding.cached import HostModel, LossyCache
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout, shared_prefix
 from specchat.engine.strategy import Feature
@@ -74,13 +74,13 @@ class CrossTokenizerModel:
     def block(self) -> int:
         return self.model.block
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Put `tokens` at position `start`.
 
         Returns:
             float32 [1, vocab], the logits after the last token, for `logits`.
         """
-        if runs is not None or skip != NOTHING:
+        if layout is not None or skip != NOTHING:
             raise ValueError("a draft with another tokenizer drafts chains, through all layers")
         length, pending = self._pending
         self._put(tokens, start)
@@ -128,7 +128,7 @@ class CrossTokenizerModel:
         # Beyond them the cache may hold tokens of a path that the draft has followed already.
         unchanged = min(unchanged, len(self._cached))
         unchanged += shared_prefix(self._cached[unchanged:], own[self._from + unchanged :])
-        if isinstance(self.model, Forgetting):
+        if isinstance(self.model, LossyCache):
             unchanged = self.model.reusable(unchanged, len(self._cached))
         self._truncate(unchanged)
 

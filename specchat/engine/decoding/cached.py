@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from specchat.engine.model.tree_layout import Layout
 
 
-class Model(Protocol):
+CHECKPOINT_MARGIN = 16
+"""Tokens before the end of a prompt at which a checkpoint is taken: a reply without its reasoning diverges within the
+last tokens of its prompt."""
+
+
+class Decoder(Protocol):
     """A decoder on the host or on a device. Each write invalidates KV entries at later positions."""
 
     @property
@@ -47,7 +52,7 @@ class Model(Protocol):
         ...
 
 
-class HostModel(Model, Protocol):
+class HostModel(Decoder, Protocol):
     """A model that runs on the host, or is called from there."""
 
     @property
@@ -55,10 +60,10 @@ class HostModel(Model, Protocol):
         """Columns of the logits."""
         ...
 
-    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., runs: "Layout | None" = ...) -> "Tensor":
+    def forward(self, tokens: Sequence[int], start: int, skip: "Skip" = ..., layout: "Layout | None" = ...) -> "Tensor":
         """Write the KV entries of `tokens` to the cache from position `start` on, and return a row for `logits` each.
 
-        With `runs` the tokens are nodes of a tree; `keep` then writes one of its paths to the cache.
+        With `layout` the tokens are nodes of a tree; `keep` then writes one of its paths to the cache.
         """
         ...
 
@@ -72,7 +77,7 @@ class HostModel(Model, Protocol):
 
 
 @runtime_checkable
-class InOneGo(Protocol):
+class DraftsChains(Protocol):
     """A model that may draft a chain in one call."""
 
     def drafted(
@@ -83,8 +88,8 @@ class InOneGo(Protocol):
 
 
 @runtime_checkable
-class Forgetting(Protocol):
-    """A model whose cache may have lost what a text would go on from; a `recurrent` one unless it has a checkpoint."""
+class LossyCache(Protocol):
+    """A model that can go on from some lengths of its text only: windows slide on, recurrent states change in place."""
 
     @property
     def recurrent(self) -> bool:
@@ -103,19 +108,14 @@ class Forgetting(Protocol):
         ...
 
 
-TURN = 16
-"""Tokens before the end of a prompt at which a checkpoint is taken: a reply without its reasoning diverges within the
-last tokens of its prompt."""
-
-
-class InBlocks(Protocol):
+class DraftsBlocks(Protocol):
     """A model that drafts a block in one pass."""
 
     wanted: int
     """Draft tokens of the next block."""
 
 
-M = TypeVar("M", bound=Model, covariant=True)
+M = TypeVar("M", bound=Decoder, covariant=True)
 
 
 class CachedModel(Generic[M]):
@@ -123,12 +123,12 @@ class CachedModel(Generic[M]):
 
     def __init__(self, model: M) -> None:
         self.model = model
-        self.ahead = False
+        self.asynchronous = False
         """True if a device runs its passes while the host goes on."""
         self.read_again = 2
         """Tokens at the end of a text that its first pass over a draft reads, known or not."""
         self.tokens: list[int] = []
-        self._turn = -1
+        self._checkpoint_at = -1
         """Position at which a checkpoint is due; -1 for none."""
 
     def begin(self, prompt: Sequence[int]) -> int:
@@ -142,8 +142,8 @@ class CachedModel(Generic[M]):
         """Roll back to the prefix shared with `prompt`, if the cache can; return the length of what it holds."""
         shared = shared_prefix(self.tokens, prompt[:-1])
         model = self.model
-        if isinstance(model, Forgetting):
-            self._turn = len(prompt) - 1 - TURN if model.recurrent else -1
+        if isinstance(model, LossyCache):
+            self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if model.recurrent else -1
             shared = model.reusable(shared, len(self.tokens))
         self.keep(shared)
         return len(self.tokens)
@@ -151,12 +151,12 @@ class CachedModel(Generic[M]):
     def fill(self, prompt: Sequence[int]) -> bool:
         """Append one block of `prompt`, after `rewind`; return False once all but its last token are cached."""
         held = len(self.tokens)
-        most = self._turn - held if held < self._turn else self.model.block
+        most = self._checkpoint_at - held if held < self._checkpoint_at else self.model.block
         block = list(prompt[held : len(prompt) - 1][: min(most, self.model.block)])
         if block:
             self.model.write(block, held)
             self.tokens += block
-            if held == self._turn and isinstance(self.model, Forgetting):
+            if held == self._checkpoint_at and isinstance(self.model, LossyCache):
                 self.model.checkpoint()
         return len(self.tokens) < len(prompt) - 1
 
@@ -164,12 +164,12 @@ class CachedModel(Generic[M]):
         """Roll back to the first `length` tokens."""
         del self.tokens[length:]
 
-    def hold(self, text: Sequence[int], length: int) -> None:
-        """Set `tokens` to the first `length` tokens of `text`, whose KV entries a step has written."""
+    def hold(self, token_ids: Sequence[int], length: int) -> None:
+        """Set `tokens` to the first `length` tokens of `token_ids`, whose KV entries a step has written."""
         self.keep(length)
-        self.tokens += text[len(self.tokens) : length]
+        self.tokens += token_ids[len(self.tokens) : length]
 
-    def next_logits(self, text: Sequence[int]) -> "Tensor":
-        """Return logits float32 [vocab], on the host, after `text`; caches all of it but its last token."""
-        self.begin(text)
-        return self.model.next_logits(text[-1], len(text) - 1)
+    def next_logits(self, token_ids: Sequence[int]) -> "Tensor":
+        """Return logits float32 [vocab], on the host, after `token_ids`; caches all of it but its last token."""
+        self.begin(token_ids)
+        return self.model.next_logits(token_ids[-1], len(token_ids) - 1)

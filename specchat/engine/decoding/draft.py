@@ -155,12 +155,12 @@ Proposal = Copy | Chain | Tree | Then
 
 
 class Drafter(Protocol):
-    """Interface of strategies: only `propose` is required. `text` is all token ids, prompt included."""
+    """Interface of strategies: only `propose` is required. `token_ids` is the text so far, prompt included."""
 
     name: str
 
     @property
-    def ahead(self) -> bool:
+    def instant(self) -> bool:
         """True if proposing takes no time, so that the next step may start before the last one's text is processed."""
         return False
 
@@ -178,21 +178,21 @@ class Drafter(Protocol):
         return
 
     @abstractmethod
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        """Propose up to `limit` tokens after `text`, whose last token is not cached yet."""
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
+        """Propose up to `limit` tokens after `token_ids`, whose last token is not cached yet."""
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        """Learn from the outcome of the last proposal; the last token of `text` is pending."""
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+        """Learn from the outcome of the last proposal; the last token of `token_ids` is pending."""
         return
 
-    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
-        """Propose up to `limit` tokens after `copied` ones that a grammar forces after `text`; None leaves it at those.
+    def extend(self, token_ids: Sequence[int], copied: int, limit: int) -> Chain | None:
+        """Propose up to `limit` tokens after `copied` ones that a grammar forces; None leaves it at those.
 
         The chain's own limit counts the copied ones too.
         """
         return None
 
-    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
         """Take in the outcome of a step that went on so, in the place of `observe`."""
         return
 
@@ -204,8 +204,8 @@ class Drafter(Protocol):
 class ModelDrafter(Drafter, Protocol):
     """A strategy that runs a model."""
 
-    def behind(self, text: Sequence[int]) -> float:
-        """Milliseconds the model needs to read uncached tokens of `text`; 0 if reading was never timed."""
+    def behind(self, token_ids: Sequence[int]) -> float:
+        """Milliseconds the model needs to read uncached tokens of `token_ids`; 0 if reading was never timed."""
         return 0.0
 
 
@@ -213,9 +213,9 @@ class Copier(Drafter, Protocol):
     """A strategy that copies. It reads the text only in `propose`, which takes no time."""
 
     @property
-    def ahead(self) -> bool:
+    def instant(self) -> bool:
         return True
 
     @abstractmethod
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
-        """Propose up to `limit` tokens after `text`; none if its end did not occur before."""
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
+        """Propose up to `limit` tokens after `token_ids`; none if its end did not occur before."""

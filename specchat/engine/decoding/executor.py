@@ -16,7 +16,7 @@ class Executor(Protocol):
     It owns the drafting loops: a chain token by token or in one call, a block, a tree level by level.
     """
 
-    ahead: bool
+    asynchronous: bool
     """True if steps run asynchronously to the host, so that the next one is started early."""
     joins: bool
     """True if one step may hold drafts of two strategies: a chain after a copy, or a copy after a chain."""
@@ -31,7 +31,7 @@ class Executor(Protocol):
         """
         ...
 
-    def takes(self, proposal: Proposal) -> bool:
+    def supports(self, proposal: Proposal) -> bool:
         """Return False for a proposal that cannot be run in this reply."""
         ...
 
@@ -46,10 +46,10 @@ class Executor(Protocol):
     def verdict(self, follow: bool = False) -> Stepped:
         """Wait for the outcome; the executor's text now includes the added tokens.
 
-        With `follow` the same comes next, a plain step or a model's chain; an executor that is `ahead` starts it first.
+        With `follow` the same comes next, a plain step or a model's chain; an asynchronous executor starts it first.
         """
         ...
 
-    def place(self, text: list[int]) -> None:
-        """Set the executor's text back to `text`, dropping unwanted tokens of a step."""
+    def place(self, token_ids: list[int]) -> None:
+        """Set the executor's text back to `token_ids`, dropping unwanted tokens of a step."""
         ...

@@ -44,11 +44,11 @@ class Growth:
         """Return the tokens of `nodes`."""
         return [self._nodes[node].token for node in nodes]
 
-    def runs(self) -> Layout:
+    def layout(self) -> Layout:
         """Layout of the pass over the frontier, which must not be the root."""
-        runs = self._levels.runs([[self._rows[node] for node in self.path(node)[:-1]] for node in self.frontier])
-        self._rows |= {node: row for row, node in enumerate(self.frontier, runs.scratch_row)}
-        return runs
+        layout = self._levels.layout([[self._rows[node] for node in self.path(node)[:-1]] for node in self.frontier])
+        self._rows |= {node: row for row, node in enumerate(self.frontier, layout.scratch_row)}
+        return layout
 
     def rows(self, path: Sequence[int]) -> list[int]:
         """Return rows in the tree KV scratch of a path's nodes, up to the first node that no model ran over."""

@@ -9,7 +9,7 @@ from specchat.engine.decoding.cached import CachedModel, HostModel
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
-from specchat.engine.decoding.host_loops import HostLoops, Made
+from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.logprobs import logprobs
 from specchat.engine.decoding.reply_rules import ReplyRules
@@ -23,7 +23,7 @@ from specchat.engine.options import Acceptance
 class HostExecutor:
     """Executor on the host."""
 
-    ahead, joins = False, True
+    asynchronous, joins = False, True
 
     def __init__(
         self, models: Mapping[Role, CachedModel[HostModel]], guard: Guard | None = None, trees: bool = True
@@ -41,7 +41,7 @@ class HostExecutor:
         self.loops.begin(rules, prompt)
         self._top = rules.top
 
-    def takes(self, proposal: Proposal) -> bool:
+    def supports(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""
         del proposal
         return True
@@ -62,16 +62,16 @@ class HostExecutor:
     def verdict(self, follow: bool = False) -> Stepped:
         return self._stepped
 
-    def place(self, text: list[int]) -> None:
-        self.loops.place(text)
+    def place(self, token_ids: list[int]) -> None:
+        self.loops.place(token_ids)
 
-    def _judged(self, made: Made, likeliest: bool, drafted: float) -> Stepped:
+    def _judged(self, made: HostDraft, likeliest: bool, drafted: float) -> Stepped:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
-        position, runs = len(loops.text), depth_first(draft.parents)
-        branched = len(runs.lengths) > 1
-        fed = [loops.text[-1], *draft.tokens]
-        logits, again = self._scores(fed, runs if branched else None, made), 0
+        position, layout = len(loops.token_ids), depth_first(draft.parents)
+        branched = len(layout.lengths) > 1
+        fed = [loops.token_ids[-1], *draft.tokens]
+        logits, again = self._scores(fed, layout if branched else None, made), 0
         # Without a draft all acceptance tests make the same choice.
         if self._guard is not None and (loops.timed or not draft.tokens):
             logits, again = self._guard.settle(logits, fed, position - 1, loops.sampler, loops.history)
@@ -84,7 +84,7 @@ class HostExecutor:
         tokens = tokens[: end + 1]
         path = judged.path[: len(tokens)]
         rows_of = (0, *path)[: len(tokens)]
-        told = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
+        likelihoods = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
         loops.added(tokens, path)
         return Stepped(
             tokens=tuple(tokens),
@@ -101,16 +101,16 @@ class HostExecutor:
             again=again,
             likeliest=tuple(rows),
             begun=len(made.early),
-            logprobs=told,
+            logprobs=likelihoods,
         )
 
-    def _scores(self, fed: Sequence[int], runs: Layout | None, made: Made) -> Tensor:
+    def _scores(self, fed: Sequence[int], layout: Layout | None, made: HostDraft) -> Tensor:
         """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
-        start, begun, target = len(self.loops.text) - 1, len(made.early), self._target
+        start, begun, target = len(self.loops.token_ids) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):
-            return target.logits(target.forward(fed, start, runs=runs))
+            return target.logits(target.forward(fed, start, layout=layout))
         if not begun:
-            return target.scored(fed, start, runs)
+            return target.scored(fed, start, layout)
         after, first, others = fed[begun:], range(made.layers), range(made.layers, target.config.layers)
         last = target.onward(target.embedded(after), first, PassRows(after, start + begun))
         return target.logits(target.onward(cat([*made.early, last]), others, PassRows(fed, start)))

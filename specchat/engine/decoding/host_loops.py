@@ -9,7 +9,7 @@ from torch import Tensor, stack, tensor
 from torch.nn.functional import one_hot, pad
 
 from specchat.engine.decoding import noise
-from specchat.engine.decoding.cached import CachedModel, HostModel, InBlocks, InOneGo
+from specchat.engine.decoding.cached import CachedModel, DraftsBlocks, DraftsChains, HostModel
 from specchat.engine.decoding.draft import WIDTH, Block, Chain, Copy, Draft, Proposal, Role, Then, Tree
 from specchat.engine.decoding.growth import Growth
 from specchat.engine.decoding.length_policy import LengthPolicies, LengthPolicy
@@ -19,12 +19,12 @@ from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import NOTHING, CachedDecoder, PassRows
 from specchat.engine.options import Acceptance, Sampling
 
-PickElsewhere = Callable[[Tensor, int], tuple[int, float]]
+PickOnDevice = Callable[[Tensor, int], tuple[int, float]]
 """Picks a token and its probability from logits float32 [1, vocab] on a device, given the node's number."""
 
 
 @dataclass
-class Made:
+class HostDraft:
     """A draft made by a loop.
 
     `sources` are the strategies that drafted it, the second one from token `switch` on. `copied` counts copied tokens
@@ -57,7 +57,7 @@ class HostLoops:
         models: Mapping[Role, CachedModel[HostModel]],
         vocab: int,
         policies: LengthPolicies,
-        pick: PickElsewhere | None = None,
+        pick: PickOnDevice | None = None,
     ) -> None:
         """Create loops for a target with `vocab` columns of logits; draft logits are cut or padded to them.
 
@@ -65,14 +65,14 @@ class HostLoops:
         """
         self._models, self._vocab, self._policies, self._pick = models, vocab, policies, pick
         # Tested once: an isinstance test of a protocol takes longer than drafting a token.
-        self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, InOneGo)}
+        self._chainers = {role: one.model for role, one in models.items() if isinstance(one.model, DraftsChains)}
         self.begin(ReplyRules(Sampling()), [])
 
     def begin(self, rules: ReplyRules, prompt: Sequence[int]) -> None:
         """Begin a reply to `prompt`; nothing is drafted after its end."""
         self.ends, self._end_tokens = frozenset(rules.eos), np.array(sorted(rules.eos), np.int64)
         self.sampler = Sampler(rules.sampling, rules.constraint is not None)
-        self.text = list(prompt)
+        self.token_ids = list(prompt)
         self.history = self.sampler.history(prompt, rules.constraint)
         self.start("coupled")
 
@@ -81,12 +81,12 @@ class HostLoops:
         self.acceptance = acceptance
         self.timed = acceptance == "coupled" or self.sampler.greedy
         """True if drafts may depend on measured times, as the text does not depend on the draft."""
-        self.made = Made("", ())
+        self.made = HostDraft("", ())
         self._policies.start()
 
-    def make(self, proposal: Proposal) -> Made:
+    def make(self, proposal: Proposal) -> HostDraft:
         """Draft as proposed."""
-        self.made = made = Made(proposal.strategy, (proposal.strategy,))
+        self.made = made = HostDraft(proposal.strategy, (proposal.strategy,))
         match proposal:
             case Copy():
                 made.draft = proposal
@@ -101,7 +101,7 @@ class HostLoops:
         self._cut(made)
         return made
 
-    def _cut(self, made: Made) -> None:
+    def _cut(self, made: HostDraft) -> None:
         """Cut a chain before the first token that the constraint does not allow, where no distribution has drawn it.
 
         A drawn one is allowed; the target rejects those of trees.
@@ -116,12 +116,12 @@ class HostLoops:
         made.copied, made.switch = min(made.copied, fitting), min(made.switch, fitting)
         made.draft = Draft(draft.tokens[:fitting], confidence=draft.confidence[: fitting - made.copied])
 
-    def _chain(self, chain: Chain, made: Made, copied: Sequence[int] = ()) -> None:
+    def _chain(self, chain: Chain, made: HostDraft, copied: Sequence[int] = ()) -> None:
         draft, follow = made.draft, chain.follow
         policy = self._policies.begin(chain.strategy, self.timed, isinstance(chain, Block))
         self._add(draft, copied)
         if isinstance(chain, Block):
-            cast(InBlocks, self._models[chain.model].model).wanted = chain.limit
+            cast(DraftsBlocks, self._models[chain.model].model).wanted = chain.limit
         uncounted = slice(0, 0)
         """Tokens that the history does not have."""
         try:
@@ -154,7 +154,7 @@ class HostLoops:
             if self.acceptance != "coupled":
                 draft.q.append(one_hot(tensor(token), self._vocab).double())
 
-    def _one(self, chain: Chain, made: Made, policy: LengthPolicy | None) -> bool:
+    def _one(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
         """Draft one more token, or several in one call with a `policy`; return True for the latter."""
         draft, node, model = made.draft, len(made.draft.tokens), self._models[chain.model].model
         if chain.layers:
@@ -163,8 +163,8 @@ class HostLoops:
         else:
             fed = draft.tokens[-1:]
             if node == made.copied:
-                fed = [*self.text[len(self._models[chain.model].tokens) :], *draft.tokens]
-            start = len(self.text) + node - len(fed)
+                fed = [*self.token_ids[len(self._models[chain.model].tokens) :], *draft.tokens]
+            start = len(self.token_ids) + node - len(fed)
             if several := self._in_one_go(chain, policy, fed, start, node):
                 tokens, confidence = zip(*several, strict=True)
                 draft.tokens += tokens
@@ -174,18 +174,18 @@ class HostLoops:
         token, probability = self._picked(model, hidden, node, draft)
         if isinstance(chain, Block):
             # Some heads estimate the acceptance of their tokens.
-            told = getattr(model, "chance", None)
-            probability = probability if told is None else float(told)
+            estimate = getattr(model, "chance", None)
+            probability = probability if estimate is None else float(estimate)
         draft.tokens.append(token)
         draft.confidence.append(probability)
         self.history.push(token)
         return False
 
-    def _first_layers(self, target: HostModel, layers: int, made: Made) -> Tensor:
+    def _first_layers(self, target: HostModel, layers: int, made: HostDraft) -> Tensor:
         """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
-        fed = made.draft.tokens[-1:] or self.text[-1:]
-        at = PassRows(fed, len(self.text) - 1 + len(made.early))
+        fed = made.draft.tokens[-1:] or self.token_ids[-1:]
+        at = PassRows(fed, len(self.token_ids) - 1 + len(made.early))
         hidden = target.onward(target.embedded(fed), range(layers), at)
         made.early.append(hidden)
         made.layers = layers
@@ -213,20 +213,20 @@ class HostLoops:
             return self._pick(model.logits(hidden[-1:]), node)
         scores = self.sampler.scores(self._logits(model, hidden, 1)[0], self.history)
         stream = noise.LATER + node if node and self.acceptance == "block" else noise.TOKEN
-        token = self.sampler.pick(scores, len(self.text) + node, stream)
+        token = self.sampler.pick(scores, len(self.token_ids) + node, stream)
         if self.acceptance != "coupled":
             draft.q.append(self.sampler.probabilities(scores))
         return token, self.sampler.probability(scores, token)
 
-    def _tree(self, tree: Tree, made: Made) -> None:
+    def _tree(self, tree: Tree, made: HostDraft) -> None:
         cached, growth = self._models[tree.model], Growth(tree.least)
-        model, last = cached.model, len(self.text) - 1
+        model, last = cached.model, len(self.token_ids) - 1
         for level in range(min(tree.limit, tree.levels)):
             found = len(growth)
             if level:
-                hidden = model.forward(growth.tokens(growth.frontier), last, NOTHING, growth.runs())
+                hidden = model.forward(growth.tokens(growth.frontier), last, NOTHING, growth.layout())
             else:
-                hidden = model.forward(self.text[len(cached.tokens) :], len(cached.tokens), NOTHING)
+                hidden = model.forward(self.token_ids[len(cached.tokens) :], len(cached.tokens), NOTHING)
             self._branch(self._logits(model, hidden, len(growth.frontier)), growth, level)
             growth.advance(found)
             if not growth.frontier:
@@ -242,7 +242,7 @@ class HostLoops:
         """
         scores = stack([self._scores_after(growth, *of) for of in zip(growth.frontier, logits, strict=True)])
         noisy = self.acceptance == "coupled"
-        likely = self.sampler.perturbed(scores, len(self.text) + level) if noisy else scores
+        likely = self.sampler.perturbed(scores, len(self.token_ids) + level) if noisy else scores
         shares, tokens = likely.softmax(-1).topk(WIDTH)
         probabilities = shares if likely is scores else scores.softmax(-1).gather(1, tokens)
         found = zip(growth.frontier, tokens.tolist(), probabilities.tolist(), shares.tolist(), strict=True)
@@ -268,13 +268,13 @@ class HostLoops:
     def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
         """Add `tokens` of a step to the text; the first ones are the nodes of `path`."""
         if self.made.keep is not None and path:
-            self.made.keep(path, len(self.text))
-        self.text += tokens
+            self.made.keep(path, len(self.token_ids))
+        self.token_ids += tokens
         for token in tokens:
             self.history.push(token)
 
-    def place(self, text: Sequence[int]) -> None:
-        """Set the text back to `text`."""
-        for token in self.text[len(text) :]:
+    def place(self, token_ids: Sequence[int]) -> None:
+        """Set the text back to `token_ids`."""
+        for token in self.token_ids[len(token_ids) :]:
             self.history.pop(token)
-        del self.text[len(text) :]
+        del self.token_ids[len(token_ids) :]

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
-SURE = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
+BIN_BOUNDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 """Upper bounds of the calibration bins, by the model's probability; the last bin has none."""
-ASSUMED = (0.15, 0.4, 0.55, 0.65, 0.75, 0.85, 0.925, 0.965, 0.985, 0.99, 0.995)
+ASSUMED_RATES = (0.15, 0.4, 0.55, 0.65, 0.75, 0.85, 0.925, 0.965, 0.985, 0.99, 0.995)
 """Assumed acceptance rate of each bin."""
 PRIOR = 4.0
 """Weight of an assumed rate, in tokens."""
@@ -37,9 +37,9 @@ class CalibrationBins:
     """Acceptance rates of tokens by the draft model's probability."""
 
     def __init__(self) -> None:
-        self._hits = [PRIOR * share for share in ASSUMED]
-        self._tries = [PRIOR] * len(ASSUMED)
-        self.values = list(ASSUMED)
+        self._hits = [PRIOR * share for share in ASSUMED_RATES]
+        self._tries = [PRIOR] * len(ASSUMED_RATES)
+        self.values = list(ASSUMED_RATES)
 
     def add(self, at: int, hit: bool) -> None:
         """Count one more token of bin `at`."""
@@ -78,7 +78,7 @@ class LengthPolicy:
             return False
         if not self._timed:
             return probability < UNSURE
-        place = bisect_left(SURE, probability)
+        place = bisect_left(BIN_BOUNDS, probability)
         self._chance *= self._stay.values[place]
         return self._chance * self._follow.values[place] < self._least
 
@@ -97,7 +97,7 @@ class LengthPolicy:
 
     def known(self) -> tuple[NDArray[np.float64], float]:
         """Return `calibration` and `min_acceptance` of `ChainParameters`, by which `ends` decides."""
-        shares = np.array(((*SURE, np.inf), self._stay.values, self._follow.values))
+        shares = np.array(((*BIN_BOUNDS, np.inf), self._stay.values, self._follow.values))
         return shares, -1.0 if self._off else self._least
 
     def observe(self, stepped: Stepped) -> None:
@@ -106,7 +106,7 @@ class LengthPolicy:
         for place, probability in enumerate(stepped.confidence[: stepped.tested]):
             if probability is None:  # copied
                 continue
-            at = bisect_left(SURE, probability)
+            at = bisect_left(BIN_BOUNDS, probability)
             stayed = place < stepped.accepted
             self._stay.add(at, stayed)
             if before >= 0:

@@ -21,6 +21,6 @@ def checked(error: float) -> str:
     return f"checked: choices closer than {error:.1g} in a logit are made again by one row alone"
 
 
-def text(length: int, vocab: int) -> list[int]:
+def pass_tokens(length: int, vocab: int) -> list[int]:
     """Return token ids to compare passes with."""
     return [(7919 * (place + 1)) % vocab for place in range(length)]

@@ -2,7 +2,7 @@
 
 Its time without load is measured when a pair loads, and in plain replies. Every step updates the load factor, which
 scales it to the current time. Load may slow plain steps more or less than drafts: only plain steps show that, so some
-are slipped in among drafts if too few are known. Short ones come in a row whose first ones do not count, as the CPU's
+are probed among drafts if too few are known. Short ones come in a row whose first ones do not count, as the CPU's
 caches still hold data of the draft. Their result is kept twice: for recent seconds and this load, and for the pair, as
 the time measured at loading has an error.
 """
@@ -15,23 +15,23 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.stepped import Stepped
 
 SHARE, OF_REPLY = 0.01, 0.06
-"""Largest cost of slipped steps, as a share of the time since the first one, waits for the user included, and of the
-reply's time but for the first where the part is unsure: more would slow a short reply visibly."""
+"""Largest cost of probes, as a share of the time since the first one, waits for the user included, and of the
+reply's time but for the first where the ratio is unsure: more would slow a short reply visibly."""
 FREE_MS = 12.0
-"""Cost of a pair's first slipped steps that no reply limits: a first reply may be as short as 50 ms."""
+"""Cost of a pair's first probes that no reply limits: a first reply may be as short as 50 ms."""
 LEAST_COST = 0.25
-"""Least cost of a slipped step, as a share of its time, even if drafting gains nothing."""
+"""Least cost of a probe, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
-LOAD_S, PART_S = 0.5, 20.0
-"""Time constants of the load, and of the part: seconds until a measurement weighs 1/e."""
+LOAD_S, RATIO_S = 0.5, 20.0
+"""Time constants of the load, and of the ratio: seconds until a measurement weighs 1/e."""
 PLAIN_STEPS = 32.0
 """Plain steps after which older ones weigh less; half as many are enough."""
 OFF = 0.08
-"""Prior standard deviation of the part, from the error of the time measured at loading."""
+"""Prior standard deviation of the ratio, from the error of the time measured at loading."""
 EVEN, UNEVEN = 0.06, 0.5
-"""Standard deviation of the part between seconds without load, and its increase per unit of the log of the load."""
+"""Standard deviation of the ratio between seconds without load, and its increase per unit of the log of the load."""
 LASTING = 0.0001
-"""Least variance of the lasting part, so that older measurements weigh less."""
+"""Least variance of the lasting ratio, so that older measurements weigh less."""
 STEADY = 0.1
 """Change of the log of the load within its time constant up to which a plain step counts fully."""
 FORGETS = 3.0
@@ -41,9 +41,9 @@ NOISE, NOISES = 0.1, 4.0
 LEAST_ERROR, BEYOND = 0.04, 0.1
 """Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
 SOONEST, UNSURE = 3, 0.055
-"""Drafts of a reply before a plain step is slipped in, and error of the part from which one is wanted at once."""
+"""Drafts of a reply before a probe, and error of the ratio from which one is wanted at once."""
 SETTLES = 12
-"""Most drafts for which the first slipped steps wait while the load changes, as it does on a processor that rested."""
+"""Most drafts for which the first probes wait while the load changes, as it does on a processor that rested."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -79,13 +79,13 @@ class Window:
         self.expected += expected
 
 
-class Part:
+class PlainRatio:
     """Ratio of plain steps to their time expected from the load, 1 at first, with its error."""
 
     def __init__(self) -> None:
         self._count = self._sum = self._squares = self._loads = 0.0
         self._lasting, self._sure = 1.0, 1 / (OFF * OFF)
-        """The lasting part, and its inverse variance."""
+        """The lasting ratio, and its inverse variance."""
 
     @property
     def count(self) -> float:
@@ -114,9 +114,9 @@ class Part:
         self._lasting += tells / self._sure * (times - self._lasting)
 
     def known(self, load: float, newest: float) -> tuple[float, float]:
-        """Return the part under this `load`, which is `newest` soon, and its standard error.
+        """Return the ratio under this `load`, which is `newest` soon, and its standard error.
 
-        The mean of recent measurements and the lasting part are combined by inverse variance.
+        The mean of recent measurements and the lasting ratio are combined by inverse variance.
         """
         lasting = 1 / self._sure + EVEN * EVEN + (UNEVEN * max(abs(log(load)), abs(log(newest)))) ** 2
         if not self._count:
@@ -138,15 +138,15 @@ class Yardstick:
         self._costs = costs
         self._loads: defaultdict[str, Window] = defaultdict(lambda: Window(LOAD_S))
         """Windows by strategy, as the error of expected times differs between strategies."""
-        self._parts: defaultdict[str, Part] = defaultdict(Part)
+        self._ratios: defaultdict[str, PlainRatio] = defaultdict(PlainRatio)
         self._strategy = ""
         """Strategy of the last draft."""
         self._credit: float | None = None
-        """Milliseconds that slipped steps may cost now; None until plain decoding's time is known."""
+        """Milliseconds that probes may cost now; None until plain decoding's time is known."""
         self._free = FREE_MS
         """Those of them that no reply limits."""
         self._gain = 1.0
-        """Speedup of this reply over plain decoding; it sets the cost of a slipped step."""
+        """Speedup of this reply over plain decoding; it sets the cost of a probe."""
         self._since: float | None = None
         self.begin(0.0)
 
@@ -164,9 +164,9 @@ class Yardstick:
         self._lasted, self._tokens = 0.0, 0
         """Milliseconds and tokens of all steps of this reply."""
         self._left = self._settled = 0
-        """Plain steps still to slip in, and plain steps since the last draft."""
+        """Plain steps still to probe, and plain steps since the last draft."""
         self._spent = 0.0
-        """Milliseconds that slipped steps cost this reply."""
+        """Milliseconds that probes cost this reply."""
         self._drafts = 0
         """Steps of this reply with a draft: in a plain reply no draft measures the load at the same time."""
 
@@ -192,28 +192,28 @@ class Yardstick:
         return self._loads[self._strategy].expected > self._usual > 0
 
     @property
-    def _part(self) -> Part:
-        return self._parts[self._strategy]
+    def _ratio(self) -> PlainRatio:
+        return self._ratios[self._strategy]
 
     @property
     def plain_ms(self) -> float:
         """Milliseconds of a plain token under the current load; 0 if unknown."""
-        return self._usual * self.load * self._part.known(self.load, self._costs.load.value)[0]
+        return self._usual * self.load * self._ratio.known(self.load, self._costs.load.value)[0]
 
     def due(self) -> bool:
         """Return True if the next step should be plain."""
         if self._left:
             self._left -= 1
             return True
-        part = self._part
-        if self._credit is None or not self._usual or self._drafts < SOONEST or part.count >= PLAIN_STEPS / 2:
+        ratio = self._ratio
+        if self._credit is None or not self._usual or self._drafts < SOONEST or ratio.count >= PLAIN_STEPS / 2:
             return False
         steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
         load, newest = self.load, self._costs.load.value
         if self._free > 0 and self._drafts < SETTLES and abs(log(load / newest)) > 2 * STEADY:
             return False
-        first = (not self._spent or self._free > 0) and part.known(load, newest)[1] > UNSURE
+        first = (not self._spent or self._free > 0) and ratio.known(load, newest)[1] > UNSURE
         if self._credit < cost or not (first or self._spent + cost <= OF_REPLY * self._lasted):
             return False
         self._free -= cost
@@ -243,9 +243,9 @@ class Yardstick:
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             self._loads[strategy].add(stepped.draft_ms + lasted, own)
         elif self._drafts and self._recent and self._settled > self._cold:
-            self._part.add(min(lasted / (self._usual * load), SPIKE), load, self._costs.load.value)
-        part, error = self._part.known(load, self._costs.load.value)
-        plain = self._usual * part
+            self._ratio.add(min(lasted / (self._usual * load), SPIKE), load, self._costs.load.value)
+        ratio, error = self._ratio.known(load, self._costs.load.value)
+        plain = self._usual * ratio
         if not stepped.drafted:
             own, error = plain * (1 + stepped.draft_ms / lasted) if lasted else plain, 0.0
         self._own += own
@@ -260,5 +260,5 @@ class Yardstick:
             self._credit = min(self._credit + 1e3 * SHARE * passed, max(self._credit, most))
         for load in self._loads.values():
             load.fade(passed)
-        for part in self._parts.values():
-            part.fade(exp(-passed / PART_S))
+        for ratio in self._ratios.values():
+            ratio.fade(exp(-passed / RATIO_S))

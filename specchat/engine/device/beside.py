@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.draft import Chain, Proposal
-from specchat.engine.decoding.host_loops import HostLoops, Made
+from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.device.graphs import Graphs
@@ -52,14 +52,14 @@ class LoopsAhead(LoopsBeside):
         self._following: list[tuple[int, float]] = []
         """Tokens after the text and the draft."""
 
-    def make(self, proposal: Proposal) -> Made:
+    def make(self, proposal: Proposal) -> HostDraft:
         made = super().make(proposal)
         self._ready = []
         if isinstance(proposal, Chain):
             self._chain_made = proposal
         return made
 
-    def _one(self, chain: Chain, made: Made, policy: LengthPolicy | None) -> bool:
+    def _one(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
         draft = made.draft
         if (node := len(draft.tokens)) >= len(self._ready):
             return super()._one(chain, made, policy)
@@ -77,7 +77,7 @@ class LoopsAhead(LoopsBeside):
         if (chain := self._chain_made) is None or not self.timed:
             return
         draft = self.made.draft
-        drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.text)
+        drafted, room = len(draft.tokens), self._models["draft"].model.context - len(self.token_ids)
         for token in draft.tokens:
             self.history.push(token)
         try:
@@ -96,9 +96,9 @@ class LoopsAhead(LoopsBeside):
         self._ready = self._following[1:] if list(tokens) == expected else []
         super().added(tokens, path)
 
-    def place(self, text: Sequence[int]) -> None:
+    def place(self, token_ids: Sequence[int]) -> None:
         self._ready = []
-        super().place(text)
+        super().place(token_ids)
 
 
 class Picker:

@@ -66,7 +66,7 @@ class CapturedDrafts:
         """Register a head of `target`; return True if captured passes can run it."""
         if (made := captured(head.model, target, self._state, self._recent)) is None:
             return False
-        self._heads[role], head.ahead, head.read_again = made, True, len(self._recent)
+        self._heads[role], head.asynchronous, head.read_again = made, True, len(self._recent)
         return True
 
     @property

@@ -28,7 +28,7 @@ from specchat.engine.strategy import MAX_DRAFT_LENGTH
 class DeviceExecutor:
     """Executor with the text's state on the device; the host's copy is one report behind while a step runs."""
 
-    ahead, joins = True, False
+    asynchronous, joins = True, False
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DeviceExecutor:
         for loops in self._loops:
             loops.begin(rules, prompt)
 
-    def takes(self, proposal: Proposal) -> bool:
+    def supports(self, proposal: Proposal) -> bool:
         """Return True: all proposals run here."""
         del proposal
         return True
@@ -162,11 +162,11 @@ class DeviceExecutor:
         """True if drafts may depend on timing, because the text is the same for every draft."""
         return self._acceptance == "coupled" or self._greedy
 
-    def place(self, text: list[int]) -> None:
-        self._state.place(text, self._prompt)
-        self._verifier.place(text)
+    def place(self, token_ids: list[int]) -> None:
+        self._state.place(token_ids, self._prompt)
+        self._verifier.place(token_ids)
         for loops in self._loops:
-            loops.place(text)
+            loops.place(token_ids)
 
     def capture_verify(self) -> None:
         """Run every kind of verify pass once, on any input; `place` then restores the text."""

@@ -11,7 +11,7 @@ from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.device.head_attention import HeadAttention, fits
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.gpu_shapes import VERIFY_ROWS
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.reference.layer import Attend
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -86,7 +86,7 @@ class CapturedHead(ABC):
     def node(self, node: int) -> Tensor:
         """Logits after node 0 of a step, or after the device's current draft token."""
 
-    def level(self, growth: Growth, level: int) -> Tensor:
+    def level(self, growth: GrowthState, level: int) -> Tensor:
         """Logits [WIDTH, ...] after the frontier of a tree's later `level`, of heads that draft trees."""
         raise NotImplementedError
 
@@ -135,7 +135,7 @@ class FeatureDrafts(CapturedHead):
         self._features.index_copy_(0, at, after)
         return head.logits(hidden)
 
-    def level(self, growth: Growth, level: int) -> Tensor:
+    def level(self, growth: GrowthState, level: int) -> Tensor:
         assert self._features is not None
         last = self._state.length.long() - 1
         slots = growth.start.long() - 1 + self._width
@@ -208,7 +208,7 @@ class LevelDrafts(CapturedHead):
         assert node == 0
         return self._scored(0)
 
-    def level(self, growth: Growth, level: int) -> Tensor:
+    def level(self, growth: GrowthState, level: int) -> Tensor:
         return self._scored(level).repeat(WIDTH, 1)
 
     def _scored(self, level: int) -> Tensor:

@@ -26,9 +26,9 @@ class DeviceRows:
         self.vocab = min(vocab, model.vocab)
         self.context, self.block = model.context, model.block
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run `tokens` at position `start`; return logits float32 [at most VERIFY_ROWS, vocab] of the last ones."""
-        if runs is not None:
+        if layout is not None:
             raise ValueError("the host verifies chains alone on a device")
         for first in range(0, len(tokens), PASS_ROWS):
             block = tokens[first : first + PASS_ROWS]
@@ -76,7 +76,7 @@ class StepwiseExecutor(HostExecutor):
         self._roles = frozenset(models)
         super().__init__(models, trees=False)
 
-    def takes(self, proposal: Proposal) -> bool:
+    def supports(self, proposal: Proposal) -> bool:
         """True for known chains, and for chains of models; heads and trees run on a device alone."""
         if isinstance(proposal, Copy):
             return not proposal.likeliest

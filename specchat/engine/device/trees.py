@@ -8,7 +8,7 @@ from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
 from specchat.engine.kernels.candidates import gather
 from specchat.engine.kernels.choose import choose
 from specchat.engine.kernels.growth import expand, settle
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -21,7 +21,7 @@ class DeviceTrees:
         """Initialise; `state` is the step's and receives the tree, and rows of `scored` are overwritten."""
         self._state = state
         self._scored = scored
-        self.growth = Growth.create(state, WIDTH, MAX_DRAFT_LENGTH)
+        self.growth = GrowthState.create(state, WIDTH, MAX_DRAFT_LENGTH)
         self._chosen = torch.zeros(WIDTH, device=state.fed.device, dtype=torch.int32)
 
     @property

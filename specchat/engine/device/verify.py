@@ -69,9 +69,9 @@ class Verifier:
         self._begins = 3, 3 + nodes, 3 + 2 * nodes, 4 + 3 * nodes, 4 + 4 * nodes
         """Where parts of a report begin: added tokens, their nodes, drafts after their number, parents, likeliest."""
 
-    def place(self, text: Sequence[int]) -> None:
-        """Set the text to `text`."""
-        last = [*[0] * VERIFY_ROWS, *text[-VERIFY_ROWS:]][-VERIFY_ROWS:]
+    def place(self, token_ids: Sequence[int]) -> None:
+        """Set the text to `token_ids`."""
+        last = [*[0] * VERIFY_ROWS, *token_ids[-VERIFY_ROWS:]][-VERIFY_ROWS:]
         self.recent.copy_(torch.tensor(last))
         self.tail[:2].copy_(self.recent[-2:])
 

@@ -36,8 +36,8 @@ class CascadeDrafter(Drafter):
         self.forget()
 
     @property
-    def ahead(self) -> bool:
-        return self._model.ahead
+    def instant(self) -> bool:
+        return self._model.instant
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._ends = ends
@@ -48,27 +48,27 @@ class CascadeDrafter(Drafter):
         self._copy = Copy()
         self._by_model = False
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        copy = self._copier.propose(text, limit)
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
+        copy = self._copier.propose(token_ids, limit)
         self._copy = copy if copy.matched >= TRUSTED else Copy()
         copied = len(self._copy.tokens)
         if not copied:
             self._by_model = True
-            return self._model.propose(text, limit)
-        room = min(limit, self._model.draft.model.context - len(text))
+            return self._model.propose(token_ids, limit)
+        room = min(limit, self._model.draft.model.context - len(token_ids))
         ended = copy.tokens[-1] in self._ends
         self._by_model = self._joins and copied < room and not ended and self._whole[copy.matched] >= WHOLE
-        if self._by_model and isinstance(chain := self._model.propose(text, limit), Chain):
+        if self._by_model and isinstance(chain := self._model.propose(token_ids, limit), Chain):
             return Then(self.name, copy, chain)
         return copy
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self._copier.observe(text, stepped)
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+        self._copier.observe(token_ids, stepped)
         if copied := len(self._copy.tokens):
             matched = self._copy.matched
             self._whole[matched] += NEWEST * ((stepped.accepted >= copied) - self._whole[matched])
         if self._by_model:
-            self._model.observe(text, stepped)
+            self._model.observe(token_ids, stepped)
 
 
 def _make(parts: Parts) -> CascadeDrafter:

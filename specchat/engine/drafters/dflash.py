@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Block, Proposal
 from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.strategy import HeadFamily, Strategy, headed
 
 
-class Guessing(Model, Protocol):
+class Guessing(Decoder, Protocol):
     """A head that predicts `places` tokens in a pass."""
 
     places: int
@@ -26,7 +26,7 @@ class BlockDrafter(DraftModelDrafter):
     def _proposal(self, limit: int) -> Proposal:
         return Block(self.name, self.role, min(limit, self._head.places))
 
-    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
         # The head wrote a KV entry for the token before the pending one, without the target's hidden states.
         return self._proposed - 1
 

@@ -6,7 +6,7 @@ Where the model is undecided between two tokens, a chain takes one and a tree bo
 from collections.abc import Callable, Collection, Iterator, Sequence
 from time import perf_counter
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal, Role, Tree
 from specchat.engine.decoding.means import Mean
 from specchat.engine.decoding.stepped import Stepped
@@ -23,19 +23,19 @@ class DraftModelDrafter(ModelDrafter):
     shortest = 2
     """Least length of a text to draft for."""
 
-    def __init__(self, name: str, role: Role, draft: CachedModel[Model]) -> None:
+    def __init__(self, name: str, role: Role, draft: CachedModel[Decoder]) -> None:
         self.name, self.role, self.draft = name, role, draft
         self._proposed = 0
         self._read = Mean()
         """Milliseconds to read a token."""
 
     @property
-    def ahead(self) -> bool:
-        return self.draft.ahead
+    def instant(self) -> bool:
+        return self.draft.asynchronous
 
     @property
     def repeats(self) -> bool:
-        return self.draft.ahead and self.role == "draft"
+        return self.draft.asynchronous and self.role == "draft"
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.draft.rewind(prompt)
@@ -43,60 +43,60 @@ class DraftModelDrafter(ModelDrafter):
     def forget(self) -> None:
         self.draft.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        limit = min(limit, self.draft.model.context - len(text))
-        if limit <= 0 or len(text) < self.shortest:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
+        limit = min(limit, self.draft.model.context - len(token_ids))
+        if limit <= 0 or len(token_ids) < self.shortest:
             return Copy(strategy=self.name)
-        if self.unread(text):
-            for _ in self.reading(text):
+        if self.unread(token_ids):
+            for _ in self.reading(token_ids):
                 pass
-        self._proposed = len(text)
+        self._proposed = len(token_ids)
         return self._proposal(limit)
 
-    def reading(self, text: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
+    def reading(self, token_ids: Sequence[int], clock: Callable[[], float] = perf_counter) -> Iterator[None]:
         """Let the model read the `unread` tokens, a block at each `next`, in any thread; `clock` measures the cost in
         seconds."""
-        unread, seconds = self.unread(text), 0.0
+        unread, seconds = self.unread(token_ids), 0.0
         try:
-            while self.unread(text):
+            while self.unread(token_ids):
                 started = clock()
-                self.draft.fill(text[:-1])
+                self.draft.fill(token_ids[:-1])
                 seconds += clock() - started
                 yield
         finally:
-            if (read := unread - self.unread(text)) > 0:
+            if (read := unread - self.unread(token_ids)) > 0:
                 self._read.add(1e3 * seconds / read)
 
-    def unread(self, text: Sequence[int]) -> int:
-        """Count tokens of `text` that the model must read before it can draft; 0 if `text` exceeds its context.
+    def unread(self, token_ids: Sequence[int]) -> int:
+        """Count tokens that the model must read before it can draft; 0 if `token_ids` exceeds its context.
 
         A first pass reads the last two tokens at least: after full acceptance the cache lacks both.
         """
         known = len(self.draft.tokens) + self.draft.read_again
-        return max(0, len(text) - known) if len(text) < self.draft.model.context else 0
+        return max(0, len(token_ids) - known) if len(token_ids) < self.draft.model.context else 0
 
-    def behind(self, text: Sequence[int]) -> float:
-        return self.unread(text) * self._read.value
+    def behind(self, token_ids: Sequence[int]) -> float:
+        return self.unread(token_ids) * self._read.value
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
         if stepped.drafted:
-            self.draft.hold(text, self._held(text, stepped))
+            self.draft.hold(token_ids, self._held(token_ids, stepped))
 
-    def go_on(self, text: Sequence[int], copied: int, limit: int) -> Chain | None:
+    def extend(self, token_ids: Sequence[int], copied: int, limit: int) -> Chain | None:
         if self.role != "draft":  # heads draft from the target's states, which are not there for these tokens
             return None
-        proposal = self.propose(text, copied + limit)
+        proposal = self.propose(token_ids, copied + limit)
         return proposal if isinstance(proposal, Chain) and proposal.limit > copied else None
 
-    def went_on(self, text: Sequence[int], stepped: Stepped) -> None:
-        self.observe(text, stepped)
+    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+        self.observe(token_ids, stepped)
 
     def _proposal(self, limit: int) -> Proposal:
         return Chain(self.name, self.role, limit)
 
-    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
         """Count tokens of the text now in the cache: all but the last draft token went through the model."""
-        return min(self._proposed + stepped.drafted - 1, len(text) - 1)
+        return min(self._proposed + stepped.drafted - 1, len(token_ids) - 1)
 
 
 class DraftTreeDrafter(DraftModelDrafter):
@@ -109,9 +109,9 @@ class DraftTreeDrafter(DraftModelDrafter):
     def _proposal(self, limit: int) -> Proposal:
         return Tree(self.name, self.role, limit, LEAST)
 
-    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
         # The model ran over all but the last token of the accepted path.
-        return max(self._proposed, len(text) - 2)
+        return max(self._proposed, len(token_ids) - 2)
 
 
 def _chain(parts: Parts) -> DraftModelDrafter:

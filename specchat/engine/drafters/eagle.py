@@ -16,7 +16,7 @@ class EagleDrafter(DraftModelDrafter):
 
     shortest = 3  # no feature precedes a text's first token
 
-    def _held(self, text: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
         # KV entries of draft tokens have predicted features; they are written again with the target's own.
         return self._proposed
 

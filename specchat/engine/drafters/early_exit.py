@@ -11,7 +11,7 @@ unless an adapter was trained (`model/exit_adapter.py`).
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
@@ -75,7 +75,7 @@ class EarlyExitDrafter(Drafter):
 
     def __init__(
         self,
-        target: CachedModel[Model],
+        target: CachedModel[Decoder],
         layers: int,
         head: float,
         chosen: int | None,
@@ -97,18 +97,18 @@ class EarlyExitDrafter(Drafter):
         self.search = ExitSearch(*self._exits)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         if limit <= 0:
             return Copy(strategy=self.name)
         self._steps += 1
-        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
-            self._try(text, self.search.next)
+        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(token_ids) - self._prompt > WINDOW:
+            self._try(token_ids, self.search.next)
         return Chain(self.name, "target", limit, layers=self.search.best, adapt=self._adapt)
 
-    def _try(self, text: Sequence[int], layers: int) -> None:
+    def _try(self, token_ids: Sequence[int], layers: int) -> None:
         """Try the first `layers` layers on the last generated tokens."""
         later = range(layers, self._exits[0])
-        self.search.tell(layers, right_without(self._target.model, text, skip_of(later, later)))
+        self.search.tell(layers, right_without(self._target.model, token_ids, skip_of(later, later)))
 
 
 def _unsupported(facts: Facts) -> str:

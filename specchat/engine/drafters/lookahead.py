@@ -33,11 +33,11 @@ def window_columns(limit: int) -> int:
 class Pool:
     """Pool of n-grams by their first token."""
 
-    def __init__(self, text: Sequence[int]) -> None:
-        """Initialise with the n-grams of `text`."""
+    def __init__(self, token_ids: Sequence[int]) -> None:
+        """Initialise with the n-grams of `token_ids`."""
         self._grams: dict[int, dict[tuple[int, ...], None]] = {}
-        for at in range(len(text) - N + 1):
-            self.learn(text[at : at + N])
+        for at in range(len(token_ids) - N + 1):
+            self.learn(token_ids[at : at + N])
 
     def learn(self, gram: Sequence[int]) -> None:
         """Add an n-gram as the newest with its first token; beyond G the oldest goes."""
@@ -113,22 +113,22 @@ class LookaheadDrafter(Copier):
         self._last: list[int] = []
         """Nodes of the last level, which complete the n-grams."""
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
         self._last = []
         if limit <= 0:
             return Copy(strategy=self.name)
         if self._pool is None:
-            self._pool = Pool(text[-SEED:])
+            self._pool = Pool(token_ids[-SEED:])
         tree = PrefixTree(limit)
-        last = self._look_ahead(tree, text, window_columns(limit))
-        for gram in self._pool.after(text[-1]):
+        last = self._look_ahead(tree, token_ids, window_columns(limit))
+        for gram in self._pool.after(token_ids[-1]):
             tree.add_path(gram)
         copy, steps = tree.copy(self.name)
         self._last = [steps[node] for node in last]
         copy.likeliest = bool(last)
         return copy
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
         if not self._last or self._pool is None:
             return
         new = [stepped.likeliest[node] for node in self._last]
@@ -136,14 +136,14 @@ class LookaheadDrafter(Copier):
             self._pool.learn(gram)
         self._window = [*self._window[1:], new]
 
-    def _look_ahead(self, tree: PrefixTree, text: Sequence[int], columns: int) -> list[int]:
+    def _look_ahead(self, tree: PrefixTree, token_ids: Sequence[int], columns: int) -> list[int]:
         """Add a window of `columns` columns; return the nodes of its last level."""
         if not columns:
             return []
         if not self._window or len(self._window[0]) < columns:
-            self._window = _first_window(text, columns)
+            self._window = _first_window(token_ids, columns)
         self._window = [level[:columns] for level in self._window]
-        self._window[0][0] = text[-1]
+        self._window[0][0] = token_ids[-1]
         nodes = [0]
         for token in self._window[0][1:]:
             nodes.append(_added(tree, nodes[-1], token))
@@ -152,9 +152,9 @@ class LookaheadDrafter(Copier):
         return nodes
 
 
-def _first_window(text: Sequence[int], columns: int) -> list[list[int]]:
+def _first_window(token_ids: Sequence[int], columns: int) -> list[list[int]]:
     """Return a first window from the last tokens of the text, repeated if there are too few."""
-    run = [text[-1 - at % len(text)] for at in range(columns + N - 2)][::-1]
+    run = [token_ids[-1 - at % len(token_ids)] for at in range(columns + N - 2)][::-1]
     return [run[level : level + columns] for level in range(N - 1)]
 
 

@@ -33,20 +33,20 @@ class LookupDrafter(Copier):
     def forget(self) -> None:
         self._here.clear()
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
-        self._here.grow(text)
-        return self.after(text, (), limit) if self._here.has(text) else self._nothing
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
+        self._here.grow(token_ids)
+        return self.after(token_ids, (), limit) if self._here.has(token_ids) else self._nothing
 
-    def after(self, text: Sequence[int], drafted: Sequence[int], limit: int) -> Copy:
-        """Propose up to `limit` tokens that followed the end of the indexed `text` and `drafted` before."""
-        end = drafted if len(drafted) >= KEY else [*text[-KEY:], *drafted]
+    def after(self, token_ids: Sequence[int], drafted: Sequence[int], limit: int) -> Copy:
+        """Propose up to `limit` tokens that followed the end of the indexed `token_ids` and `drafted` before."""
+        end = drafted if len(drafted) >= KEY else [*token_ids[-KEY:], *drafted]
         if not self._here.has(end):
             return self._nothing
-        source, matched = self._longest_match([*text[-LONGEST:], *drafted])
+        source, matched = self._longest_match([*token_ids[-LONGEST:], *drafted])
         tokens = list(drafted)
         for i in range(source, source + limit):
             # A match that reaches the end of the text continues in the draft itself: repetition repeats.
-            tokens.append(text[i] if i < len(text) else tokens[i - len(text)])
+            tokens.append(token_ids[i] if i < len(token_ids) else tokens[i - len(token_ids)])
             if tokens[-1] in self._ends:
                 break
         return Copy(tokens[len(drafted) :], strategy=self.name, matched=matched)

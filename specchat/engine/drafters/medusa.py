@@ -25,8 +25,8 @@ class MedusaDrafter(ModelDrafter):
         self._heads = heads
 
     @property
-    def ahead(self) -> bool:
-        return self._heads.ahead
+    def instant(self) -> bool:
+        return self._heads.asynchronous
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._heads.keep(0)
@@ -34,10 +34,10 @@ class MedusaDrafter(ModelDrafter):
     def forget(self) -> None:
         self._heads.keep(0)
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
-        if limit <= 0 or len(text) <= 1:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
+        if limit <= 0 or len(token_ids) <= 1:
             return Copy(strategy=self.name)
-        self._heads.hold(text, len(text) - 1)
+        self._heads.hold(token_ids, len(token_ids) - 1)
         return Tree(self.name, HEAD.name, limit, LEAST, self._heads.model.places)
 
 

@@ -40,10 +40,10 @@ class NgramDrafter(Copier):
         self._text: list[int] = []
         """Tokens in this chat's table, which grows when a draft is proposed."""
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
-        """Propose up to `limit` tokens that mostly followed the end of `text`."""
-        self._grow(text)
-        before, tables = tuple(text[-LONGEST:]), ((self._here, HERE), (self._earlier.ngrams, BEFORE))
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
+        """Propose up to `limit` tokens that mostly followed the end of `token_ids`."""
+        self._grow(token_ids)
+        before, tables = tuple(token_ids[-LONGEST:]), ((self._here, HERE), (self._earlier.ngrams, BEFORE))
         copy = Copy(strategy=self.name)
         while len(copy.tokens) < limit:
             token, length = _next(before, tables)
@@ -57,10 +57,10 @@ class NgramDrafter(Copier):
             before = (*before[1 - LONGEST :], token)
         return copy
 
-    def _grow(self, text: Sequence[int]) -> None:
+    def _grow(self, token_ids: Sequence[int]) -> None:
         known = len(self._text)
-        if len(text) > known:
-            self._text += text[known:]
+        if len(token_ids) > known:
+            self._text += token_ids[known:]
             self._here.learn(self._text, known)
 
 

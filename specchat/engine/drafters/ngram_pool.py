@@ -29,12 +29,12 @@ class NgramPool:
         """Allocate `slots` cells of 8 bytes, for all lengths together."""
         self._slots = array("Q", bytes(8 * slots))
 
-    def learn(self, text: Sequence[int], first: int = 0) -> None:
-        """Add the n-grams that end at each token of `text` from position `first` on; a microsecond or two a token."""
+    def learn(self, token_ids: Sequence[int], first: int = 0) -> None:
+        """Add the n-grams that end at each token from position `first` on; a microsecond or two a token."""
         slots = self._slots
         size = len(slots)
-        for at in range(max(first, LENGTHS[-1]), len(text)):
-            before, token = tuple(text[max(0, at - LONGEST) : at]), text[at] << 8
+        for at in range(max(first, LENGTHS[-1]), len(token_ids)):
+            before, token = tuple(token_ids[max(0, at - LONGEST) : at]), token_ids[at] << 8
             for length in LENGTHS:
                 if length > at:
                     continue

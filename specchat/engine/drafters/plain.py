@@ -11,7 +11,7 @@ class PlainDrafter(Copier):
 
     name = "plain"
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
         return PLAIN
 
 

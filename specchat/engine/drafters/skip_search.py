@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from specchat.engine.decoding.cached import Model
+from specchat.engine.decoding.cached import Decoder
 from specchat.engine.strategy import SkippedLayers
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ MOST_TRIALS = 1000
 Sublayer = tuple[str, int]
 
 
-def right_without(target: Model, text: Sequence[int], skip: "Skip") -> float:
-    """Share of the last WINDOW tokens of `text` that the target would draft right without `skip`."""
-    first = len(text) - 1 - WINDOW
-    guesses = target.guesses(text[first:-1], first, skip)
-    return sum(a == b for a, b in zip(guesses, text[first + 1 :], strict=True)) / WINDOW
+def right_without(target: Decoder, token_ids: Sequence[int], skip: "Skip") -> float:
+    """Share of the last WINDOW tokens of `token_ids` that the target would draft right without `skip`."""
+    first = len(token_ids) - 1 - WINDOW
+    guesses = target.guesses(token_ids[first:-1], first, skip)
+    return sum(a == b for a, b in zip(guesses, token_ids[first + 1 :], strict=True)) / WINDOW
 
 
 class SkipSearch:

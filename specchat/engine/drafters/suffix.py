@@ -50,17 +50,17 @@ def best_copy(source: Occurrences, end: Sequence[int], limit: int, ends: Collect
         if best.score >= min(limit, SPREAD * length):
             break  # no probability is more than 1
         places = tuple(at for matched, at in matches if matched >= length)
-        copy = _follow(source.text, places, min(limit, SPREAD * length), limit, ends)
+        copy = _follow(source.token_ids, places, min(limit, SPREAD * length), limit, ends)
         if copy.score > best.score:
             copy.matched = length
             best = copy
     return best
 
 
-def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int, ends: Collection[int]) -> Copy:
+def _follow(token_ids: Sequence[int], places: tuple[int, ...], depth: int, limit: int, ends: Collection[int]) -> Copy:
     """Follow all `places` at once, along the `limit` likeliest paths of at most `depth` tokens."""
-    alike = _after(text, places[0], depth)
-    if all(_after(text, at, depth) == alike for at in places[1:]):
+    alike = _after(token_ids, places[0], depth)
+    if all(_after(token_ids, at, depth) == alike for at in places[1:]):
         stop = next((i + (token != END) for i, token in enumerate(alike) if token == END or token in ends), depth)
         sure = alike[:stop]
         share = [1.0] * len(sure)
@@ -71,7 +71,7 @@ def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int
     branch = Branch((), places, 1.0, 1.0)
     for _ in range(limit):
         if len(branch.path) < depth and not (branch.path and branch.path[-1] in ends):
-            for child in _branches(text, branch):
+            for child in _branches(token_ids, branch):
                 heappush(waiting, (-child.probability, next(order), child))
         if not waiting:
             break
@@ -91,21 +91,21 @@ def _follow(text: Sequence[int], places: tuple[int, ...], depth: int, limit: int
     return copy
 
 
-def _after(text: Sequence[int], at: int, depth: int) -> list[int]:
+def _after(token_ids: Sequence[int], at: int, depth: int) -> list[int]:
     """Return the `depth` tokens from position `at` on; beyond the text's end they repeat themselves."""
-    tokens = list(text[at : at + depth])
+    tokens = list(token_ids[at : at + depth])
     while len(tokens) < depth:
-        tokens.append(tokens[at + len(tokens) - len(text)])
+        tokens.append(tokens[at + len(tokens) - len(token_ids)])
     return tokens
 
 
-def _branches(text: Sequence[int], branch: Branch) -> Iterator[Branch]:
+def _branches(token_ids: Sequence[int], branch: Branch) -> Iterator[Branch]:
     """Yield the continuations of a branch, the most frequent first, down to the probability LEAST."""
     path, i = branch.path, len(branch.path)
 
     def token_at(at: int) -> int:
         # Beyond the text's end the draft itself repeats.
-        return text[at + i] if at + i < len(text) else path[at + i - len(text)]
+        return token_ids[at + i] if at + i < len(token_ids) else path[at + i - len(token_ids)]
 
     following: dict[int, list[int]] = {}
     for at in branch.places:
@@ -134,13 +134,13 @@ class SuffixDrafter(Copier):
     def forget(self) -> None:
         self._here.clear()
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
         """Propose the better draft from this text and earlier replies; this text wins among equals."""
-        self._here.grow(text)
+        self._here.grow(token_ids)
         best = Copy(strategy=self.name)
         for of in (self._here, self._earlier.places):
-            if of.has(text):
-                copy = best_copy(of, text[-LONGEST:], limit, self._ends)
+            if of.has(token_ids):
+                copy = best_copy(of, token_ids[-LONGEST:], limit, self._ends)
                 best = copy if copy.score > best.score else best
         return best
 

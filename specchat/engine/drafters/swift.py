@@ -6,7 +6,7 @@ Those of draft tokens lie after the committed text, and are overwritten when the
 
 from collections.abc import Collection, Sequence
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal
 from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
 from specchat.engine.strategy import Facts, SkippedLayers, Strategy
@@ -17,14 +17,14 @@ class SwiftDrafter(ModelDrafter):
 
     name = "swift"
 
-    def __init__(self, target: CachedModel[Model], layers: int, chosen: SkippedLayers | None = None) -> None:
+    def __init__(self, target: CachedModel[Decoder], layers: int, chosen: SkippedLayers | None = None) -> None:
         """Initialise for a target with `layers` layers; what is `chosen` to be skipped ends the search."""
         self._target, self._layers, self._chosen = target, layers, chosen
         self._prompt = 0
         self.forget()
 
     @property
-    def ahead(self) -> bool:
+    def instant(self) -> bool:
         """False before a trial, which takes the host as long as several steps."""
         return self.search.done or (self._steps + 1) % SEARCH_EVERY != 0
 
@@ -35,12 +35,12 @@ class SwiftDrafter(ModelDrafter):
         self.search = SkipSearch(self._layers, chosen=self._chosen)
         self._steps = 0
 
-    def propose(self, text: Sequence[int], limit: int) -> Proposal:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         if limit <= 0:
             return Copy(strategy=self.name)
         self._steps += 1
-        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(text) - self._prompt > WINDOW:
-            self.search.offer(lambda skip: right_without(self._target.model, text, skip))
+        if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(token_ids) - self._prompt > WINDOW:
+            self.search.offer(lambda skip: right_without(self._target.model, token_ids, skip))
         return Chain(self.name, "target", limit, skip=self.search.best)
 
     def warm(self, prompt: Sequence[int]) -> None:

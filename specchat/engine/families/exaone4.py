@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from specchat.engine.families.family import FULL, Family, attention, decoder, gated, head_norms, kinds, within
+from specchat.engine.families.family import FULL, Family, attention, decoder, head_norms, kinds, norms_after, within
 from specchat.engine.families.settings import Settings
 from specchat.engine.foreign import POSITIVE, Count, MaybeCount, Number
-from specchat.engine.recipe import Layer, Norm, Recipe
+from specchat.engine.recipe import Layer, Recipe
 
 
 class Exaone4Settings(Settings):
@@ -26,15 +26,8 @@ def recipe(c: Exaone4Settings) -> Recipe:
     def layer(index: int, prefix: str) -> Layer:
         name, kind = f"{prefix}.self_attn", of[index]
         mixer = head_norms(c, attention(c, name), name)
-        made = Layer(
-            mixer=replace(mixer, rope=None) if c.sliding_window and kind == FULL else mixer,
-            feed=gated(c, f"{prefix}.mlp"),
-            pre_mixer=None,
-            pre_feed=None,
-            post_mixer=Norm(f"{prefix}.post_attention_layernorm", c.hidden_size, c.rms_norm_eps),
-            post_feed=Norm(f"{prefix}.post_feedforward_layernorm", c.hidden_size, c.rms_norm_eps),
-        )
-        return within(c.sliding_window, made, kind)
+        mixer = replace(mixer, rope=None) if c.sliding_window and kind == FULL else mixer
+        return within(c.sliding_window, norms_after(c, prefix, mixer), kind)
 
     return decoder(c, layer)
 

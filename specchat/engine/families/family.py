@@ -123,6 +123,14 @@ def between_norms(c: Settings, prefix: str, mixer: Attention, feed: Gated, *, pl
     return Layer(mixer, feed, pre_mixer, pre_feed, post_mixer, post_feed)
 
 
+def norms_after(c: Settings, prefix: str, mixer: Attention) -> Layer:
+    """OLMo 2's layer (OLMo team 2024): a norm after attention and one after the MLP."""
+    post_mixer, post_feed = (
+        Norm(f"{prefix}.post_{half}_layernorm", c.hidden_size, c.rms_norm_eps) for half in ("attention", "feedforward")
+    )
+    return Layer(mixer, gated(c, f"{prefix}.mlp"), None, None, post_mixer, post_feed)
+
+
 def decoder(c: Settings, layer: Callable[[int, str], Layer]) -> Recipe:
     """A decoder of `c`'s number of layers: layer(i, prefix) makes layer i with tensors below the prefix.
 

@@ -31,8 +31,8 @@ class Gemma3Settings(Settings):
 
 
 def recipe(c: Gemma3Settings) -> Recipe:
-    if c.final_logit_softcapping or c.use_bidirectional_attention:
-        raise Unsupported("specchat's decoder has no final_logit_softcapping and no use_bidirectional_attention")
+    if c.use_bidirectional_attention:
+        raise Unsupported("attention to later tokens: not in specchat's decoder")
     of = parts.kinds(c, lambda index: (index + 1) % c.sliding_window_pattern > 0)
 
     def layer(index: int, prefix: str) -> Layer:
@@ -46,7 +46,8 @@ def recipe(c: Gemma3Settings) -> Recipe:
         return parts.within(c.sliding_window, parts.between_norms(c, prefix, mixer, feed, plus_one=True), kind)
 
     made = parts.decoder(c, layer)
-    return replace(made, norm=replace(made.norm, plus_one=True), embed_scale=c.hidden_size**0.5)
+    norm, cap = replace(made.norm, plus_one=True), c.final_logit_softcapping or 0.0
+    return replace(made, norm=norm, embed_scale=c.hidden_size**0.5, cap=cap)
 
 
 FAMILY = Family("gemma3_text", "Gemma 3", recipe, Gemma3Settings, also_seeing=("gemma3",))

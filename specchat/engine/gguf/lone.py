@@ -9,7 +9,7 @@ from time import perf_counter
 
 import torch
 
-from specchat.engine.decoding.passes import BUDGET_S, MOST_ROWS, SAFETY, text
+from specchat.engine.decoding.passes import BUDGET_S, MOST_ROWS, SAFETY, pass_tokens
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.gguf.model import GgufModel
 from specchat.engine.options import Sampling
@@ -56,7 +56,7 @@ def lone_error(model: GgufModel, seen: float) -> float | None:
 
 def _milliseconds(model: GgufModel, begun: float) -> tuple[float, float]:
     """Milliseconds of the fastest lone and the fastest padded single-row pass."""
-    tokens = text(PROMPT_TOKENS + 1, model.vocab)
+    tokens = pass_tokens(PROMPT_TOKENS + 1, model.vocab)
     model.write(tokens[:-1], 0)
     least = {True: float("inf"), False: float("inf")}
     for turn in range(MAX_REPEATS):
@@ -80,7 +80,7 @@ def _written(model: GgufModel, begun: float) -> tuple[list[int], torch.Tensor, t
         vocab]; logits of the last pass float32 [MOST_ROWS, vocab].
     """
     most = min(PROMPT_TOKENS + MAX_WRITTEN_TOKENS, model.context - MOST_ROWS)
-    tokens = text(PROMPT_TOKENS, model.vocab)
+    tokens = pass_tokens(PROMPT_TOKENS, model.vocab)
     rows: list[torch.Tensor] = []
     sampler, history = Sampler(Sampling(temperature=1.0)), History(())
     model.write(tokens[:-1], 0)
@@ -90,6 +90,6 @@ def _written(model: GgufModel, begun: float) -> tuple[list[int], torch.Tensor, t
         tokens.append(sampler.choose(rows[-1], len(tokens), history))
     model.alone = False
     kept = len(rows) // MOST_ROWS * MOST_ROWS
-    tokens = tokens[: PROMPT_TOKENS - 1 + kept] + text(MOST_ROWS, model.vocab)
+    tokens = tokens[: PROMPT_TOKENS - 1 + kept] + pass_tokens(MOST_ROWS, model.vocab)
     last = model.forward(tokens[-MOST_ROWS:], len(tokens) - MOST_ROWS).clone()
     return tokens, torch.stack(rows[:kept]), last

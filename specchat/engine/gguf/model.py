@@ -122,13 +122,13 @@ class GgufModel:
         """True if the last logits may carry the rounding error of lone rows."""
         return self._exact < len(self._tokens)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Write the KV entries of `tokens` from position `start` on.
 
         Returns:
             logits float32 [len(tokens), vocab]; the next pass overwrites them.
         """
-        if runs is not None or skip != NOTHING:
+        if layout is not None or skip != NOTHING:
             raise ValueError("llama.cpp verifies chains, through all layers")
         count = len(tokens)
         lone = self.alone and count == 1

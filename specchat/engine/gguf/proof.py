@@ -16,7 +16,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, text
+from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, pass_tokens
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.lone import lone_error
 from specchat.engine.gguf.model import GgufModel, Padding
@@ -77,7 +77,7 @@ def prove(model: GgufModel) -> PaddingProof:
     unpadded = model.padding = tuple(range(MOST_ROWS + 1))
     if model.file.recurrent:
         return PaddingProof(unpadded, 0.0, drafts=False)
-    tokens = text(min(MAX_POSITION + COMPARED_TOKENS, model.context), model.vocab)
+    tokens = pass_tokens(min(MAX_POSITION + COMPARED_TOKENS, model.context), model.vocab)
     slow = _seconds(model, tokens) > SLOW_S
     counts = SLOW_COUNTS if slow else range(1, MOST_ROWS + 1)
     agrees, error = [rows == 0 or rows in counts for rows in range(MOST_ROWS + 1)], 0.0

@@ -16,7 +16,7 @@ from specchat.engine.kernels.candidates import gather
 from specchat.engine.kernels.choose import choose, judge
 from specchat.engine.kernels.commit import commit
 from specchat.engine.kernels.growth import expand, settle
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.options import Acceptance, Sampling
@@ -83,7 +83,7 @@ def grown(notes: Notes) -> None:
     state, scored = VerifyState.create(VOCAB, ROWS, device), Scored.create(WIDTH, VOCAB, device)
     state.set_sampling(Sampling())
     state.begin(PROMPT, ())
-    growth = Growth.create(state, WIDTH, LEVELS)
+    growth = GrowthState.create(state, WIDTH, LEVELS)
     chosen = torch.zeros(WIDTH, dtype=torch.int32, device=device)
     growth.limit.fill_(KEPT)
     growth.least.fill_(0.0)

@@ -89,7 +89,7 @@ class DFlashHead(StandIn):
         self._remember(start, start + len(tokens))
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Return the block's row that predicts the token after the last one, float32 [1, hidden].
 
         The pass runs when the last token is the pending one. Draft tokens follow one at a time.

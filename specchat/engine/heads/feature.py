@@ -78,9 +78,9 @@ class FeatureHead(StandIn):
         """Features passed on to the next position, from the rows of `step`."""
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
-        if runs is not None:
-            return self._level(tokens, start, runs)
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
+        if layout is not None:
+            return self._level(tokens, start, layout)
         # No feature precedes the first token.
         tokens, first = (tokens[1:], 0) if start == 0 else (tokens, start - 1)
         last = first + len(tokens)
@@ -104,22 +104,22 @@ class FeatureHead(StandIn):
         hidden = self.step(self.embedded(tokens), features, places)
         return hidden, self.fed_on(hidden)
 
-    def _level(self, tokens: Sequence[int], start: int, runs: Layout) -> Tensor:
+    def _level(self, tokens: Sequence[int], start: int, layout: Layout) -> Tensor:
         """Run one level of a tree: scratch row r has position start + r, and attends to the text and its own path."""
-        if not runs.scratch_row:
+        if not layout.scratch_row:
             self._nodes, self._path = [], {}
         rows = len(tokens)
-        seen = torch.zeros(rows, start + runs.scratch_row + rows, dtype=torch.bool)
+        seen = torch.zeros(rows, start + layout.scratch_row + rows, dtype=torch.bool)
         seen[:, :start] = True
         before = []
-        for row, (depth, above) in enumerate(zip(runs.depths, runs.ancestors, strict=True)):
+        for row, (depth, above) in enumerate(zip(layout.depths, layout.ancestors, strict=True)):
             self._path |= dict(enumerate(above, depth - len(above)))
             path = [self._path[place] for place in range(1, depth)]
-            self._path[depth] = runs.scratch_row + row
-            seen[row, [start + node for node in (*path, runs.scratch_row + row)]] = True
+            self._path[depth] = layout.scratch_row + row
+            seen[row, [start + node for node in (*path, layout.scratch_row + row)]] = True
             before.append(self._nodes[path[-1]] if path else self._made[start])
-        positions = torch.tensor([start + depth - 1 for depth in runs.depths])
-        at = Places(start + runs.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
+        positions = torch.tensor([start + depth - 1 for depth in layout.depths])
+        at = Places(start + layout.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
         hidden = self.step(self.embedded(tokens), torch.stack(before), at)
         self._nodes += self.fed_on(hidden)
         return hidden

@@ -70,7 +70,7 @@ class KvMtpHead(StandIn):
         """Nothing: the target's own entries are read."""
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Return the row that predicts the token after the last one, float32 [1, hidden]."""
         model, known = self.target.model, len(self.target.tokens)
         place = start + len(tokens) - 1 - known

@@ -65,10 +65,10 @@ class MedusaHeads(StandIn):
         """Number of tokens predicted after the pending one."""
         return len(self._heads)
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Hidden state before the head's output matrix, the same for each token: heads do not see draft tokens."""
         known = len(self.target.tokens)
-        self._next = runs.depths[0] if runs is not None else start + len(tokens) - 1 - known
+        self._next = layout.depths[0] if layout is not None else start + len(tokens) - 1 - known
         return self._through(self._next, self.target.model.states(self._last, known - 1, known)).expand(len(tokens), -1)
 
     def logits(self, hidden: Tensor) -> Tensor:

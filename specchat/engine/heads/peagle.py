@@ -51,7 +51,7 @@ class PEagleHead(Eagle3Head):
         self._masks = torch.full((self.places - 1,), self._mask, device=self._unknown.device)
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         known = len(self.target.tokens)
         if start > known:  # draft tokens: predicted with the first
             return self._guessed[start - known :][: len(tokens)]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, proposed
@@ -21,7 +21,7 @@ from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
 
-class Target(Model, Protocol):
+class Target(Decoder, Protocol):
     """A decoder of our own that records hidden states. All tensors are on `device`."""
 
     @property
@@ -99,7 +99,7 @@ class StandIn(ABC):
         return self.recipe.aux_layers
 
     @abstractmethod
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run a pass, as `HostModel.forward`; trees come level by level, and `skip` is unused."""
 
     @abstractmethod

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from specchat.clean import one_line
 from specchat.engine.decoding.passes import BLOCK
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.memory import OpaqueCache, RollbackCache
@@ -31,7 +32,7 @@ class HfModel:
         """Wrap a `network` in evaluation mode; `label` names it in messages.
 
         Raises:
-            ModelError: it has no cache.
+            ModelError: it has no cache, or settings that transformers makes none of.
         """
         fix_frequencies(network, context)
         self.label = label
@@ -45,7 +46,10 @@ class HfModel:
         self._text_config = network.config.get_text_config(decoder=True)
         self.vocab: int = self._text_config.vocab_size
         self.alone = False
-        self._memory: RollbackCache | OpaqueCache = RollbackCache(self._text_config)
+        try:
+            self._memory: RollbackCache | OpaqueCache = RollbackCache(self._text_config)
+        except Exception as error:  # wrong settings raise anything
+            raise ModelError(f"{label} cannot be run: transformers says: {one_line(str(error), 200)}.") from None
         self._tokens: list[int] = []
         """Input so far, of which the cache holds the first `_held` tokens."""
         self._held = 0
@@ -64,13 +68,13 @@ class HfModel:
     def block(self) -> int:
         return self.context if self.alone else BLOCK
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Run `tokens` at position `start`.
 
         Returns:
             logits float32 [len(tokens), vocab], on the host.
         """
-        if runs is not None or skip != NOTHING:
+        if layout is not None or skip != NOTHING:
             raise ValueError("transformers verifies chains, through all layers")
         return self._pass(tokens, start, len(tokens))
 

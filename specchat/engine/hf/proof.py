@@ -11,7 +11,7 @@ from time import perf_counter
 import torch
 
 from specchat.clean import one_line
-from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, text
+from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, pass_tokens
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.model import HfModel
 from specchat.engine.out_of_memory import ran_out
@@ -90,7 +90,7 @@ def _quantised(model: HfModel) -> bool:
 def _differences(model: HfModel) -> tuple[float, float]:
     """Largest difference of a logit, and largest standard deviation of a row's logits."""
     length = min(POSITIONS[-1] + MOST_ROWS, model.context)
-    tokens = text(length, model.vocab)
+    tokens = pass_tokens(length, model.vocab)
     error, spread, written, begun = 0.0, 0.0, 0, perf_counter()
     for place in POSITIONS:
         if place + MOST_ROWS > length or (place > POSITIONS[1] and perf_counter() - begun > BUDGET_S):

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from specchat.engine.kernels import filters, noise
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.verify_state import BLOCK, FILTERED, GREEDY, RATIO, Scored
 
 WARPS = 8
@@ -106,7 +106,7 @@ def _append(
         s = tl.where(ids == found, float("-inf"), s)
 
 
-def gather(scored: Scored, growth: Growth, rows: int) -> None:
+def gather(scored: Scored, growth: GrowthState, rows: int) -> None:
     """Add the best candidates after the first `rows` nodes of the frontier to the pool; `expand` counts them.
 
     Args:

@@ -8,7 +8,7 @@ ancestors are always in the draft.
 import triton
 import triton.language as tl
 
-from specchat.engine.kernels.growth_state import Growth
+from specchat.engine.kernels.growth_state import GrowthState
 from specchat.engine.kernels.verify_state import VerifyState
 
 WARPS = 4
@@ -122,7 +122,7 @@ def _settle(
     tl.store(drafted, n)
 
 
-def expand(growth: Growth, rows: int) -> None:
+def expand(growth: GrowthState, rows: int) -> None:
     """Expand the best candidates of the last `gather` as the next frontier; `rows` is that of `gather`, 1 or all."""
     width = growth.frontier
     _expand[(1,)](
@@ -148,7 +148,7 @@ def expand(growth: Growth, rows: int) -> None:
     )
 
 
-def settle(growth: Growth, state: VerifyState) -> None:
+def settle(growth: GrowthState, state: VerifyState) -> None:
     """Draft the best `limit` nodes of the pool, in the order of the pool.
 
     Nodes of a value of 0 or below `least` are left out. `state.sure` receives the nodes' probabilities.

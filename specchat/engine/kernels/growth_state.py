@@ -11,7 +11,7 @@ from specchat.engine.kernels.verify_state import BLOCK, VerifyState
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthState:
     """Draft tree that grows level by level: a model runs over at most `width` nodes of each.
 
     Each of these nodes has `width` candidates, which go into the pool in order. The best of a level are expanded: they

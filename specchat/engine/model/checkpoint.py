@@ -13,7 +13,7 @@ from specchat.engine.model.blocks import MXFP4
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, indexed, read_json
 from specchat.engine.model.tokenizer import Tokenizer
-from specchat.engine.model.written import Quantised, Written
+from specchat.engine.model.written import Quantised, StoredWeights
 from specchat.engine.pair import Quant, Wanted
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -52,7 +52,7 @@ class Checkpoint:
         path = folder / "config.json"
         raw = read_json(path)
         config = parse_config(folder, raw)
-        written = checked(Written, raw, str(path))
+        written = checked(StoredWeights, raw, str(path))
         settings = written.quantization_config
         quant = None if settings is None else _stored_quant(path, settings)
         return cls(

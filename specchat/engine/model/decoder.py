@@ -29,11 +29,11 @@ NOTHING = Skip()
 
 
 class PassRows(NamedTuple):
-    """Rows of a pass: consecutive tokens from position `start` on, or with `runs` nodes of a tree after the text."""
+    """Rows of a pass: consecutive tokens from position `start` on, or with `layout` nodes of a tree after the text."""
 
     tokens: Sequence[int]
     start: int
-    runs: Layout | None = None
+    layout: Layout | None = None
 
 
 class CachedDecoder(ABC):
@@ -64,16 +64,16 @@ class CachedDecoder(ABC):
             float32 [rows, hidden], bit for bit those of a pass over all layers at this place.
         """
 
-    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, runs: Layout | None = None) -> Tensor:
+    def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
         """Write the KV entries of `tokens` (at most PREFILL_ROWS) from position `start` on; return their hidden states.
 
-        Earlier KV entries from `start` on are void, and so are those after the written ones. With `runs` the tokens are
-        nodes of a tree: `keep` then copies one path of it to the cache.
+        Earlier KV entries from `start` on are void, and so are those after the written ones. With `layout` the tokens
+        are nodes of a tree: `keep` then copies one path of it to the cache.
 
         Returns:
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
-        rows = PassRows(tokens, start, runs)
+        rows = PassRows(tokens, start, layout)
         return self.onward(self.embedded(tokens), range(self.config.layers), rows, skip)
 
     def onward(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
@@ -83,7 +83,7 @@ class CachedDecoder(ABC):
             for layer in self.aux_states.layers:
                 if layers.start <= layer <= layers.stop:
                     x, done = self.through(x, range(done, layer), rows), layer
-                    self.aux_states.put(layer, x, rows.start, rows.runs)
+                    self.aux_states.put(layer, x, rows.start, rows.layout)
         return self.through(x, range(done, layers.stop), rows, skip)
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
@@ -124,9 +124,9 @@ class CachedDecoder(ABC):
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
 
-    def scored(self, tokens: Sequence[int], start: int, runs: Layout | None = None) -> Tensor:
+    def scored(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
         """`logits` of `forward`."""
-        return self.logits(self.forward(tokens, start, runs=runs))
+        return self.logits(self.forward(tokens, start, layout=layout))
 
     def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
         """Draft a chain in one call after `tokens`, which run from position `start` on as in `forward`.

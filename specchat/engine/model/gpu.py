@@ -63,7 +63,7 @@ class Gpu:
 
 
 @dataclass
-class Choice:
+class ChosenGpu:
     """The GPU of a process, by its torch index; None before one is chosen."""
 
     index: int | None = None
@@ -74,7 +74,7 @@ class Choice:
         return torch.device("cuda", self.index or 0)
 
 
-CHOSEN = Choice()
+CHOSEN = ChosenGpu()
 """This process's GPU. It is fixed: memory that a pair takes must not move the next pair to another GPU."""
 
 
@@ -118,7 +118,7 @@ def find_gpu(
     start: Callable[[], None] = start_triton,
     free: Callable[[], Mapping[str, int]] = free_by_uuid,
     wanting: Callable[[], str] = unsupported,
-    chosen: Choice = CHOSEN,
+    chosen: ChosenGpu = CHOSEN,
 ) -> Gpu | str:
     """The GPU that the kernels can run on, or the reason why there is none. The current GPU does not change.
 

@@ -27,14 +27,14 @@ class AuxHiddenStates:
         """Hidden states float32 [last - first, hidden] at positions first, ..., last - 1; later passes change them."""
         return self.positions[self.layers.index(layer), first:last, : self._hidden]
 
-    def put(self, layer: int, x: Tensor, start: int, runs: Layout | None) -> None:
+    def put(self, layer: int, x: Tensor, start: int, layout: Layout | None) -> None:
         """Keep rows float32 [rows, hidden] of a pass from position `start` on; `keep` chooses among a tree's rows."""
         index = self.layers.index(layer)
-        if runs is None:
+        if layout is None:
             self.positions[index, start : start + len(x), : self._hidden] = x
             return
-        self.tree_scratch[index, runs.scratch_row : runs.scratch_row + len(x), : self._hidden] = x
-        if not runs.scratch_row and not runs.depths[0]:
+        self.tree_scratch[index, layout.scratch_row : layout.scratch_row + len(x), : self._hidden] = x
+        if not layout.scratch_row and not layout.depths[0]:
             # No accepted path names the root.
             self.positions[index, start, : self._hidden] = x[0]
 

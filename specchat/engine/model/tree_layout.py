@@ -51,16 +51,16 @@ class Levels:
         self._held: list[int] = []
         """Rows of the scratch whose KV entries are at the positions after the start."""
 
-    def runs(self, paths: Sequence[Sequence[int]]) -> Layout:
+    def layout(self, paths: Sequence[Sequence[int]]) -> Layout:
         """Layout of a level with one row for each of `paths`: scratch rows from the first level to the row's parent."""
         ancestors = []
         for row, path in enumerate(paths, self._scratch_row):
             same = next((i for i, (a, b) in enumerate(zip(path, self._held, strict=False)) if a != b), len(path))
             ancestors.append(list(path[same:]))
             self._held = [*path, row]
-        runs = Layout([len(path) + 1 for path in paths], [1] * len(paths), ancestors, self._scratch_row)
+        layout = Layout([len(path) + 1 for path in paths], [1] * len(paths), ancestors, self._scratch_row)
         self._scratch_row += len(paths)
-        return runs
+        return layout
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:

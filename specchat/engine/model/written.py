@@ -20,7 +20,7 @@ class Quantised(Foreign):
 _named = BeforeValidator(lambda value: {"quant_method": value} if isinstance(value, str) else value or None)
 
 
-class Written(Foreign):
+class StoredWeights(Foreign):
     """Storage of the weights by config.json; the dtype has an old name and a new one."""
 
     dtype: str | None = None

@@ -61,14 +61,14 @@ class ReferenceDecoder(CachedDecoder):
 
     @torch.inference_mode()
     def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
-        tokens, start, runs = rows
-        placed = list(_rows(len(x), start, runs))
+        tokens, start, layout = rows
+        placed = list(_rows(len(x), start, layout))
         end = max(row.position for row in placed) + 1
         if end > self.context:
             raise ValueError(f"{len(x)} tokens do not fit after {start} of {self.context}")
         self.cache.slide(start, end, layers.start, layers.stop)
-        if runs is not None:
-            self._make_nodes(runs.scratch_row + len(x))
+        if layout is not None:
+            self._make_nodes(layout.scratch_row + len(x))
         states, inputs, attention = alone(x), self._inputs(tokens), skip.attention - self._recipe.shared
         for index in layers:
             of, recurrence = self._recipe.layers[index], self._recurrences[index]
@@ -170,12 +170,12 @@ class ReferenceDecoder(CachedDecoder):
         return self._tensors.memory() + self.cache.memory() + recorded
 
 
-def _rows(count: int, start: int, runs: Layout | None) -> Iterator[Row]:
+def _rows(count: int, start: int, layout: Layout | None) -> Iterator[Row]:
     """The rows of a pass from position `start` on."""
-    of, index = runs or chain(count), 0
+    of, index = layout or chain(count), 0
     for depth, length, ancestors in zip(of.depths, of.lengths, of.ancestors, strict=True):
         for i in range(length):
-            yield Row(start + depth + i, [] if i else ancestors, None if runs is None else runs.scratch_row + index)
+            yield Row(start + depth + i, [] if i else ancestors, None if layout is None else layout.scratch_row + index)
             index += 1
 
 

@@ -55,7 +55,7 @@ def device_runner(
     }
     small: CachedModel[Any] | None = cached.get("draft")
     if small is not None:
-        small.ahead = True
+        small.asynchronous = True
     if draft is not None and not isinstance(draft, DeviceDecoder):
         small = on_host = CachedModel(draft)
         executor.beside["draft"] = LoopsAhead({"draft": on_host}, vocab, executor.policies)

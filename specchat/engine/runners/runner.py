@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from specchat.engine.decoding.cached import CachedModel, Model
+from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.constraint import Constraint
 from specchat.engine.decoding.draft import Drafter
 from specchat.engine.decoding.executor import Executor
@@ -35,8 +35,8 @@ class Runner:
         prepare: does in advance the work that would delay the first reply, and reports each part in words.
     """
 
-    target: CachedModel[Model]
-    draft: CachedModel[Model] | None
+    target: CachedModel[Decoder]
+    draft: CachedModel[Decoder] | None
     executor: Executor
     drafters: Mapping[str, Drafter]
     statuses: tuple[StrategyStatus, ...]
@@ -82,13 +82,13 @@ class Runner:
         sampling: Sampling,
         prompt: list[int],
         eos: Collection[int],
-        slip: Callable[[], bool] = lambda: False,
+        probe: Callable[[], bool] = lambda: False,
         constraint: Constraint | None = None,
         top: int | None = None,
     ) -> Decoding:
         """Start a reply to `prompt`, whose tokens except the last are in the target's cache.
 
-        `slip`: see `Decoding`; the others: see `ReplyRules`.
+        `probe`: see `Decoding`; the others: see `ReplyRules`.
         """
         executor = self.executor_of(constraint, top)
-        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, slip)
+        return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, probe)
