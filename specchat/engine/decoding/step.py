@@ -56,7 +56,7 @@ class Decoding:
         self._proposal: Proposal = PLAIN
         """Of the last started step."""
         self._probing: bool | None = None
-        """Whether the next step is a plain probe, where that was asked before it starts."""
+        """True if the next step is a plain probe; None until that is asked."""
         executor.begin(rules, prompt)
         executor.costs.begin()
 

@@ -67,7 +67,7 @@ class Verifier:
         """Likewise probabilities of draft tokens, which the next draft may overwrite on the device."""
         nodes = state.fed.numel()
         self._begins = 3, 3 + nodes, 3 + 2 * nodes, 4 + 3 * nodes, 4 + 4 * nodes
-        """Where parts of a report begin: added tokens, their nodes, drafts after their number, parents, likeliest."""
+        """Indices of a report's parts: added tokens, their nodes, drafts after their number, parents, likeliest."""
 
     def place(self, token_ids: Sequence[int]) -> None:
         """Set the text to `token_ids`."""
