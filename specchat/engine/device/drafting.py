@@ -50,7 +50,7 @@ class CapturedDrafts:
         """
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
         self._recent, self._trees, self._graphs, device = recent, trees, graphs, state.fed.device
-        self._heads: dict[Role, CapturedHead] = {}
+        self._heads: dict[Role, CapturedHead[Any]] = {}
         self.whole = False
         """True to run every pass, however unlikely."""
         self._flags = SkipFlags(models["target"].config.recipe, device)
