@@ -87,8 +87,8 @@ def _named(id_: str) -> "Tuned":
     for one in found:
         if one.id == id_:
             return one
-    known = ", ".join(one.id for one in found) or "none"
-    raise Problem(f'Nothing trained is called "{one_line(id_, 80)}"; there are: {known}.', ExitCode.USAGE)
+    known = f"It is one of {', '.join(one.id for one in found)}." if found else "Nothing was trained yet."
+    raise Problem(f'Nothing trained is called "{one_line(id_, 80)}". {known}', ExitCode.USAGE)
 
 
 def _shelved() -> "list[Tuned]":

@@ -21,11 +21,11 @@ def state_bytes(layers: int, hidden: int) -> int:
 def score_bytes(vocab: int, tables: int, places: int = 1, rows: int = REPLY_TOKENS) -> int:
     """Bytes of `tables` over `vocab` tokens for all replies, and of the scores of `rows` tokens at several `places`.
 
-    Blocks of more than SCORES are computed again for their gradients, one at a time.
+    More than SCORES are computed again for their gradients, a block at a time.
     """
     scores = rows * vocab
-    held = SCORES if scores > SCORES else places * scores
-    return _FLOAT * (_SCORES_HELD * held + places * scores + tables * REPLY_TOKENS * vocab)
+    held = _SCORES_HELD * SCORES if scores > SCORES else (_SCORES_HELD + 1) * places * scores
+    return _FLOAT * (held + tables * REPLY_TOKENS * vocab)
 
 
 def layer_bytes(layer: Layer, rows: int, seen: int, scores: int = 4) -> int:

@@ -101,7 +101,7 @@ def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
     first = talked(home, WORDS)
     few = run("tune", "draft", "tiny", "--chats")
     assert few.exit_code == ExitCode.USAGE
-    assert "The saved chats have fewer than 16 prompts: one in eight is held out" in few.stderr
+    assert "of the 16 prompts that it takes to learn from and to measure by. Chat a while, or give" in few.stderr
     second = talked(home, WORDS)
     result = run("tune", "draft", "tiny", "--chats", *command[5:])
     assert (result.exit_code, result.stderr) == (0, "")

@@ -40,11 +40,11 @@ class Guesses:
     def forget(self) -> None:
         pass
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
-        coming = list(self.truth[len(text) :])
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
+        coming = list(self.truth[len(token_ids) :])
         parents: list[int] = []
         tokens: list[int] = []
         depth, right = [0], [0]

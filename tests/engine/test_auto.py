@@ -79,7 +79,7 @@ class Scripted:
     def forget(self) -> None:
         pass
 
-    def propose(self, text: Sequence[int], limit: int) -> Copy:
+    def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
         """As a model does that is as sure as it is right; a tree's path comes before what else it has."""
         if STRATEGIES[self.name].group == "copied":
             tokens = self._tokens(self.world.copies, limit) if self.world.copies else []
