@@ -58,9 +58,9 @@ def test_every_strategy_and_length_writes_what_plain_writes(session: Session, na
     each = [(prompt, {}, (LENGTHS[(at + turned) % len(LENGTHS)],)) for at, prompt in enumerate(PROMPTS)]
     for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
         sampling = replace(SAMPLINGS[name], seed=seed, logit_bias=SAMPLINGS[name].logit_bias | bias)
-        plain = finished(reply(session, prompt, sampling, Limits(60), Speculation()))
+        plain = finished(reply(session, prompt, sampling, Limits(36), Speculation()))
         for strategy, length in product(DRAFTING, lengths):
-            last = finished(reply(session, prompt, sampling, Limits(60), Speculation(strategy, length)))
+            last = finished(reply(session, prompt, sampling, Limits(36), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
             drafted[strategy] += last.stats.num_draft_tokens
