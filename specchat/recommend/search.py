@@ -231,9 +231,10 @@ class RecommendSearch:
         except EngineError as error:
             return str(error).rstrip(".")
         own = {one.name: one for one in contenders(session, self._pair)}
-        order = [one.name for one in found.strategies]
+        before = {one.name for one in contenders(self.session, self._pair)}
+        order = [*sorted(own.keys() - before), *(one.name for one in found.strategies)]  # what is new comes first
         fit = [name for name, one in own.items() if variant.affects(one.speculation.strategy)]
-        fit.sort(key=lambda name: order.index(name) if name in order else -1)  # what is new comes first
+        fit.sort(key=lambda name: order.index(name) if name in order else len(order))
         if not variant.same_text:
             fit = [best.name] if best.name in own else fit
         if not fit:

@@ -50,8 +50,8 @@ def of_chats(asked: Sequence[AskedPrompt]) -> TuneData:
     if len(asked) < LEAST_ASKED:
         raise EngineError(
             "request",
-            f"The saved chats have {len(asked)} of the {LEAST_ASKED} prompts that it takes to learn from and to measure"
-            " by. Chat a while, or give --prompts.",
+            f"The saved chats have {len(asked)} of the {LEAST_ASKED} prompts that it takes to learn from and to "
+            "measure by. Chat a while, or give --prompts.",
         )
     used = {each.chat: each.title for each in asked}
     return TuneData([each.messages for each in asked], f"{len(asked):,} prompts of {len(used):,} saved chats", used)

@@ -22,7 +22,7 @@ from specchat.engine.reference.layer import logits
 from specchat.engine.reference.tensors import Dense
 from specchat.tune.draft import stepped, total
 from specchat.tune.files import put_json, put_tensors
-from specchat.tune.learner import Learner, Rates, in_blocks
+from specchat.tune.learner import SCORES, Learner, Rates, in_blocks
 from specchat.tune.plan import TrainingSize
 from specchat.tune.rows import Batch, TrainingText
 from specchat.tune.size import REPLY_TOKENS, score_bytes, state_bytes
@@ -32,6 +32,8 @@ RATES = Rates(muon=0.002, adam=1e-3)
 LONGEST_DRAFT = 8
 VERIFY = 0.06
 """Assumed cost of a further verified token, in plain steps."""
+TARGET_BYTES = 16
+"""Bytes of the target's own logits and probabilities for each score of a block."""
 
 
 def exits(layers: int, chosen: int | None) -> tuple[int, ...]:
@@ -56,6 +58,7 @@ def size(c: ModelConfig, places: Sequence[int]) -> TrainingSize:
     """Size of the training after `places` layers of a target `c`, whose head is held beside it."""
     weights = 2 * len(places) * c.hidden**2
     step = state_bytes(len(places) + 1, c.hidden) + score_bytes(c.vocab, 0, 2 * len(places)) + 4 * c.vocab * c.hidden
+    step += TARGET_BYTES * min(SCORES, REPLY_TOKENS * c.vocab)
     scores = (2 * len(places) + 1) * REPLY_TOKENS * c.hidden * c.vocab
     return TrainingSize(weights, step, weights * REPLY_TOKENS + scores)
 

@@ -19,6 +19,8 @@ from specchat.tune.trainee import EVEN, Published, Trainee
 
 HEADS = 3
 """Three to five are usual; each has as many weights as the target's head."""
+BLOCK_BYTES = 20
+"""Bytes that a block holds for each number of a state: five tensors, from its input to gradients."""
 
 
 def read_layers(layers: int) -> tuple[int, ...]:
@@ -29,7 +31,7 @@ def read_layers(layers: int) -> tuple[int, ...]:
 def size(c: ModelConfig) -> TrainingSize:
     """Size of the training for a target `c`; blocks and heads see replies alone."""
     weights = HEADS * c.hidden * (c.hidden + 1 + c.vocab)
-    step = state_bytes(2, c.hidden) + score_bytes(c.vocab, 3, HEADS)
+    step = state_bytes(2, c.hidden) + HEADS * REPLY_TOKENS * c.hidden * BLOCK_BYTES + score_bytes(c.vocab, 3, HEADS)
     return TrainingSize(weights, step, weights * REPLY_TOKENS)
 
 

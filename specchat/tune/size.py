@@ -9,8 +9,8 @@ from specchat.tune.training import ROWS
 TEXT_TOKENS, REPLY_TOKENS = ROWS * LONGEST, ROWS * LONGEST_REPLY
 """Most tokens of the texts of a step, and of their replies."""
 _FLOAT = 4
-_SCORES_HELD = 5
-"""Tensors of scores that are held at a time: logits, their softmax, and gradients."""
+_SCORES_HELD, _SCORES_KEPT = 5, 3
+"""Tensors of scores that are held at a time: logits, their softmax, and gradients; and those kept for each place."""
 
 
 def state_bytes(layers: int, hidden: int) -> int:
@@ -24,7 +24,7 @@ def score_bytes(vocab: int, tables: int, places: int = 1, rows: int = REPLY_TOKE
     More than SCORES are computed again for their gradients, a block at a time.
     """
     scores = rows * vocab
-    held = _SCORES_HELD * SCORES if scores > SCORES else (_SCORES_HELD + 1) * places * scores
+    held = _SCORES_HELD * SCORES if scores > SCORES else (_SCORES_HELD + _SCORES_KEPT * places) * scores
     return _FLOAT * (held + tables * REPLY_TOKENS * vocab)
 
 

@@ -271,3 +271,14 @@ def test_a_strategy_is_first_at_the_length_that_the_pair_has(pair: Pair) -> None
     session = load(pair.spec, lambda _: None)
     of_it = [one.name for one in contenders(session, replace(pair, lengths={"draft": 8})) if "draft x" in one.name]
     assert of_it == ["draft x8", "draft x4", "draft x5", "draft x15"]
+
+
+def test_a_setting_is_measured_by_the_fastest_strategies_that_ran(pair: Pair, home: Path, toml: Path) -> None:
+    """Lengths of a strategy that was too slow at one never ran."""
+    session = load(pair.spec, lambda _: None)
+    search = RecommendSearch(pair, session, [(Message("user", word),) for word in WORDS], lambda *_: None)
+    every = {one.name: one for one in variants(pair, False, home / "data" / "tuned", toml)}
+    ran = Recommendations([speed(2.0, name="auto"), speed(1.9, name="draft x5"), speed(1.1, name="cascade x8")])
+    best = contenders(session, pair)[0]
+    cases = search._cases(every["draft in int8"], ran, best)
+    assert [*cases] == ["draft x5", "cascade x8"]

@@ -40,6 +40,8 @@ PEAKS = (
     ("exit", SMALL, 73_000_000, 1_066_000_000),
     ("medusa", WIDE, 251_000_000, 2_893_000_000),
     ("eagle3", WIDE, 251_000_000, 4_491_000_000),
+    ("dflash", WIDE, 251_000_000, 3_522_000_000),
+    ("exit", WIDE, 251_000_000, 1_719_000_000),
 )
 """Tunes of `measure.tune_memory`, with the bytes of the loaded pair."""
 
