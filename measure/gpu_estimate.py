@@ -21,6 +21,7 @@ from specchat.engine.gpu_shapes import (
     joined_scores,
     tiling,
 )
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.need import Model, gpu_bits
 from specchat.engine.recipe import Attention, Delta, Experts, Gated, Layer, Matrix, ShortConv
 
@@ -68,6 +69,10 @@ CARDS = (
 FOR_FAMILIES = CARDS[1]
 BUSY = 0.68
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
+WITH_OWN_LAYER = "Qwen3.5-9B", "Qwen3.8-27B"
+"""Models whose layer for multi-token prediction is captured; with experts the host launches it, which nobody timed."""
+OWN_LAUNCHES, CHAINED_US = 88, 1.8
+"""Launches of such a pass at most (tests/gpu_net/test_captured_heads.py), and microseconds of one in a chain (H200)."""
 ROWS_A_CYCLE = 12
 """Bytes of its rows that a multiprocessor reads in a cycle; every program reads them again. As measured on the H200."""
 LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
@@ -249,5 +254,25 @@ def of_families() -> str:
     return "\n".join(lines)
 
 
+def drafted_bytes(config: ModelConfig) -> float:
+    """What a token drafted by the target's own layer (MTP) reads in bfloat16, without experts: layer, join and head."""
+    layer = next(layer for layer in config.recipe.layers if isinstance(layer.mixer, Attention))
+    read = sum(sum(one.outputs) * one.inputs for one in (*layer.products, config.recipe.head))
+    return 2 * (read + 2 * config.hidden**2)
+
+
+def of_own_layers() -> str:
+    """Markdown table of tokens that targets draft by their own layers, whose passes are captured."""
+    columns = "model", "GB a drafted token", "of them the head's", "ms", "of a plain step"
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    for name in WITH_OWN_LAYER:
+        model, card = family(name), FOR_FAMILIES
+        read, head = drafted_bytes(model.config), 2 * model.config.vocab * model.config.hidden
+        ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + OWN_LAUNCHES * CHAINED_US / 1e3
+        share = ms / step_ms(model, card, 1, BUSY)
+        lines.append(f"| {name} | {read / 1e9:.2f} | {head / 1e9:.2f} | {ms:.1f} | {share:.2f} |")
+    return "\n".join(lines)
+
+
 if __name__ == "__main__":
-    print(table(), of_families(), sep="\n\n")
+    print(table(), of_families(), of_own_layers(), sep="\n\n")

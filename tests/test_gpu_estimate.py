@@ -15,13 +15,16 @@ from measure.gpu_estimate import (
     FOR_FAMILIES,
     HOST_MS,
     LLAMA,
+    OWN_LAUNCHES,
     Card,
     Product,
+    drafted_bytes,
     family,
     floor_bytes,
     floor_ms,
     launches,
     of_families,
+    of_own_layers,
     products,
     step_ms,
     table,
@@ -29,6 +32,7 @@ from measure.gpu_estimate import (
 from specchat.engine.device.decoder import DeviceDecoder
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
+from tests.gpu_net.test_captured_heads import CEILINGS
 
 PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
 STEPS = PAGE.with_name("gpu-step.md")
@@ -37,7 +41,7 @@ AFTER = 3
 """Launches after the head: scores, choose, commit."""
 
 
-@pytest.mark.parametrize("made", [table, of_families])
+@pytest.mark.parametrize("made", [table, of_families, of_own_layers])
 def test_the_page_shows_the_tables(made: Callable[[], str]) -> None:
     assert made() in PAGE.read_text(), "run python -m measure.gpu_estimate"
 
@@ -85,6 +89,15 @@ def test_a_row_of_a_mixture_reads_its_experts_alone() -> None:
     assert floor_bytes(family("Qwen3-Coder-30B-A3B")) == pytest.approx(
         of_experts + beside + 2 * 2048 * 151936 + 48 * 2 * 4 * 128 * 2 * 500, rel=0.002
     )
+
+
+def test_a_token_of_the_targets_own_layer_reads_that_and_the_head() -> None:
+    """Qwen3.5-9B: queries with gates, keys, values, output; three matrices of an MLP; two halves joined; the head."""
+    attention = (2 * 16 + 2 * 4) * 256 * 4096 + 16 * 256 * 4096
+    assert drafted_bytes(family("Qwen3.5-9B").config) == 2 * (
+        attention + 3 * 4096 * 12288 + 2 * 4096 * 4096 + 248320 * 4096
+    )
+    assert CEILINGS["mtp"] == OWN_LAUNCHES
 
 
 def test_rows_that_choose_at_random_hit_more_experts() -> None:

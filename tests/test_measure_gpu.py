@@ -19,12 +19,13 @@ from specchat.bench import published
 from specchat.bench import shapes as shapes_module
 from specchat.bench.published import PUBLISHED, shaped
 from specchat.engine.device.decoder import DeviceDecoder
-from specchat.engine.kernels.ahead import _ASKED
+from specchat.engine.kernels.ahead import NONE, Memory, memory_of
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.model import gpu
 from specchat.engine.model.quantise import dequantised
 
 ROOT = Path(__file__).parents[1]
+CPU, H200 = torch.device("cpu"), Memory(4.9e6, 50 << 20)
 VERSIONS = {"torch": "2.13", "GPU": "none"}
 
 
@@ -292,18 +293,21 @@ class TestTimedKernelsUnderTheInterpreter:
     def test_passes_are_timed_with_weights_asked_for_ahead_and_without(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """In turn; the same launches but for what is asked for."""
         monkeypatch.setattr(ahead, "ROWS", (1, 3))
-        asked: list[tuple[str, bool]] = []
+        monkeypatch.setattr(ahead, "whole_memory", lambda _: H200)
+        asked: list[tuple[str, Memory]] = []
 
         def in_turn(calls: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
             for name, call in calls.items():
                 with monkeypatch.context() as patched:
-                    patched.setattr(DeviceDecoder, "forward", lambda *_, name=name: asked.append((name, _ASKED.get())))
+                    patched.setattr(
+                        DeviceDecoder, "forward", lambda *_, name=name: asked.append((name, memory_of(CPU)))
+                    )
                     call()
             return {"asked ahead": [3.0, 4.0, 5.0], "nothing ahead": [8.0, 8.0]}
 
         rows = ahead.passes({"tiny": tiny().shapes.target}, torch.device("cpu"), torch.float32, in_turn)
         assert [(row["rows"], row["ratio"]) for row in rows] == [(1, 0.5), (3, 0.5)]
-        assert asked == 2 * [("asked ahead", True), ("nothing ahead", False)]
+        assert asked == 2 * [("asked ahead", H200), ("nothing ahead", NONE)]
 
     def test_attention_is_timed_in_each_split(self) -> None:
         rows = kernels.attention(tiny().shapes.target, torch.device("cpu"), torch.float32, four, 1, (40,))

@@ -1,6 +1,7 @@
 """Times passes with weights asked for ahead of their products beside the same without, in turn, on random weights.
 
-Which is faster decides whether `engine/kernels/ahead.py` stays: both compute the same bits.
+Weights are asked for on any card, also on one that is not bound by its memory. Which is faster decides whether, and
+where, `engine/kernels/ahead.py` stays: both compute the same bits.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,13 +17,13 @@ from measure.gpu.kernels import RUNS, WARM_UP, Rows
 from specchat.bench.published import PUBLISHED
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.weights import random
-from specchat.engine.kernels.ahead import Memory, as_of
+from specchat.engine.kernels.ahead import NONE, Memory, as_of, whole_memory
 from specchat.engine.model.config import ModelConfig
 
 MODELS = ("qwen3-8b", "qwen3-30b-a3b")
 ROWS = (1, 8)
 CONTEXT = 600
-WAYS = {"asked ahead": True, "nothing ahead": False}
+WAYS = "asked ahead", "nothing ahead"
 
 InTurn = Callable[[Mapping[str, Callable[[], object]]], dict[str, list[float]]]
 """Runs some functions in turn; returns microseconds of each by run."""
@@ -32,13 +33,14 @@ def passes(configs: Mapping[str, ModelConfig], device: torch.device, dtype: torc
     """Verify passes in NF4, by model and number of rows: quartiles with, the median without, and its ratio to with."""
     found: Rows = []
     for name, config in configs.items():
+        memories = whole_memory(device), NONE
         model = DeviceDecoder(config, random(config, "nf4", device, dtype), CONTEXT, device, dtype)
         tokens = torch.randint(config.vocab, (max(ROWS),), generator=torch.Generator().manual_seed(1))
         start = torch.tensor([CONTEXT // 2], dtype=torch.int32, device=device)
         for rows in ROWS:
             given = model, tokens.to(device, torch.int32), start, rows
-            assert torch.equal(*(_passed(*given, asked) for asked in WAYS.values())), f"{name}: other bits"
-            times = in_turn({way: partial(_passed, *given, asked) for way, asked in WAYS.items()})
+            assert torch.equal(*(_passed(*given, one) for one in memories)), f"{name}: other bits"
+            times = in_turn({way: partial(_passed, *given, one) for way, one in zip(WAYS, memories, strict=True)})
             low, median, high = quantiles(times["asked ahead"], n=4, method="inclusive")
             without = quantiles(times["nothing ahead"], n=4, method="inclusive")[1]
             row = {"model": name, "rows": rows, "us": median, "low": low, "high": high}
@@ -46,9 +48,9 @@ def passes(configs: Mapping[str, ModelConfig], device: torch.device, dtype: torc
     return found
 
 
-def _passed(model: DeviceDecoder, tokens: Tensor, start: Tensor, rows: int, asked: bool) -> Tensor:
+def _passed(model: DeviceDecoder, tokens: Tensor, start: Tensor, rows: int, memory: Memory) -> Tensor:
     """Logits of a pass; as captured it keeps its launches, whatever is asked for later."""
-    with as_of(Memory(), asked):
+    with as_of(memory):
         model.forward(tokens, start, rows)
         return model.logits(0, rows)[:rows].clone()
 

@@ -21,9 +21,9 @@ WORTH = 32
 
 
 def reader(
-    drafters: Mapping[str, Drafter], strategy: str, prompt: Sequence[int], limit: int, spare: int
+    drafters: Mapping[str, Drafter], strategy: str, prompt: Sequence[int], limit: int, free_cores: int
 ) -> DraftModelDrafter | None:
-    """The drafter whose model reads a `prompt` on the host before the reply, with `spare` free cores.
+    """The drafter whose model reads a `prompt` on the host before the reply, with so many `free_cores`.
 
     The first draft has `limit` tokens at most.
     """
@@ -31,22 +31,22 @@ def reader(
     if not isinstance(draft, DraftModelDrafter) or draft.instant:
         return None
     if strategy == "auto" and isinstance(auto, AutoDrafter):
-        return draft if auto.prepare(draft.name, prompt, limit, spare > 0) else None
+        return draft if auto.prepare(draft.name, prompt, limit, free_cores > 0) else None
     return draft if STRATEGIES[strategy].needs_draft else None
 
 
 class ReadAhead:
     """Reads in a thread from `with` to its end, at most, or else a block at each `fill`."""
 
-    def __init__(self, draft: DraftModelDrafter | None, prompt: Sequence[int], spare: int) -> None:
-        """Without a `draft` nothing is read; without `spare` free cores there is no thread."""
-        self._draft, self._prompt, self._spare = draft, prompt, spare
+    def __init__(self, draft: DraftModelDrafter | None, prompt: Sequence[int], free_cores: int) -> None:
+        """Without a `draft` nothing is read; without `free_cores` there is no thread."""
+        self._draft, self._prompt, self._free_cores = draft, prompt, free_cores
         self._blocks: Iterator[None] = iter(()) if draft is None else draft.reading(prompt)
         self._enough = Event()
         self._thread: Thread | None = None
 
     def __enter__(self) -> Self:
-        if self._draft is not None and self._spare and self._draft.unread(self._prompt) >= WORTH:
+        if self._draft is not None and self._free_cores and self._draft.unread(self._prompt) >= WORTH:
             self._thread = Thread(target=self._read, args=(self._draft,), daemon=True)
             self._thread.start()
         return self
@@ -65,7 +65,7 @@ class ReadAhead:
         return False
 
     def _read(self, draft: DraftModelDrafter) -> None:
-        torch.set_num_threads(self._spare)  # of this thread alone, where torch computes: the target has the others
+        torch.set_num_threads(self._free_cores)  # of this thread alone, where torch computes: the target has the others
         try:
             # It waits for cores now and then: that takes time, and costs none.
             for _ in draft.reading(self._prompt, thread_time):

@@ -164,13 +164,14 @@ class Session:
 
     def _read(self, reply: ReplyInProgress, control: Control) -> tuple[bool, list[Changed]]:
         """Read the prompt: True if the reply was cancelled meanwhile, and its changes."""
-        prompt, spare, changes = reply.prompt, self.runner.spare, list[Changed]()
+        prompt, free_cores, changes = reply.prompt, self.runner.free_cores, list[Changed]()
         for drafter in self.drafters.values():
             drafter.begin(prompt, self.eos)
         room, most = self.info.context - len(prompt), reply.request.limits.max_tokens
         limit = draft_limit(self.runner.executor, longest_draft(reply.speculation), room, most)
         cancelled = False
-        with ReadAhead(reader(self.drafters, reply.speculation.strategy, prompt, limit, spare), prompt, spare) as ahead:
+        draft = reader(self.drafters, reply.speculation.strategy, prompt, limit, free_cores)
+        with ReadAhead(draft, prompt, free_cores) as ahead:
             # After a change the new drafter reads what it needs.
             while not cancelled and (self.target.fill(prompt) or (not changes and ahead.fill())):
                 cancelled, more = reply.listen(control)

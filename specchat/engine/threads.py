@@ -18,6 +18,6 @@ def leave_one_core() -> None:
         torch.set_num_threads(max(1, CORES - 1))
 
 
-def spare(threads: int) -> int:
+def free_cores(threads: int) -> int:
     """Cores that are free for another model while so many threads compute."""
     return max(0, min(torch.get_num_threads(), CORES - threads))

@@ -54,7 +54,7 @@ def others(shallow: Folders, tmp_path_factory: pytest.TempPathFactory) -> Runner
 
 
 def test_cores_are_free_while_a_device_reads(often: Runner) -> None:
-    assert often.spare == torch.get_num_threads()
+    assert often.free_cores == torch.get_num_threads()
 
 
 class Passes:

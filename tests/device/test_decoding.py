@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.decoding.step import Decoding
+from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.verify import Verifier
@@ -271,6 +272,77 @@ def test_a_plain_step_is_begun_before_the_host_reads_the_last_one(
     calls.clear()
     assert write(runner, "plain", 0, Sampling(), tokens=tokens) == whole[:tokens]
     assert calls == ["run", *["run", "read"] * (tokens - 1), "read"]
+
+
+def test_a_chain_is_begun_before_the_host_reads_the_last_ones_report(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where both fit the context; what was begun and does not come next is dropped. A tree waits for the report."""
+    calls = list[str]()
+    start, report = CapturedDrafts.start, Verifier.report
+    monkeypatch.setattr(CapturedDrafts, "start", lambda *of: (calls.append("draft"), start(*of))[1])
+    monkeypatch.setattr(Verifier, "report", lambda *of: (calls.append("read"), report(*of))[1])
+    sampling = SAMPLINGS["sampled"]
+    whole = write(runner, "plain", 0, sampling)
+    for strategy, length, before in (("draft", 3, True), ("draft-tree", 3, False)):
+        reply, drafter = begun(runner, sampling), runner.drafters[strategy]
+        calls.clear()
+        for _ in range(2):
+            reply.step(drafter, length, "coupled")
+        assert calls == (["draft", *["draft", "read"] * 2] if before else ["draft", *["read", "draft"] * 2])
+        reply.close()
+        assert_as(reply, whole)
+    reply, drafter = begun(runner, sampling), runner.drafters["draft"]
+    for length in (3, 3, 2, 2):
+        reply.step(drafter, length, "coupled")
+    reply.step(runner.drafters["plain"], 0, "coupled")
+    assert_as(reply, whole)
+    reply.close()
+    reply = begun(runner, sampling)
+    monkeypatch.setattr(Decoding, "room", property(lambda reply: len(PROMPT) + 7 - len(reply.committed)))
+    calls.clear()
+    reply.step(drafter, 3, "coupled")
+    assert calls[:2] == ["draft", "read"], "for the next one there may be no room"
+    reply.close()
+
+
+def test_a_chain_that_cannot_come_again_is_dropped(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the draft model's context ends before the target's."""
+    whole = write(runner, "plain", 0, SAMPLINGS["sampled"])
+    reply, drafter = begun(runner, SAMPLINGS["sampled"]), runner.drafters["draft"]
+    reply.step(drafter, 3, "coupled")
+    propose = drafter.propose
+    monkeypatch.setattr(drafter, "propose", lambda text, limit: propose(text, min(limit, 1)))
+    monkeypatch.setattr(LengthPolicy, "ends", lambda *_: False)
+    assert [reply.step(drafter, 3, "coupled").drafted for _ in range(3)] == [3, 1, 1]
+    reply.close()
+    assert_as(reply, whole)
+
+
+def test_a_chain_is_not_begun_where_a_plain_probe_comes_next(runner: Runner) -> None:
+    """It is asked for once a step, and comes when it is due."""
+    whole = write(runner, "plain", 0, SAMPLINGS["sampled"])
+    due = iter([False, False, True, False, False, False])
+    reply, drafter = begun(runner, SAMPLINGS["sampled"], lambda: next(due)), runner.drafters["draft"]
+    strategies = [reply.step(drafter, 3, "coupled").strategy for _ in range(4)]
+    assert strategies == ["draft", "draft", "plain", "draft"]
+    reply.close()
+    assert_as(reply, whole)
+
+
+def begun(runner: Runner, sampling: Sampling, probe: Callable[[], bool] = lambda: False) -> Decoding:
+    """A reply to PROMPT of which nothing is written."""
+    runner.target.keep(0)
+    runner.target.begin(PROMPT)
+    for drafter in runner.drafters.values():
+        drafter.begin(PROMPT)
+    return runner.reply(sampling, list(PROMPT), (), probe)
+
+
+def assert_as(reply: Decoding, whole: list[int]) -> None:
+    """Assert that a reply has the plain one's tokens so far."""
+    made = reply.committed[len(PROMPT) :]
+    assert made[:TOKENS] == whole[: len(made)]
 
 
 def test_strategy_and_length_change_between_steps(runner: Runner) -> None:

@@ -63,7 +63,7 @@ def test_close_choices_are_those_of_one_row(session: Session, monkeypatch: pytes
     assert isinstance(model, CpuDecoder)
     apart = Apart(model)
     strayed = 0
-    for seed in range(3):
+    for seed in range(2):
         sampling = replace(SAMPLINGS[name], seed=seed)
         plain = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
         with monkeypatch.context() as patch:
@@ -97,7 +97,7 @@ def test_close_choices_after_lone_rows_are_those_of_several(
     assert isinstance(executor, HostExecutor)
     assert isinstance(model, CpuDecoder)
     again, strayed = Counter[str](), 0
-    for seed in range(3):
+    for seed in range(2):
         sampling = replace(SAMPLINGS[name], seed=seed)
         exact = finished(reply(session, "abcab", sampling, Limits(60), Speculation()))
         lone = Lone(model)

@@ -180,7 +180,7 @@ def test_an_end_token_inside_an_accepted_block_ends_the_reply(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
     plain = free[name].token_ids
-    for cut in (1, 2, 5, 9, 11):
+    for cut in in_turn((1, 2, 5, 9, 11), name):
         end = plain[cut]
         ends({end})
         last = finished(reply(session, "abc", SAMPLINGS[name], Limits(20), Speculation.of(strategy)))

@@ -15,7 +15,7 @@ from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.tiny import checkpoint, on_cpu, perturbed
 
-REPLY = 300
+REPLY = 230
 WITHOUT_HEADS = [name for name, info in STRATEGIES.items() if not info.needs_head]
 SETTLED = len(WITHOUT_HEADS)
 """Turns after which buffers that are made once are there; the last turn is by the strategy of the last of these."""

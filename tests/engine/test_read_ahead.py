@@ -48,7 +48,7 @@ def wait(draft: DraftModelDrafter) -> None:
 
 
 def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter) -> None:
-    with ReadAhead(draft, PROMPT, spare=1):
+    with ReadAhead(draft, PROMPT, free_cores=1):
         wait(draft)
     assert draft.unread(PROMPT) == 0
     model = draft.draft.model
@@ -64,7 +64,7 @@ def test_what_was_read_ahead_is_what_is_read_otherwise(draft: DraftModelDrafter)
 def test_it_ends_with_the_target(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the block that is being read."""
     fill, blocks, begun = draft.draft.fill, [], Event()
-    ahead = ReadAhead(draft, PROMPT, spare=1)
+    ahead = ReadAhead(draft, PROMPT, free_cores=1)
 
     def slow(text: list[int]) -> bool:
         begun.set()
@@ -80,7 +80,7 @@ def test_it_ends_with_the_target(draft: DraftModelDrafter, monkeypatch: pytest.M
 
 
 def test_short_prompts_are_not_worth_a_thread(draft: DraftModelDrafter) -> None:
-    with ReadAhead(draft, PROMPT[:WORTH], spare=1):
+    with ReadAhead(draft, PROMPT[:WORTH], free_cores=1):
         sleep(0.05)
     assert draft.unread(PROMPT[:WORTH]) == WORTH - 2
 
@@ -89,7 +89,7 @@ def test_without_a_core_to_spare_it_reads_after_the_target(draft: DraftModelDraf
     """A block at a time, so that a reply can be cancelled meanwhile."""
     prompt = PROMPT * 3
     draft.begin(prompt)
-    with ReadAhead(draft, prompt, spare=0) as ahead:
+    with ReadAhead(draft, prompt, free_cores=0) as ahead:
         sleep(0.05)
         assert draft.unread(prompt) == len(prompt) - 2
         assert ahead.fill()
@@ -97,7 +97,7 @@ def test_without_a_core_to_spare_it_reads_after_the_target(draft: DraftModelDraf
         assert ahead.fill()
         assert draft.unread(prompt) == 0
         assert not ahead.fill()
-    with ReadAhead(None, prompt, spare=0) as ahead:
+    with ReadAhead(None, prompt, free_cores=0) as ahead:
         assert not ahead.fill()
 
 
@@ -129,7 +129,7 @@ def test_what_a_thread_reads_nobody_else_does(draft: DraftModelDrafter, monkeypa
         return fill(text)
 
     monkeypatch.setattr(draft.draft, "fill", slow)
-    with ReadAhead(draft, PROMPT, spare=1) as ahead:
+    with ReadAhead(draft, PROMPT, free_cores=1) as ahead:
         assert begun.wait(60)
         assert not ahead.fill()
         go_on.set()
@@ -141,7 +141,7 @@ def test_what_a_thread_reads_nobody_else_does(draft: DraftModelDrafter, monkeypa
 def test_cores_to_spare(torchs: int, busy: int, free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "CORES", 8)
     monkeypatch.setattr(torch, "get_num_threads", lambda: torchs)
-    assert threads.spare(busy) == free
+    assert threads.free_cores(busy) == free
 
 
 def test_a_fault_is_left_to_who_drafts(draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_a_fault_is_left_to_who_drafts(draft: DraftModelDrafter, monkeypatch: py
         raise MemoryError
 
     monkeypatch.setattr(draft.draft, "fill", failing)
-    with ReadAhead(draft, PROMPT, spare=1):
+    with ReadAhead(draft, PROMPT, free_cores=1):
         assert begun.wait(60)
     assert draft.unread(PROMPT) == len(PROMPT) - 2
 
@@ -175,13 +175,13 @@ def test_waiting_for_a_core_beside_the_target_does_not_count(
         return fill(text)
 
     monkeypatch.setattr(draft.draft, "fill", waiting)
-    for spare in (1, 0):
+    for free_cores in (1, 0):
         draft.forget()
         monkeypatch.setattr(draft, "_read", Mean())
-        with ReadAhead(draft, PROMPT, spare) as ahead:
-            if spare:
+        with ReadAhead(draft, PROMPT, free_cores) as ahead:
+            if free_cores:
                 wait(draft)
-            assert ahead.fill() == (spare == 0)
+            assert ahead.fill() == (free_cores == 0)
             assert not ahead.fill()
         took.append(draft._read.value * (len(PROMPT) - 2))
     assert took[0] < 1000 < took[1]
@@ -204,14 +204,14 @@ def test_only_what_will_be_needed_is_read(
     assert reader({"plain": drafters["plain"]}, "plain", PROMPT, 15, 1) is None
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("free_cores", [0, 1])
 def test_auto_is_told_whether_there_is_a_core_for_it(
-    session: Session, spare: int, monkeypatch: pytest.MonkeyPatch
+    session: Session, free_cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = []
     monkeypatch.setattr(AutoDrafter, "prepare", lambda *_args: told.append(_args[-1]))
-    reader(session.drafters, "auto", PROMPT, 15, spare)
-    assert told == [spare == 1]
+    reader(session.drafters, "auto", PROMPT, 15, free_cores)
+    assert told == [free_cores == 1]
 
 
 @pytest.mark.parametrize(("cores", "free"), [(3, 0), (4, 1), (8, 3)])
@@ -221,7 +221,7 @@ def test_a_target_on_the_processor_leaves_what_it_does_not_use(
     monkeypatch.setattr(threads, "CORES", cores)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     target = ReferenceDecoder(Checkpoint.open(Path(tiny_pair.target.path or "")))
-    assert host_runner(target, None).spare == free
+    assert host_runner(target, None).free_cores == free
 
 
 def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,7 +243,7 @@ def test_who_drafts_first_is_found_out_once(session: Session, monkeypatch: pytes
 @pytest.fixture
 def in_blocks(session: Session, draft: DraftModelDrafter, monkeypatch: pytest.MonkeyPatch) -> DraftModelDrafter:
     """Target and draft read 16 tokens at a time, one after the other."""
-    monkeypatch.setattr(session, "runner", replace(session.runner, spare=0))
+    monkeypatch.setattr(session, "runner", replace(session.runner, free_cores=0))
     monkeypatch.setattr(type(draft.draft.model), "block", 16)
     session.forget()
     return draft
@@ -281,13 +281,13 @@ def forgetful(tiny_pair: PairSpec, tmp_path_factory: pytest.TempPathFactory) -> 
     return load(replace(tiny_pair, draft=on_cpu(folder)), lambda _: None)
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("free_cores", [0, 1])
 @pytest.mark.parametrize("strategy", ["draft", "draft-tree", "cascade", "auto"])
 def test_what_the_draft_cannot_hold_it_does_not_read(
-    forgetful: Session, strategy: str, spare: int, monkeypatch: pytest.MonkeyPatch
+    forgetful: Session, strategy: str, free_cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a chat that outgrows it, and in one that never fitted."""
-    monkeypatch.setattr(forgetful, "runner", replace(forgetful.runner, spare=spare))
+    monkeypatch.setattr(forgetful, "runner", replace(forgetful.runner, free_cores=free_cores))
     draft = forgetful.drafters["draft"]
     assert isinstance(draft, DraftModelDrafter)
     for begins in (SHORT - 20, SHORT + 20):
@@ -314,9 +314,9 @@ def test_auto_thinks_when_a_reply_is_there(session: Session, strategy: str, monk
     assert thought
 
 
-@pytest.mark.parametrize("spare", [0, 1])
+@pytest.mark.parametrize("free_cores", [0, 1])
 @pytest.mark.parametrize("strategy", ["draft", "plain"])
-def test_replies_read_ahead(session: Session, strategy: str, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_read_ahead(session: Session, strategy: str, free_cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     started, read = [], []
     enter, draft = ReadAhead.__enter__, session.drafters["draft"]
     assert isinstance(draft, DraftModelDrafter)
@@ -327,14 +327,14 @@ def test_replies_read_ahead(session: Session, strategy: str, spare: int, monkeyp
         return self
 
     monkeypatch.setattr(ReadAhead, "__enter__", seen)
-    monkeypatch.setattr(session, "runner", replace(session.runner, spare=spare))
+    monkeypatch.setattr(session, "runner", replace(session.runner, free_cores=free_cores))
     session.forget()
     asked = Generate(1, (Message("user", "abc " * WORTH),), limits=Limits(3), speculation=Speculation.of(strategy))
     for event in session.generate(asked):
         if isinstance(event, Started):
             read.append(len(draft.draft.tokens) > WORTH)
-    assert started == [strategy == "draft" and spare > 0]
-    if not spare:  # a thread may still be at it
+    assert started == [strategy == "draft" and free_cores > 0]
+    if not free_cores:  # a thread may still be at it
         assert read == [strategy == "draft"]
 
 

@@ -14,7 +14,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.gguf.export import unsupported
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.rope import tables
-from specchat.engine.recipe import Attention, Layer, Recipe
+from specchat.engine.recipe import Attention, Delta, Layer, Recipe
 from tests.engine.tiny import FAMILIES, config
 
 SHAPE = {
@@ -52,6 +52,24 @@ def test_layers_of_lfm2_are_those_of_transformers(told: dict[str, Any]) -> None:
     assert kinds == theirs.layer_types
     assert mine.tied == theirs.tie_word_embeddings
     assert {rope.theta for rope in mine.ropes if rope} <= {theirs.rope_parameters["rope_theta"]}
+
+
+def kind_of(layer: Layer) -> str:
+    """As "layer_types" has it."""
+    mixer = layer.mixer
+    if isinstance(mixer, Attention):
+        return "sliding_attention" if mixer.window else "full_attention"
+    return "linear_attention" if isinstance(mixer, Delta) else "conv"
+
+
+@pytest.mark.parametrize("layers", [4, 7])
+@pytest.mark.parametrize("name", [name for name, changes in FAMILIES.items() if "layer_types" in changes])
+def test_without_kinds_of_layers_they_are_those_of_transformers(name: str, layers: int) -> None:
+    told = {k: v for k, v in FAMILIES[name].items() if k not in ("layer_types", "layer_rope_theta")}
+    # So few layers share no KV entries.
+    told = config(**told | {"num_hidden_layers": layers, "num_kv_shared_layers": 0})
+    theirs = AutoConfig.for_model(**told)
+    assert [kind_of(layer) for layer in parse_config(Path(), told).recipe.layers] == theirs.layer_types
 
 
 @pytest.mark.parametrize("layers", [4, 6])

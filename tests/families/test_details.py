@@ -249,7 +249,7 @@ def logits(found: Checkpoint, ids: list[int]) -> Tensor:
     return model.logits(model.forward(ids, 0)).clone()
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{WRONG[wrong][0]}: {wrong}")
 def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
     family, change = WRONG[wrong]
     folder = checkpoint(tmp_path / "m", seed=5, **FAMILIES[family])

@@ -29,23 +29,24 @@ import json, sys
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.errors import EngineError
 from specchat.engine.loading import load
-seen = []
-try:
-    session = load(PairSpec("p", "P", ModelSource(repo="someone/tiny", file=sys.argv[1]), None, "gguf"), seen.append)
-    print(json.dumps({"context": session.info.context, "seen": [s.what for s in seen]}))
-except EngineError as error:
-    print(json.dumps({"kind": error.kind, "message": error.message}))
+for file in sys.argv[1:]:
+    seen = []
+    try:
+        session = load(PairSpec("p", "P", ModelSource(repo="someone/tiny", file=file), None, "gguf"), seen.append)
+        print(json.dumps({"context": session.info.context, "seen": [s.what for s in seen]}))
+    except EngineError as error:
+        print(json.dumps({"kind": error.kind, "message": error.message}))
 """
 
 
-def fetched(home: Path, endpoint: str, file: str) -> dict[str, object]:
-    """The hub's library reads its environment when it is imported, so each load is a process of its own."""
+def fetched(home: Path, endpoint: str, *files: str) -> list[dict[str, object]]:
+    """What loading each file gave. The hub's library reads its environment at import, so each hub has a process."""
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint}
     result = subprocess.run(
-        [sys.executable, "-c", LOAD, file], env=environment, capture_output=True, text=True, timeout=400, check=True
+        [sys.executable, "-c", LOAD, *files], env=environment, capture_output=True, text=True, timeout=400, check=True
     )
-    return dict(json.loads(result.stdout.splitlines()[-1]))
+    return [dict(json.loads(line)) for line in result.stdout.splitlines()[-len(files) :]]
 
 
 def test_one_file_of_a_repository_is_downloaded_once(files: tuple[Path, Path], tmp_path: Path) -> None:
@@ -54,14 +55,13 @@ def test_one_file_of_a_repository_is_downloaded_once(files: tuple[Path, Path], t
     for name in ("a.gguf", "b.gguf"):
         (origin / name).write_bytes(files[0].read_bytes())
     with loopback_hub({"someone/tiny": of_folder(origin)}) as hub:
-        first = fetched(tmp_path / "home", hub.endpoint, "a.gguf")
-        missing = fetched(tmp_path / "home", hub.endpoint, "c.gguf")
+        first, missing = fetched(tmp_path / "home", hub.endpoint, "a.gguf", "c.gguf")
     assert first.get("context") == 256, first
     assert [str(s) for s in first["seen"] if str(s).startswith("downloading")]  # type: ignore[attr-defined]
     assert {path.name for path in (tmp_path / "home").rglob("*.gguf")} == {"a.gguf"}
     assert missing["kind"] == "model"
     assert "someone/tiny has no c.gguf" in str(missing["message"])
-    again = fetched(tmp_path / "home", "http://127.0.0.1:1", "a.gguf")
+    (again,) = fetched(tmp_path / "home", "http://127.0.0.1:1", "a.gguf")
     assert again.get("context") == 256, again
 
 

@@ -43,9 +43,9 @@ def test_drafts_of_other_tokens_change_no_text(demo_files: tuple[Path, Path], tm
         accepted = Counter[str]()
         few = dict.fromkeys(session.tokenizer.encode("😀 a"), 30.0)
         for sampling in (Sampling(), replace(SAMPLINGS["everything"], seed=2), Sampling(logit_bias=few)):
-            plain = finished(reply(session, STORY, sampling, Limits(40), Speculation()))
+            plain = finished(reply(session, STORY, sampling, Limits(24), Speculation()))
             for strategy, length in product(STRATEGIES, (1, 6)):
-                last = finished(reply(session, STORY, sampling, Limits(40), Speculation(strategy, length)))
+                last = finished(reply(session, STORY, sampling, Limits(24), Speculation(strategy, length)))
                 assert (last.token_ids, last.text) == (plain.token_ids, plain.text), strategy
                 accepted[strategy] += last.stats.num_accepted_draft_tokens
         assert all(accepted[strategy] for strategy in STRATEGIES)

@@ -15,6 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 
+MATRICES = 200
+"""Most that are held in float64."""
+
 
 @njit(cache=True)
 def _summed(left, right, out):  # type: ignore[no-untyped-def]
@@ -33,9 +36,28 @@ def doubled(tensor: Tensor) -> np.ndarray:
 
 def product(left: Tensor, right: Tensor) -> Tensor:
     """left [batch, rows, inner] times right [batch, inner, columns], in float64."""
+    return added_up(left, doubled(right))
+
+
+def added_up(left: Tensor, right: np.ndarray) -> Tensor:
     out = np.zeros((left.shape[0], left.shape[1], right.shape[2]))
-    _summed(doubled(left), doubled(right), out)
+    _summed(doubled(left), right, out)
     return torch.from_numpy(out)
+
+
+DOUBLED: dict[Any, tuple[Tensor, np.ndarray]] = {}
+"""Matrices in float64 with those that they were made of, whose addresses stay their own so."""
+
+
+def by_weights(left: Tensor, weights: Tensor) -> Tensor:
+    """left [rows, inner] times weights [inner, columns] in float64, to which each matrix is converted once."""
+    version = 0 if weights.is_inference() else weights._version
+    key = weights.data_ptr(), weights.dtype, weights.shape, weights.stride(), version
+    if key not in DOUBLED:
+        while len(DOUBLED) >= MATRICES:
+            del DOUBLED[next(iter(DOUBLED))]
+        DOUBLED[key] = weights, doubled(weights[None])
+    return added_up(left[None], DOUBLED[key][1])[0]
 
 
 def summed(x: Tensor, axes: Any, keep: bool) -> Tensor:
@@ -57,12 +79,12 @@ def smooth(function: Callable[..., Any], *operands: Any) -> Tensor:
 
 
 def mm(left: Tensor, right: Tensor) -> Tensor:
-    return product(left[None], right[None])[0].to(left.dtype)
+    return by_weights(left, right).to(left.dtype)
 
 
 def addmm(bias: Tensor, left: Tensor, right: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     assert beta == alpha == 1
-    return (bias.double() + product(left[None], right[None])[0]).to(left.dtype)
+    return (bias.double() + by_weights(left, right)).to(left.dtype)
 
 
 def bmm(left: Tensor, right: Tensor) -> Tensor:
@@ -79,7 +101,7 @@ def packed(weight: Tensor) -> Tensor:
 
 
 def packed_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    made = product(x.reshape(1, -1, x.shape[-1]), weight.T[None]).view(*x.shape[:-1], len(weight))
+    made = by_weights(x.reshape(-1, x.shape[-1]), weight.T).view(*x.shape[:-1], len(weight))
     return (made if bias is None else made + bias.double()).to(x.dtype)
 
 
@@ -186,6 +208,11 @@ EXACT = {
 
 class InOneOrder(TorchDispatchMode):
     """Computes so what torch is asked for meanwhile; raises NotImplementedError for what is in no list."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Else torch imports a compiler, to keep it from compiling this."""
+        return False
 
     def __enter__(self) -> Any:
         # Which torch does without asking the mode.

@@ -12,7 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from specchat.engine.decoding.draft import Chain, Tree
+from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.decoder import Branches, DeviceDecoder, SkipFlags
+from specchat.engine.device.drafting import CapturedDrafts
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
@@ -52,6 +55,14 @@ STEP_KEEPS = {
 }
 """Of `DeviceExecutor`: the text so far, the sampler's options, sub-layers left out, and what hangs together how."""
 
+DRAFT_KEEPS = {
+    **{name: kept for name, kept in STEP_KEEPS.items() if name.startswith("_state")},
+    "_flags._flags": ALL,
+    "_tail": ALL,
+    "_recent": ALL,
+    "_trees.growth.step.node": ALL,
+}
+"""Of `CapturedDrafts`: the same, for drafts that begin before the host has read the last step's report."""
 HEAD_KEEPS = {f"drafts._heads.{name}": ALL for name in ("_before", "_width", "_alone")}
 """Of heads that the executor runs: constants."""
 VERIFY_KEEPS = {"_state": ALL, "_drawn": ALL, "tail": ALL, "recent": ALL, "_on_host": ALL}
@@ -157,10 +168,10 @@ def outside_windows(model: DeviceDecoder, length: int) -> Iterator[None]:
 
 @contextmanager
 def poisoned() -> Iterator[Counter[str]]:
-    """Poison before each; counts the passes, the steps and the prompts' passes."""
+    """Poison before each; counts the passes, the steps, their drafts and the prompts' passes."""
     counts = Counter[str]()
     forward, start, place = DeviceDecoder.forward, DeviceExecutor.start, DeviceModel._place
-    write, verify = DeviceModel.write, Verifier.run
+    write, verify, draft = DeviceModel.write, Verifier.run, CapturedDrafts.start
 
     def poisoned_pass(
         model: DeviceDecoder,
@@ -192,6 +203,12 @@ def poisoned() -> Iterator[Counter[str]]:
                 kept[..., later(model, kept, int(executor._state.length)), :] = torch.nan
             spoil_states(model, int(executor._state.length))
 
+    def poisoned_draft(drafts: CapturedDrafts, proposal: Chain | Tree, policy: LengthPolicy | None) -> None:
+        counts["drafts"] += 1
+        of_heads = {name.removeprefix("drafts."): kept for name, kept in HEAD_KEEPS.items()} if drafts._heads else {}
+        spoil_but(drafts, DRAFT_KEEPS | of_heads)
+        draft(drafts, proposal, policy)
+
     def poisoned_tokens(model: DeviceModel, tokens: Sequence[int], first: int) -> None:
         spoil_but(model, {"_flags._flags": ALL})
         place(model, tokens, first)
@@ -215,6 +232,7 @@ def poisoned() -> Iterator[Counter[str]]:
             (DeviceModel, "_place", poisoned_tokens),
             (DeviceModel, "write", poisoned_write),
             (Verifier, "run", poisoned_verify),
+            (CapturedDrafts, "start", poisoned_draft),
         ]
         for owner, name, instead in changed:
             patch.setattr(owner, name, instead)

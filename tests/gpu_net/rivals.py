@@ -19,7 +19,7 @@ APART = {"begins": 0, "ends": 1}
 
 @dataclass
 class Accesses:
-    """What one program reads and writes: pointers, and the bytes of each."""
+    """Reads and writes of one program: pointers, and the bytes of each."""
 
     program: Program
     reads: list[tuple[Pointers, int]] = field(default_factory=list)

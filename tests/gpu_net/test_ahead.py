@@ -7,7 +7,7 @@ from measure.families import SIZES
 from measure.gpu_estimate import family
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.gpu_shapes import AHEAD_PART
-from specchat.engine.kernels.ahead import Memory, as_of, memory_of
+from specchat.engine.kernels.ahead import NONE, Memory, as_of, memory_of, whole_memory
 from specchat.engine.runners import device as runners
 from specchat.engine.runners.device import compile_ahead
 from tests.device.conftest import ON_GPU
@@ -33,14 +33,14 @@ ASKING = {
 """Launches that ask, in six layers and for the head. Coder's products take no longer than a launch."""
 
 
-def passed(fake: FakeTorch, name: str, asked: bool = True) -> list[Launch]:
-    """The launches of a pass of one row through six layers."""
+def passed(fake: FakeTorch, name: str, memory: Memory) -> list[Launch]:
+    """The launches of a pass of one row through six layers, as with this memory."""
     whole = family(name)
     model, before = whole.config.cut(6), len(fake.launches)
     kept = weights(model, whole.quant, THERE, packed=whole.packed_experts)
     made = DeviceDecoder(model, kept, 64, THERE, torch.bfloat16)
     tokens, start = (torch.zeros(many, dtype=torch.int32, device=THERE) for many in (64, 1))
-    with as_of(Memory(), asked):
+    with as_of(memory):
         made.forward(tokens, start, 1)
         made.logits(0, 1)
     return fake.launches[before:]
@@ -53,7 +53,7 @@ def product_after(launches: list[Launch], at: int) -> Launch:
 @pytest.mark.parametrize("name", SIZES)
 def test_what_is_asked_for_is_the_next_products(name: str) -> None:
     with fake_torch() as fake:
-        launches, without = passed(fake, name), passed(fake, name, asked=False)
+        launches, without = passed(fake, name, memory_of(THERE)), passed(fake, name, NONE)
         assert not fake.runtime.problems
     assert [one.name for one in launches] == [one.name for one in without]
     asking = [at for at, one in enumerate(launches) if one.arguments.get("ahead") is not None]
@@ -85,6 +85,9 @@ def test_where_unpacking_is_the_bound_nothing_is_asked_for(monkeypatch: pytest.M
         memory_clock_rate, memory_bus_width, L2_cache_size, multi_processor_count = 3_201_000, 6144, 50 << 20, 132
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: H200)
-    assert memory_of(torch.device("cuda", 5)) == Memory()
+    assert memory_of(torch.device("cuda", 5)) == NONE
+    assert whole_memory(torch.device("cuda", 5)).rate == pytest.approx(4917e3, rel=0.001), "for those who compare"
     H200.multi_processor_count = 400
     assert memory_of(torch.device("cuda", 6)).cache == 50 << 20
+    del H200.memory_clock_rate
+    assert not memory_of(torch.device("cuda", 7)).rate, "torch tells no clock"

@@ -1,4 +1,4 @@
-"""Every fault that is planted for a net to find, by net; those of the ceilings are found here."""
+"""Every fault planted for a net to find, but what kernels lose (`test_kernels.NOTICED`); ceilings have theirs here."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -41,7 +41,7 @@ def names(cases: Iterable[Case]) -> list[str]:
 
 
 def test_every_planted_fault_is_found_by_its_net() -> None:
-    """Whoever takes one out takes it out of this list too."""
+    """A fault that is taken out is taken out of this list too."""
     assert ran(test_sanitiser.test_a_planted_fault_is_found_and_none_where_none_is) == [
         "out of bounds",
         "out of bounds, before the start",

@@ -35,12 +35,12 @@ Drafting = list[tuple[str, int]]
 
 REPLIES: dict[str, tuple[str, Drafting, Sampling, Acceptance]] = {
     "greedy": (
-        "plain_pair",
+        "bare_pair",
         [("lookup", 3), ("draft", 3), ("draft-tree", 4), ("plain", 0), ("lookahead", 4), ("draft", 1)],
         GREEDY,
         "coupled",
     ),
-    "sampled": ("plain_pair", [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
+    "sampled": ("headed_pair", [("draft-tree", 3), ("draft", 3), ("eagle3", 2), ("swift", 2)], SAMPLED, "coupled"),
     "filters and penalties": ("small_pair", [("draft", 2), ("draft-tree", 3)], FILTERED, "coupled"),
     "windows": ("windowed_pair", [("draft", 3), ("draft-tree", 3), ("plain", 0), ("draft", 2)], SAMPLED, "coupled"),
     "inputs of layers": ("sharing_pair", [("draft", 3), ("draft-tree", 3), ("swift", 2)], SAMPLED, "coupled"),
@@ -66,9 +66,17 @@ def _never_unsure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def plain_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
-    """A random target with a draft that often agrees, both on the device, and a head."""
-    root = tmp_path_factory.mktemp("plain")
+def bare_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """A random target with a draft that often agrees, both on the device."""
+    root = tmp_path_factory.mktemp("bare")
+    target = checkpoint(root / "target", **SHAPE)
+    return device_runner(decoder(target), decoder(perturbed(root / "draft", target, 0.05)), VOCAB, DEVICE)
+
+
+@pytest.fixture(scope="module")
+def headed_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """The same with a head, and with layers for it to look at and for SWIFT to leave out."""
+    root = tmp_path_factory.mktemp("headed")
     target = checkpoint(root / "target", **SHAPE | {"hidden_size": HIDDEN, "num_hidden_layers": 4})
     draft = decoder(perturbed(root / "draft", target, 0.05))
     found = FoundHeads({"eagle3": HeadFiles.open(eagle3(root / "eagle3", few=None))})

@@ -18,8 +18,8 @@ from tests.engine.tiny import VOCAB
 from tests.hf.networks import ARCHITECTURES, ONLY_PLAIN, missing, network, perturbed
 
 PROMPT = [(7 * i * i + 3) % VOCAB for i in range(14)] + [65, 66, 67] * 3
-TOKENS = 57
-"""With the prompt they go five times through a window."""
+TOKENS = 41
+"""With the prompt they go four times through a window."""
 COPYING = ("lookup", "suffix", "ngram")
 DRAFTING = ("auto", "draft", "cascade", *COPYING)
 REPEATING = dict.fromkeys((65, 66, 67), 4.0)

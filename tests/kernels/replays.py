@@ -138,7 +138,9 @@ def of_numpy(name: str, arguments: tuple[Any, ...], options: dict[str, Any], ope
             into = interpreter._get_np_dtype(arguments[2])
             return lambda data: data.view(into)
         case "create_addptr":
-            width = max(1, arguments[1].get_element_ty().primitive_bitwidth // 8)
+            width = np.array(max(1, arguments[1].get_element_ty().primitive_bitwidth // 8), np.uint64)
+            if width == 1:
+                return lambda pointer, offset: pointer + offset.astype(np.uint64)
             return lambda pointer, offset: pointer + width * offset.astype(np.uint64)
         case "create_load":
             kind = interpreter._get_np_dtype(arguments[1].get_element_ty())

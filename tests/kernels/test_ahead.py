@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.engine.formats import EightBit, FourBit
 from specchat.engine.gpu_shapes import AHEAD_PART, LEAST_AHEAD, ahead_parts
-from specchat.engine.kernels.ahead import LINE, Ahead, Memory, as_of, memory_of, of_weight
+from specchat.engine.kernels.ahead import NONE, SECTOR, Ahead, Memory, as_of, memory_of, of_weight
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.norm import add_rms_norm
 from specchat.engine.kernels.rope import rope_and_write
@@ -72,10 +72,10 @@ def test_asking_changes_no_result(launch: Launch) -> None:
 
 @pytest.mark.skipif(GPU, reason="a GPU's prefetches read nothing")
 @pytest.mark.parametrize("launch", [norm, mix, turn])
-def test_each_line_is_asked_for_once(launch: Launch) -> None:
+def test_each_sector_is_asked_for_once(launch: Launch) -> None:
     with read_from(ASKED.start) as places:
         launch(ASKED)
-    assert sorted(places) == list(range(0, PARTS * AHEAD_PART, LINE.value))
+    assert sorted(places) == list(range(0, PARTS * AHEAD_PART, SECTOR.value))
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,6 @@ def test_values_are_asked_for_in_every_format(name: str) -> None:
         found = of_weight(weight, 2)
         assert found is not None
         assert (found.start.data_ptr(), found.start.shape, found.parts) == (values.data_ptr(), (8 << 20,), 63)
-        with as_of(RTX_4090, asked=False):
+        with as_of(NONE):
             assert of_weight(weight, 2) is None
-    assert memory_of(torch.device("cpu")) == Memory()
+    assert memory_of(torch.device("cpu")) == NONE

@@ -253,7 +253,6 @@ class Programs:
         else:
             self._replay(trace)
 
-    @np.errstate(all="ignore")
     def _replay(self, trace: Trace) -> None:
         values, stretch, path = trace.start.copy(), trace.first, list[tuple[Stretch, int]]()
         values[: len(self.inputs)] = self.inputs

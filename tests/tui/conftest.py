@@ -11,6 +11,7 @@ from time import monotonic
 import pytest
 import settling
 import sheets
+import styling
 from textual._context import visible_screen_stack
 from textual.app import App
 from textual.pilot import Pilot
@@ -39,8 +40,18 @@ def _left_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
 
 
+EVERY_FRAME = {"test_any_text", "test_bursts", "test_feel", "test_monkey"}
+"""Files whose tests are about frames on the way too."""
+
+
+@pytest.fixture(autouse=True)
+def _frames(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "EVERY_FRAME", request.module.__name__ in EVERY_FRAME)
+
+
 settling.install()
 sheets.install()
+styling.install()
 LOOK_S = 0.005
 """Seconds between looks at what is waited for."""
 

@@ -2,6 +2,8 @@
 
 Textual's own `wait_for_idle` looks at the time that the process works, and so returns amid things where others have the
 processors: a key may be half done then, or its outcome not drawn.
+
+While it is waited for, what changes is drawn once, at its end, and not at each step on the way, unless `EVERY_FRAME`.
 """
 
 import asyncio
@@ -11,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 import textual.app
+from textual._compositor import Compositor
 from textual._context import active_app
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -22,7 +25,13 @@ FRAME_S = 0.005
 THREADS: set[Future[Any]] = set()
 """What event loops have given to threads and was not done."""
 
+EVERY_FRAME = False
+"""Whether to draw each frame on the way too."""
+WAITING = [0]
+"""How many wait until all has settled."""
+
 run_in_executor = BaseEventLoop.run_in_executor
+render_update = Compositor.render_update
 
 
 def counted(loop: BaseEventLoop, executor: Any, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
@@ -38,6 +47,14 @@ async def settle(*_: float) -> None:
 
     What a timer, another process or a thread of the app's own will bring is not waited for: `wait_until` does that.
     """
+    WAITING[0] += 1
+    try:
+        await quiet()
+    finally:
+        WAITING[0] -= 1
+
+
+async def quiet() -> None:
     loop = asyncio.get_running_loop()
     end = monotonic() + LONGEST_S
     while monotonic() < end:
@@ -53,8 +70,17 @@ async def settle(*_: float) -> None:
         elif undrawn := [screen for screen in (*app._background_screens, app.screen) if to_draw(screen)]:
             for screen in undrawn:
                 screen._on_timer_update()
+        elif app.screen._compositor._dirty_regions and not app._batch_count:
+            render_update(app.screen._compositor, screen_stack=app._background_screens)
         else:
             return
+
+
+def put_off(compositor: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False) -> Any:
+    """`Compositor.render_update`, left to `quiet` where that goes on."""
+    if WAITING[0] and not (full or simplify or EVERY_FRAME):
+        return None
+    return render_update(compositor, full, screen_stack, simplify)
 
 
 def to_draw(screen: Screen[Any]) -> bool:
@@ -88,3 +114,4 @@ def install() -> None:
     textual.app.wait_for_idle = settle
     Pilot._wait_for_screen = settled  # type: ignore[method-assign]
     Pilot.pause = pause  # type: ignore[method-assign]
+    Compositor.render_update = put_off  # type: ignore[method-assign]

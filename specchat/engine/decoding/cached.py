@@ -123,6 +123,7 @@ class CachedModel(Generic[M]):
 
     def __init__(self, model: M) -> None:
         self.model = model
+        self._lossy = model if isinstance(model, LossyCache) else None
         self.asynchronous = False
         """True if a device runs its passes while the host goes on."""
         self.read_again = 2
@@ -141,8 +142,7 @@ class CachedModel(Generic[M]):
     def rewind(self, prompt: Sequence[int]) -> int:
         """Roll back to the prefix shared with `prompt`, if the cache can; return the length of what it holds."""
         shared = shared_prefix(self.tokens, prompt[:-1])
-        model = self.model
-        if isinstance(model, LossyCache):
+        if (model := self._lossy) is not None:
             self._checkpoint_at = len(prompt) - 1 - CHECKPOINT_MARGIN if model.recurrent else -1
             shared = model.reusable(shared, len(self.tokens))
         self.keep(shared)
@@ -156,8 +156,8 @@ class CachedModel(Generic[M]):
         if block:
             self.model.write(block, held)
             self.tokens += block
-            if held == self._checkpoint_at and isinstance(self.model, LossyCache):
-                self.model.checkpoint()
+            if held == self._checkpoint_at and self._lossy is not None:
+                self._lossy.checkpoint()
         return len(self.tokens) < len(prompt) - 1
 
     def keep(self, length: int) -> None:

@@ -164,6 +164,11 @@ class Drafter(Protocol):
         """True if proposing takes no time, so that the next step may start before the last one's text is processed."""
         return False
 
+    @property
+    def repeats(self) -> bool:
+        """True if the next proposal is the last one again, so that a device may start on it before it has the text."""
+        return False
+
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         """Begin a reply to `prompt`, which a token of `ends` ends; drop state of other texts."""
         return

@@ -46,7 +46,7 @@ class Executor(Protocol):
     def verdict(self, follow: bool = False) -> Stepped:
         """Wait for the outcome; the executor's text now includes the added tokens.
 
-        With `follow` a plain step comes next; an asynchronous executor starts it first.
+        With `follow` the same comes next, a plain step or a model's chain; an asynchronous executor starts it first.
         """
         ...
 

@@ -53,8 +53,10 @@ class Decoding:
         self._probe, self._greedy, self._constraint = probe, rules.sampling.greedy, rules.constraint
         self._observe: Observer | None = None
         """Learns from the last started step; None if the drafter proposed nothing of it."""
-        self._drafts = False
-        """True if the last started step may draft."""
+        self._proposal: Proposal = PLAIN
+        """Of the last started step."""
+        self._probing: bool | None = None
+        """True if the next step is a plain probe; None until that is asked."""
         executor.begin(rules, prompt)
         executor.costs.begin()
 
@@ -77,8 +79,7 @@ class Decoding:
             self.close()
             self._start(plan)
         early = self._executor.asynchronous and drafter.instant
-        # The device has the pending token of a plain step.
-        follow = early and plan.limit == 0 and not self._drafts and self.room > 1
+        follow = early and self._follows(plan)
         stepped = self._executor.verdict(follow)
         self._under_way = plan if follow else None
         self.committed += stepped.tokens
@@ -86,6 +87,8 @@ class Decoding:
         self._executor.costs.add(stepped.strategy, stepped)
         if self._observe is not None:
             self._observe(self.committed, stepped)
+        if follow and plan.limit and drafter.propose(self.committed, plan.limit) != self._proposal:
+            self.close()
         if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
         return stepped
@@ -100,9 +103,10 @@ class Decoding:
     def _start(self, plan: StepPlan) -> None:
         self._executor.start(plan.acceptance)
         proposal, self._observe = self._propose(plan)
+        self._probing = None
         if not self._executor.supports(proposal):
             proposal, self._observe = PLAIN, None
-        self._drafts = proposal.strategy != PLAIN.strategy
+        self._proposal = proposal
         self._executor.verify(proposal)
         self._under_way = plan
 
@@ -113,11 +117,31 @@ class Decoding:
             copy = Copy(forced, strategy=GRAMMAR)
             chain = self._extension(plan, forced)
             return (copy, None) if chain is None else (Then(GRAMMAR, copy, chain), drafter.observe_extension)
-        # If the text depends on drafts, these must not depend on time.
-        exact = plan.acceptance == "coupled" or self._greedy
-        if exact and plan.limit > 0 and self._probe():
+        if self._probes(plan):
             return PLAIN, None
         return drafter.propose(self.committed, plan.limit), drafter.observe
+
+    def _follows(self, plan: StepPlan) -> bool:
+        """Return True if a device has all that the next step takes: a plain one, or the same chain of a model.
+
+        Both steps must fit the context.
+        """
+        if self.room <= 2 * plan.limit + 1:
+            return False
+        if not plan.limit:
+            return self._proposal.strategy == PLAIN.strategy
+        if not isinstance(self._proposal, Chain) or not plan.drafter.repeats or self._probes(plan):
+            return False
+        self._probing = None
+        return True
+
+    def _probes(self, plan: StepPlan) -> bool:
+        """Return True if the next step is a plain probe; asks once for each."""
+        if self._probing is None:
+            # If the text depends on drafts, these must not depend on time.
+            exact = plan.acceptance == "coupled" or self._greedy
+            self._probing = exact and plan.limit > 0 and self._probe()
+        return self._probing
 
     def _forced(self, plan: StepPlan) -> list[int]:
         """Tokens that the constraint leaves no choice about, which cost nothing to draft; none in a plain reply."""

@@ -50,7 +50,7 @@ class CapturedDrafts:
         """
         self._models, self._vocab, self._state, self._drawn, self._tail = models, vocab, state, drawn, tail
         self._recent, self._trees, self._graphs, device = recent, trees, graphs, state.fed.device
-        self._heads: dict[Role, CapturedHead] = {}
+        self._heads: dict[Role, CapturedHead[Any]] = {}
         self.whole = False
         """True to run every pass, however unlikely."""
         self._flags = SkipFlags(models["target"].config.recipe, device)
@@ -96,7 +96,6 @@ class CapturedDrafts:
             self._run_pass()
         if isinstance(self._proposal, Tree):
             self._graphs.eagerly(self._trees.settle)
-            self._sure.copy_(self._state.sure, non_blocking=True)
             return min(limit, WIDTH + WIDTH * WIDTH * (self._done - 1))
         return min(limit, self._done)
 
@@ -105,10 +104,6 @@ class CapturedDrafts:
         # A head reads accepted tokens again, with the target's own states.
         if isinstance(self._proposal, Tree) and (model := self._models.get(self._proposal.model)):
             self._graphs.eagerly(partial(self._trees.keep, model))
-
-    def confidence(self, drafted: int) -> tuple[float, ...]:
-        """Probabilities of the draft tokens, once the step is done."""
-        return tuple(self._sure[:drafted].tolist())
 
     def _ends(self, value: float) -> bool:
         """Return true if drafting ends after the pass with this value."""

@@ -110,10 +110,8 @@ class DeviceExecutor:
                 self._drafting, self._kind, self._branched = True, "tree", True
                 self.drafts.start(proposal, None)
             case Chain() if self.drafts.runs(proposal):
-                self._drafting = True
                 self._kind = "sampled block" if self._acceptance == "block" and not self._greedy else "sampled chain"
-                policy = self.policies.begin(proposal.strategy, self.timed, isinstance(proposal, Block))
-                self.drafts.start(proposal, policy)
+                self._draft(proposal)
             case Tree() | Chain():
                 made = self.beside[proposal.model].make(proposal).draft
                 self._send(Copy(made.tokens, made.parents, confidence=made.confidence))
@@ -129,13 +127,17 @@ class DeviceExecutor:
         if follow:
             self._turn = 1 - turn
             self._clocks[self._turn].start()
-            self._start_verify()
+            if drafting:
+                assert isinstance(self._proposal, Chain)
+                self._draft(self._proposal)
+            else:
+                self._start_verify()
         for loops in self._loops:
             loops.go_on(clock.passed)
         draft_ms, verify_ms = clock.wait()
         report = self._verifier.report(turn)
         if drafting:
-            self._confidence = self.drafts.confidence(len(report.drafts))
+            self._confidence = self._verifier.confidence(turn, len(report.drafts))
             self._parents = report.parents if self._kind == "tree" else ()
         for loops in self._loops:
             loops.added(report.tokens, report.path)
@@ -183,6 +185,11 @@ class DeviceExecutor:
         own = sum(t.numel() * t.element_size() for t in held if isinstance(t, Tensor))
         return own + self._verifier.memory() + self._trees.memory() + self.pick_from.memory()
 
+    def _draft(self, chain: Chain) -> None:
+        """Have a model draft a chain."""
+        self._drafting = True
+        self.drafts.start(chain, self.policies.begin(chain.strategy, self.timed, isinstance(chain, Block)))
+
     def _send(self, copy: Copy) -> None:
         """Have the target verify known tokens."""
         if copy.tokens:
@@ -202,7 +209,7 @@ class DeviceExecutor:
         self._run_verify(next(rows for rows in BUCKETS[self._kind] if rows > self._drafted), self._kind)
         if drafting:
             self.drafts.kept()
-        self._verifier.tell(self._turn)
+        self._verifier.tell(self._turn, drafting)
         self._clocks[self._turn].verified()
 
     def _run_verify(self, rows: int, kind: Kind) -> None:

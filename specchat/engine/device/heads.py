@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -17,11 +17,18 @@ from specchat.engine.reference.layer import Attend
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
-@runtime_checkable
-class FeatureDrafting(Protocol):
-    """The part of `heads.feature.FeatureHead` used here: shapes are fixed, and nothing is read back."""
+class Drafting(Protocol):
+    """The part of every head used here."""
 
     vocab: int
+
+
+H = TypeVar("H", bound=Drafting)
+
+
+@runtime_checkable
+class FeatureDrafting(Drafting, Protocol):
+    """The part of `heads.feature.FeatureHead` used here: shapes are fixed, and nothing is read back."""
 
     @property
     def looked_at(self) -> Sequence[int]: ...
@@ -34,10 +41,8 @@ class FeatureDrafting(Protocol):
 
 
 @runtime_checkable
-class KvDrafting(Protocol):
+class KvDrafting(Drafting, Protocol):
     """The part of `heads.kv_mtp.KvMtpHead` used here, likewise."""
-
-    vocab: int
 
     def chained(
         self, token: Tensor, state: Tensor, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor
@@ -46,10 +51,8 @@ class KvDrafting(Protocol):
 
 
 @runtime_checkable
-class BlockDrafting(Protocol):
+class BlockDrafting(Drafting, Protocol):
     """The part of `heads.dflash.DFlashHead` and of its like used here; `chance` where the head tells one."""
-
-    vocab: int
 
     def guess(
         self,
@@ -62,10 +65,8 @@ class BlockDrafting(Protocol):
 
 
 @runtime_checkable
-class LevelDrafting(Protocol):
+class LevelDrafting(Drafting, Protocol):
     """The part of `heads.medusa.MedusaHeads` used here."""
-
-    vocab: int
 
     @property
     def places(self) -> int: ...
@@ -75,12 +76,16 @@ class LevelDrafting(Protocol):
     def scored(self, place: int, state: Tensor) -> Tensor: ...
 
 
-class CapturedHead(ABC):
+class CapturedHead(ABC, Generic[H]):
     """Passes of a head that graphs hold. Rows of logits are float32 [rows, >= vocab]."""
 
-    vocab: int
-    passes: int
+    passes = 2
     """Passes that differ: later ones are like the last of them."""
+
+    def __init__(self, head: H, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
+        """Initialise; `recent` int32 [rows] holds the last tokens of the text."""
+        self.vocab = head.vocab
+        self._head, self._target, self._state, self._recent = head, target, state, recent
 
     @abstractmethod
     def node(self, node: int) -> Tensor:
@@ -96,18 +101,14 @@ class CapturedHead(ABC):
         return None
 
 
-class FeatureDrafts(CapturedHead):
+class FeatureDrafts(CapturedHead[FeatureDrafting]):
     """Chains and trees by a head that continues from the target's features.
 
     A token's KV entry stands one position before it, with the feature there; those of a tree's nodes follow the text.
     """
 
-    passes = 2
-
     def __init__(self, head: FeatureDrafting, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
-        """Initialise; `recent` int32 [rows] holds the last tokens of the text."""
-        self.vocab = head.vocab
-        self._head, self._target, self._state, self._recent = head, target, state, recent
+        super().__init__(head, target, state, recent)
         self._attention = HeadAttention(target.decoder.buffers.attention)
         self._before = torch.arange(-len(recent), 0, device=recent.device)
         self._width = torch.arange(WIDTH, device=recent.device)
@@ -149,15 +150,11 @@ class FeatureDrafts(CapturedHead):
         return self._head.logits(hidden)
 
 
-class KvDrafts(CapturedHead):
+class KvDrafts(CapturedHead[KvDrafting]):
     """Chains by a head that attends to the target's own KV entries, at one position for all tokens."""
 
-    passes = 2
-
     def __init__(self, head: KvDrafting, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
-        """Initialise as `FeatureDrafts`."""
-        self.vocab = head.vocab
-        self._head, self._target, self._state, self._recent = head, target, state, recent
+        super().__init__(head, target, state, recent)
         # By node, so that a pass may run again: it does before it is captured.
         self._states = torch.zeros(VERIFY_ROWS, target.config.hidden, device=recent.device)
         """The state that goes with the token of each node."""
@@ -174,15 +171,11 @@ class KvDrafts(CapturedHead):
         return self._head.logits(hidden)
 
 
-class BlockDrafts(CapturedHead):
+class BlockDrafts(CapturedHead[BlockDrafting]):
     """Chains by a head that predicts all places in the first pass; later ones pick a token each."""
 
-    passes = 2
-
     def __init__(self, head: BlockDrafting, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
-        """Initialise as `FeatureDrafts`."""
-        self.vocab = head.vocab
-        self._head, self._target, self._state, self._recent = head, target, state, recent
+        super().__init__(head, target, state, recent)
         self._attention = HeadAttention(target.decoder.buffers.attention)
 
     def node(self, node: int) -> Tensor:
@@ -196,13 +189,12 @@ class BlockDrafts(CapturedHead):
         return getattr(self._head, "chance", None)
 
 
-class LevelDrafts(CapturedHead):
+class LevelDrafts(CapturedHead[LevelDrafting]):
     """Trees by heads for a level each, which do not see draft tokens."""
 
     def __init__(self, head: LevelDrafting, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
-        """Initialise as `FeatureDrafts`."""
-        self.vocab, self.passes = head.vocab, head.places
-        self._head, self._target, self._state = head, target, state
+        super().__init__(head, target, state, recent)
+        self.passes = head.places
 
     def node(self, node: int) -> Tensor:
         assert node == 0
@@ -216,7 +208,7 @@ class LevelDrafts(CapturedHead):
         return self._head.scored(level, self._target.states_at(layer, last))
 
 
-def captured(head: Any, target: DeviceModel, state: VerifyState, recent: Tensor) -> CapturedHead | None:
+def captured(head: Any, target: DeviceModel, state: VerifyState, recent: Tensor) -> CapturedHead[Any] | None:
     """The captured passes of a head of `target`; None if its passes do not always launch the same work."""
     if not getattr(head, "capturable", True) or not fits(layer.attention for layer in head.recipe.layers):
         return None

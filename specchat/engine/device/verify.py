@@ -63,9 +63,11 @@ class Verifier:
         pinned = device.type == "cuda"
         self._on_host = [torch.zeros(state.report.shape, dtype=torch.int32, pin_memory=pinned) for _ in range(2)]
         """One report of a finished step, one of the step that follows it meanwhile."""
+        self._sure = [torch.zeros(state.sure.shape, pin_memory=pinned) for _ in range(2)]
+        """Likewise probabilities of draft tokens, which the next draft may overwrite on the device."""
         nodes = state.fed.numel()
         self._begins = 3, 3 + nodes, 3 + 2 * nodes, 4 + 3 * nodes, 4 + 4 * nodes
-        """Where parts of a report begin: added tokens, their nodes, drafts after their number, parents, likeliest."""
+        """Indices of a report's parts: added tokens, their nodes, drafts after their number, parents, likeliest."""
 
     def place(self, token_ids: Sequence[int]) -> None:
         """Set the text to `token_ids`."""
@@ -93,9 +95,15 @@ class Verifier:
             if target.states is not None:
                 target.states.keep(state, rows)
 
-    def tell(self, turn: int) -> None:
-        """Queue the copy of the last pass's report to the host, as number `turn` of two."""
+    def tell(self, turn: int, drafted: bool = False) -> None:
+        """Queue the copy of the last pass's report to the host, as number `turn` of two; `drafted` on the device."""
         self._on_host[turn].copy_(self._state.report, non_blocking=True)
+        if drafted:
+            self._sure[turn].copy_(self._state.sure, non_blocking=True)
+
+    def confidence(self, turn: int, drafted: int) -> tuple[float, ...]:
+        """Probabilities of the draft tokens of report `turn`."""
+        return tuple(self._sure[turn][:drafted].tolist())
 
     def report(self, turn: int) -> Report:
         """Return report `turn`, already copied to the host."""

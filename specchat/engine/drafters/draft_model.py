@@ -33,6 +33,10 @@ class DraftModelDrafter(ModelDrafter):
     def instant(self) -> bool:
         return self.draft.asynchronous
 
+    @property
+    def repeats(self) -> bool:
+        return self.draft.asynchronous and self.role == "draft"
+
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self.draft.rewind(prompt)
 
@@ -97,6 +101,10 @@ class DraftModelDrafter(ModelDrafter):
 
 class DraftTreeDrafter(DraftModelDrafter):
     """Drafter of a tree, which shares the draft model and its cache with the chain's drafter."""
+
+    @property
+    def repeats(self) -> bool:
+        return False
 
     def _proposal(self, limit: int) -> Proposal:
         return Tree(self.name, self.role, limit, LEAST)

@@ -21,14 +21,16 @@ from specchat.engine.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 """True if kernels are interpreted, which rules out assembly."""
-LINE = tl.constexpr(128)
-"""Bytes of a cache line."""
-LINES = tl.constexpr(AHEAD_PART // LINE.value)
-"""Lines of one program."""
+SECTOR = tl.constexpr(32)
+"""Bytes of a quarter of a cache line, which is what one instruction is sure to bring."""
+SECTORS = tl.constexpr(AHEAD_PART // SECTOR.value)
+"""Sectors of one program."""
+AT_ONCE = tl.constexpr(512)
+"""Sectors that the threads of a program ask for at a time."""
 
 
 class Memory(NamedTuple):
-    """Where memory is a GPU's bound, bytes a microsecond, and bytes of the second cache; else nothing is asked for."""
+    """A GPU's memory: bytes a microsecond, and bytes of the second cache. Without either nothing is asked for."""
 
     rate: float = 0.0
     cache: int = 0
@@ -42,20 +44,20 @@ class Ahead(NamedTuple):
 
 
 NONE = Memory()
-_OF_HOST = ContextVar("memory", default=NONE)
-_ASKED = ContextVar("asked", default=True)
+_GIVEN: ContextVar[Memory | None] = ContextVar("memory", default=None)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def fetch(start: tl.tensor, part: tl.tensor) -> None:
     """Ask for a part of what begins at the pointer `start`."""
-    places = start + (part * LINES + tl.arange(0, LINES)) * LINE
-    if INTERPRETED:
-        tl.load(places)
-    else:
-        tl.inline_asm_elementwise(
-            "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [places.to(tl.int64)], tl.int32, False, 1
-        )
+    for first in range(0, SECTORS, AT_ONCE):
+        places = start + (part * SECTORS + first + tl.arange(0, AT_ONCE)) * SECTOR
+        if INTERPRETED:
+            tl.load(places)
+        else:
+            tl.inline_asm_elementwise(
+                "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [places.to(tl.int64)], tl.int32, False, 1
+            )
 
 
 def of_weight(weight: Weight, launches: int) -> Ahead | None:
@@ -73,26 +75,33 @@ def of_weight(weight: Weight, launches: int) -> Ahead | None:
 
 
 def memory_of(device: torch.device) -> Memory:
-    """The memory of a GPU; none if kernels are interpreted."""
-    if not _ASKED.get():
-        return NONE
-    return _of_gpu(device) if device.type == "cuda" else _OF_HOST.get()
+    """The memory of a GPU that is bound by it; none of another, or if kernels are interpreted."""
+    if (given := _GIVEN.get()) is not None:
+        return given
+    return _bound(device) if device.type == "cuda" else NONE
 
 
 @contextmanager
-def as_of(of_host: Memory, asked: bool = True) -> Iterator[None]:
-    """Launch from main memory as on a GPU with this memory; unless `asked`, launch everywhere as without any."""
-    tokens = _OF_HOST.set(of_host), _ASKED.set(asked)
+def as_of(memory: Memory) -> Iterator[None]:
+    """Launch as on a GPU that is bound by this memory, from main memory too."""
+    token = _GIVEN.set(memory)
     try:
         yield
     finally:
-        _OF_HOST.reset(tokens[0])
-        _ASKED.reset(tokens[1])
+        _GIVEN.reset(token)
+
+
+def whole_memory(device: torch.device) -> Memory:
+    """The memory of a GPU, whether it is bound by it or not; none if torch does not tell it."""
+    found = torch.cuda.get_device_properties(device)
+    # Builds of torch differ in what they tell. Kilohertz, with two bits a cycle on each line of the bus.
+    clock, width, size = (
+        getattr(found, name, 0) for name in ("memory_clock_rate", "memory_bus_width", "L2_cache_size")
+    )
+    return Memory(clock * 2 * width / 8 / 1e3, size)
 
 
 @cache
-def _of_gpu(device: torch.device) -> Memory:
-    found = torch.cuda.get_device_properties(device)
-    # Kilohertz, with two bits a cycle on each line of the bus.
-    rate = found.memory_clock_rate * 2 * found.memory_bus_width / 8 / 1e3
-    return Memory(rate, found.L2_cache_size) if rate <= MOST_RATE * found.multi_processor_count else NONE
+def _bound(device: torch.device) -> Memory:
+    whole, processors = whole_memory(device), torch.cuda.get_device_properties(device).multi_processor_count
+    return whole if whole.rate <= MOST_RATE * processors else NONE

@@ -6,7 +6,6 @@ from math import prod
 from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model import gpu_states
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.features import uncompiled
 from specchat.engine.model.feed_need import feed_workspace
 from specchat.engine.recipe import Attention, Layer, Matrix, PerLayer, Recipe
 
@@ -40,8 +39,9 @@ def _reasons(config: ModelConfig) -> Iterator[str]:
         yield "norms of heads of another size: not in the GPU kernels yet"
     if any(one.apart and one.shared_gate for one in recipe.mixtures):
         yield "a weighed MLP beside experts with norms of their own: not in the GPU kernels yet"
-    features = *gpu_states.unsupported(recipe), *uncompiled(recipe)
-    yield from (f"{feature}: not in the GPU kernels yet" for feature in features)
+    if not recipe.causal:
+        yield "attention to later tokens: not in the GPU kernels yet"
+    yield from (f"{feature}: not in the GPU kernels yet" for feature in gpu_states.unsupported(recipe))
 
 
 def _normed(mixer: Attention) -> bool:

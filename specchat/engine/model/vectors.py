@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.features import uncompiled
 from specchat.engine.recipe import Attention, Delta, Experts, Layer, Recipe, ShortConv
 
 LANES = 16
@@ -37,7 +36,7 @@ def unsupported(recipe: Recipe) -> str:
         return "a shared MLP with another gate than the experts: not in the compiled pass"
     if any(len(_norms_over_heads(mixer)) > 1 for mixer in recipe.attentions):
         return "a norm of each head beside one of all heads: not in the compiled pass"
-    return next((f"{feature}: not in the compiled pass" for feature in uncompiled(recipe)), "")
+    return "" if recipe.causal else "attention to later tokens: not in the compiled pass"
 
 
 def _alike(layer: Layer) -> tuple[set[float], ...]:

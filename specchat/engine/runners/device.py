@@ -27,7 +27,7 @@ from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts, SkippedLayers, highest
-from specchat.engine.threads import spare
+from specchat.engine.threads import free_cores
 
 
 def device_runner(
@@ -98,7 +98,7 @@ def device_runner(
         vocab=target.config.vocab,
         eos=target.config.eos,
         place="cuda",
-        spare=spare(0),
+        free_cores=free_cores(0),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "interpreted kernels",
         gpu=f"GPU-{torch.cuda.get_device_properties(device).uuid}" if device.type == "cuda" else "",
         exactness="row-invariant kernels" + (", captured graphs" if executor.graphs.captured else ""),

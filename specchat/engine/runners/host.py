@@ -25,7 +25,7 @@ from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
 from specchat.engine.strategy import Facts, Feature, SkippedLayers, highest
-from specchat.engine.threads import spare
+from specchat.engine.threads import free_cores
 
 NO_HEADS = FoundHeads()
 
@@ -157,7 +157,7 @@ def assembled(target: HostModel, draft: HostModel | None, info: TargetInfo, foun
         vocab=target.vocab,
         eos=info.eos,
         place=info.place,
-        spare=spare(info.threads),
+        free_cores=free_cores(info.threads),
         device=info.device,
         gpu="",
         exactness=info.exactness,

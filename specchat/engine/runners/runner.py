@@ -25,7 +25,7 @@ class Runner:
         fences: tokens of code fences; the session sets them, since it has the tokenizer.
         vocab: columns of the target's logits.
         eos: end-of-text tokens that the checkpoint names.
-        spare: free cores while the target reads a prompt.
+        free_cores: those left while the target reads a prompt.
         device: in words.
         gpu: as in `PairInfo`.
         exactness: reason why the text equals that of plain decoding, in words.
@@ -45,7 +45,7 @@ class Runner:
     vocab: int
     eos: frozenset[int]
     place: Place
-    spare: int
+    free_cores: int
     device: str
     gpu: str
     exactness: str
