@@ -17,7 +17,7 @@ from specchat.bench.summary import PLAIN
 
 TOKENS = 64
 """Longest reply."""
-HOPELESS = 0.6
+HOPELESS = 0.4
 """Share of the leader's speed under which a strategy's other draft lengths are not tried."""
 ERRORS = 1.5
 """Standard errors by which a contender that leaves is slower than the leader."""

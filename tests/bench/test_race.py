@@ -107,7 +107,7 @@ def test_a_base_that_nothing_beats_ends_it() -> None:
 
 def test_a_strategy_that_is_slow_at_one_length_is_not_tried_at_others() -> None:
     quick, other = Timed("quick x5", 10.0), Timed("quick x9", 9.0)
-    slow, never = Timed("slow x5", 20.0), Timed("slow x9", 1.0)
+    slow, never = Timed("slow x5", 30.0), Timed("slow x9", 1.0)
     ran = race([quick, other, slow, never])
     measured = ran.run(1e9, lambda _: None, [quick, slow])  # type: ignore[list-item]
     assert [one.name for one in measured] == ["quick x9", "quick x5", "slow x5"]
