@@ -300,14 +300,14 @@ def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) ->
     drafts = HostLoops({"draft": model}, len(logits), policies)
     drafts.begin(ReplyRules(Sampling(seed=5, temperature=1.0)), [0])
     steps = 0
-    while len(drafts.text) < tokens:
+    while len(drafts.token_ids) < tokens:
         drafts.start("block")
         draft = drafts.make(Chain("draft", "draft", 4)).draft
-        position = len(drafts.text)
+        position = len(drafts.token_ids)
         verdict = judge(logits.repeat(5, 1), draft, position, drafts.sampler, drafts.history, "block")
         drafts.added([*draft.tokens[: len(verdict.path)], verdict.token], ())
         steps += 1
-    return drafts.text[1:], steps
+    return drafts.token_ids[1:], steps
 
 
 def test_no_block_draws_what_another_has_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ class ScriptedSession:
                 yield from self._reply(request, control, "Once \x1b]52;c;aGk=\x07there")
                 return
             case "recall":
-                known = "".join(chr(token) if token >= 0 else " | " for token in self.earlier.places.text)
+                known = "".join(chr(token) if token >= 0 else " | " for token in self.earlier.places.token_ids)
                 yield from self._reply(request, control, known or "nothing")
                 return
             case "endless":
