@@ -54,6 +54,8 @@ The first one collects all garbage there is, of which a process that begins has 
 """
 GARBAGE = 20_000
 """Objects after which Python searches them for garbage; 700 by itself."""
+FEW_CORES = 3
+"""Up to so many cores, a worker more than there are fills the time in which one waits for what it started."""
 GPU_TEST_S = 1800
 """Seconds that a test on a GPU may take: the first one compiles every kernel."""
 
@@ -89,6 +91,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Else what is imported is searched for garbage again and again: a quarter of the time that reading all tests takes.
     gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """How many workers there are unless `-n` or the environment names a number; None where xdist is to say."""
+    cores = os.cpu_count() or 1
+    asked = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
+    return None if asked or not 1 < cores <= FEW_CORES else cores + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG, pytest_collection_modifyitems
+from tests.conftest import LONG, pytest_collection_modifyitems, pytest_xdist_auto_num_workers
 from tests.test_gpu_tests import Item
 
 ROOT = Path(__file__).parents[1]
@@ -12,6 +12,15 @@ ROOT = Path(__file__).parents[1]
 
 def test_files_that_take_long_are_there() -> None:
     assert [name for name in LONG if not (ROOT / name).is_file()] == []
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(1, None), (2, 3), (3, 4), (4, None)])
+def test_few_cores_have_a_worker_more(cores: int, workers: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_AUTO_NUM_WORKERS", raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    assert pytest_xdist_auto_num_workers() == workers
+    monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "2")
+    assert pytest_xdist_auto_num_workers() is None
 
 
 def item(nodeid: str, *markers: pytest.MarkDecorator) -> Item:
