@@ -62,13 +62,14 @@ class ResidentReplies:
             if self._stopped() and not cancelled:
                 cancelled = True
                 engine.send(Cancel(request.id))
-            for event in engine.events(TICK_S):
-                if isinstance(event, Failed) or (isinstance(event, Finished) and event.id == request.id):
-                    return event
+            # One event at a time: those of a quick reply leave no pause.
+            event = next(engine.events(TICK_S), None)
+            if isinstance(event, Failed) or (isinstance(event, Finished) and event.id == request.id):
+                return event
 
 
 def _has(engine: SharedEngine, pair: PairSpec) -> bool:
     """True if `pair` is loaded there."""
     engine.send(Load(pair))
-    event = next(iter(engine.events(ANSWER_S)), None)
+    event = next(engine.events(ANSWER_S), None)
     return isinstance(event, Loaded)

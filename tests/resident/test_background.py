@@ -1,17 +1,19 @@
 """A client in the background: its replies make way for those of others, and nobody is told of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from specchat.engine.events import AwaitingClient, Finished, Loaded, Started, Step
+from specchat.engine.events import AwaitingClient, Event, Finished, Loaded, Started, Step
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.port import EnginePort
-from specchat.engine.requests import Generate, Load, Watch
+from specchat.engine.requests import Cancel, Generate, Load, Request, Watch
+from specchat.engine.stats import Stats
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, join_background
+from specchat.tune import resident_replies
 from specchat.tune.resident_replies import ResidentReplies
 from tests.process.conftest import PAIR, SCRIPTED, ask, over, until
 from tests.resident.conftest import Connect
@@ -107,6 +109,34 @@ def test_replies_are_asked_for_until_they_are_whole(runtime: Path, connect: Conn
     thread.join(60)
     assert found == [alone.token_ids]
     replies.close()
+
+
+class Endless:
+    """Has any pair, and writes without a pause until the reply is cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled, self.steps = False, 0
+
+    def send(self, request: Request) -> None:
+        self.cancelled |= isinstance(request, Cancel)
+
+    def events(self, timeout: float) -> Iterator[Event]:
+        del timeout
+        if not self.steps:
+            self.steps = 1
+            yield Loaded(None)  # type: ignore[arg-type]
+        while not self.cancelled and self.steps < 1_000:
+            self.steps += 1
+            yield Step(1, (), 0, 0, 0, 1, 0.0, 0.0, 0.0, 1, "plain")
+        yield Finished(1, "cancelled" if self.cancelled else "length", "", (), Stats())
+
+
+def test_a_stop_ends_a_reply_that_leaves_no_pause(monkeypatch: pytest.MonkeyPatch, runtime: Path) -> None:
+    endless = Endless()
+    monkeypatch.setattr(resident_replies, "join_background", lambda *_: endless)
+    replies = ResidentReplies(PAIR, runtime, lambda: endless.steps > 10, SCRIPTED)
+    assert replies(ask("endless", 1)) == ()
+    assert endless.steps < 20
 
 
 def test_a_stop_ends_the_reply_that_is_written(runtime: Path, connect: Connect) -> None:
