@@ -255,7 +255,7 @@ def of_families() -> str:
 
 
 def drafted_bytes(config: ModelConfig) -> float:
-    """What a token drafted by the target's own layer (MTP) reads in bfloat16, without experts: layer, join and head."""
+    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16, no experts."""
     layer = next(layer for layer in config.recipe.layers if isinstance(layer.mixer, Attention))
     read = sum(sum(one.outputs) * one.inputs for one in (*layer.products, config.recipe.head))
     return 2 * (read + 2 * config.hidden**2)

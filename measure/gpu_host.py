@@ -24,9 +24,9 @@ from specchat.engine.runners.runner import Runner
 HOST = torch.device("cpu")
 CONTEXT, PROMPT = 1024, 256
 STEPS, WARM_UP = 200, 20
-"""Of a reply, and how many of them do not count."""
+"""Steps of a reply, and the first ones, which do not count."""
 ACCEPTED = 2
-"""Of the drafted tokens, in every step."""
+"""Drafted tokens that each step accepts."""
 SURE = 0.97
 """The probability of each drafted token."""
 STRATEGIES = {"plain": 0, "draft": 4, "draft-tree": 6}

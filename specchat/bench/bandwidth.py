@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 SECONDS = 0.5
-"""Of one measurement; a processor has two."""
+"""Length of a measurement; a processor is measured twice."""
 MEBIBYTES, PART_MEBIBYTES = 256, 8
 """Size of what is read, more than any cache holds, and of a part, which is read before another program has its turn."""
 LEAST_READS = 4

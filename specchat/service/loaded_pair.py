@@ -59,7 +59,7 @@ class LoadedPair:
         return self.info.plain_speed(sampling) if self.info else 0.0
 
     def arguments(self, chosen: Arguments) -> Arguments:
-        """Those of the chosen arguments of chat templates that the pair's offers, with such a value."""
+        """Return the chosen arguments that the pair's chat template offers with the chosen value."""
         offered = dict(self.info.template_choices) if self.info else {}
         return tuple((name, value) for name, value in chosen if value in offered.get(name, ()))
 

@@ -54,7 +54,7 @@ class Decoding:
         self._observe: Observer | None = None
         """Learns from the last started step; None if the drafter proposed nothing of it."""
         self._proposal: Proposal = PLAIN
-        """Of the last started step."""
+        """The proposal of the last started step."""
         self._probing: bool | None = None
         """True if the next step is a plain probe; None until that is asked."""
         executor.begin(rules, prompt)

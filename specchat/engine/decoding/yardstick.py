@@ -144,7 +144,7 @@ class Yardstick:
         self._credit: float | None = None
         """Milliseconds that probes may cost now; None until plain decoding's time is known."""
         self._free = FREE_MS
-        """Those of them that no reply limits."""
+        """Milliseconds of the credit that no reply limits."""
         self._gain = 1.0
         """Speedup of this reply over plain decoding; it sets the cost of a probe."""
         self._since: float | None = None

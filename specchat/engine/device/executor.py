@@ -59,7 +59,7 @@ class DeviceExecutor:
         self.beside: dict[Role, LoopsBeside] = {}
         """Host loops, by the models that they draft with."""
         self._loops: list[LoopsBeside] = []
-        """Those of the reply, each once."""
+        """The different host loops of the reply."""
         self.pick_from = Picker(state, self._drawn, vocab, target.config.vocab, self.graphs)
 
     def begin(self, rules: ReplyRules, prompt: list[int]) -> None:

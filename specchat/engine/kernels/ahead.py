@@ -18,6 +18,7 @@ from triton import knobs
 
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
+from specchat.engine.kernels.processors import processors
 
 INTERPRETED = tl.constexpr(knobs.runtime.interpret)
 """True if kernels are interpreted, which rules out assembly."""
@@ -37,7 +38,7 @@ class Memory(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """What a kernel asks for: `parts` of AHEAD_PART bytes from the first of `start` on, uint8 [bytes]."""
+    """A prefetch by a kernel: `parts` times AHEAD_PART bytes, which begin at `start`, uint8 [bytes]."""
 
     start: Tensor
     parts: int
@@ -61,7 +62,7 @@ def fetch(start: tl.tensor, part: tl.tensor) -> None:
 
 
 def of_weight(weight: Weight, launches: int) -> Ahead | None:
-    """What to ask for of the weight that is multiplied by after so many small launches; None if that is not worth it.
+    """Return the prefetch of a weight whose product comes after `launches` small ones; None if it is not worth it.
 
     Its scales, 3 % of it, are left out.
     """
@@ -103,5 +104,5 @@ def whole_memory(device: torch.device) -> Memory:
 
 @cache
 def _bound(device: torch.device) -> Memory:
-    whole, processors = whole_memory(device), torch.cuda.get_device_properties(device).multi_processor_count
-    return whole if whole.rate <= MOST_RATE * processors else NONE
+    whole = whole_memory(device)
+    return whole if whole.rate <= MOST_RATE * processors(device) else NONE
