@@ -41,13 +41,23 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     async def respond(served: Served, name: str, request: Request, body: Any) -> Response:
         return await openai_responses.responses(served, kept, name, request, body)
 
+    def card() -> dict[str, Any]:
+        found = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
+        with contextlib.suppress(ApiError):
+            found["max_model_len"] = served.loaded().context
+        return found
+
     async def models(request: Request) -> Response:
         guarded.check(request)
-        card = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
-        with contextlib.suppress(ApiError):
-            card["max_model_len"] = served.loaded().context
-        found = {"object": "list", "data": [card], "has_more": False}
-        return JSONResponse(found)
+        return JSONResponse({"object": "list", "data": [card()], "has_more": False})
+
+    async def model(request: Request) -> Response:
+        guarded.check(request)
+        name = request.path_params["name"]
+        if name not in (served.pair.id, *served.pair.aliases):
+            words = f"There is no model {name} here; {served.pair.id} is served."
+            raise ApiError(404, words, "model", "model_not_found")
+        return JSONResponse(card())
 
     async def health(request: Request) -> Response:
         del request
@@ -70,6 +80,7 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
         Route("/v1/messages", posted(anthropic.messages), methods=["POST"]),
         Route("/v1/messages/count_tokens", posted(count), methods=["POST"]),
         Route("/v1/models", models),
+        Route("/v1/models/{name}", model),
         Route("/health", health),
         Route("/metrics", metrics),
         Route("/version", version),
