@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field, FiniteFloat, field_validator
 
 from specchat.config.catalog import Pair
 from specchat.engine.options import Acceptance, Arguments, Limits, Message, Sampling, Speculation
@@ -56,7 +56,7 @@ class ReplyFields(GrammarFields):
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
+    logit_bias: dict[int, FiniteFloat] | None = None
     strategy: str | None = None
     draft_length: Annotated[int | None, Field(ge=1, le=MAX_DRAFT_LENGTH)] = None
     acceptance: Acceptance | None = None

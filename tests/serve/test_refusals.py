@@ -22,6 +22,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "tools": [{"type": "function"}]}, "tools"),
     ({**GOOD, "strategy": "magic"}, "no strategy magic"),
     ({**GOOD, "draft_length": 99}, "draft_length"),
+    (b'{"messages": [{"role": "user", "content": "4"}], "logit_bias": {"5": NaN}}', "logit_bias.5"),
     ({**GOOD, "acceptance": "any"}, "acceptance"),
     ({**GOOD, "stop": ["x"] * 99}, "stop"),
     ({"messages": [{"role": "critic", "content": "4"}]}, "messages.0.role"),
