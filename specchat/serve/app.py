@@ -88,11 +88,19 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     refusals: dict[Any, Any] = {
         ApiError: lambda request, error: _refused(request, error),
         ValidationError: lambda request, error: _refused(request, ApiError.of_fields(error)),
-        HTTPException: lambda request, error: _refused(request, ApiError(error.status_code, error.detail)),
+        HTTPException: lambda request, error: _refused(request, _of_route(request, error)),
         ClientDisconnect: lambda request, _: _refused(request, ApiError(499, "The client left.")),
         Exception: lambda request, _: _refused(request, ApiError(500, "specchat failed. Its log has the details.")),
     }
     return Starlette(routes=routes, exception_handlers=refusals)
+
+
+def _of_route(request: Request, error: HTTPException) -> ApiError:
+    words = error.detail
+    if error.status_code == 404:
+        bases = "OpenAI's clients need a base_url that ends with /v1, Anthropic's one without."
+        words = f"There is no {request.url.path} here. {bases}"
+    return ApiError(error.status_code, words)
 
 
 def _refused(request: Request, error: ApiError) -> Response:

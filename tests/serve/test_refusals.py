@@ -66,7 +66,9 @@ async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> Non
         found = await client.post(f"{server.url}/v1/messages", json={"messages": HI})
         assert (found.status_code, found.json()["type"]) == (400, "error")
         assert "max_tokens" in found.json()["error"]["message"]
-        assert (await client.get(f"{server.url}/v1/nothing")).status_code == 404
+        elsewhere = await client.post(f"{server.url}/chat/completions", json=GOOD)
+        assert elsewhere.status_code == 404
+        assert "There is no /chat/completions here. " in elsewhere.json()["error"]["message"]
         assert (await client.get(f"{server.url}/v1/messages")).status_code == 405
 
 
