@@ -1,7 +1,7 @@
 """The models that the installed transformers runs, read from its lists: importing it takes seconds, and torch."""
 
 import ast
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -61,7 +61,8 @@ def known_models() -> KnownModels | None:
     try:
         version("transformers")
         spec = find_spec("transformers")
-        folder = Path((spec.submodule_search_locations or ())[0]) / "models" / "auto" if spec else Path()
+        places = (spec.submodule_search_locations if spec else None) or []
+        folder = Path(places[0]) / "models" / "auto"
         lists = _lists(folder / _CLASSES)
         named = [lists, *(_lists(folder / file) for file in _TYPES)]
         types = {kind for each in named for pairs in each.values() for kind in pairs}
@@ -90,14 +91,17 @@ def _lists(file: Path) -> dict[str, dict[str, list[str]]]:
             for node in ast.walk(statement.value):
                 match node:
                     case ast.Tuple(elts=[ast.Constant(value=str(kind)), classes]):
-                        entries[kind] = [each.value for each in ast.walk(classes) if _is_text(each)]
+                        entries[kind] = list(_texts(ast.walk(classes)))
                     case ast.Dict(keys=keys):
-                        entries |= {key.value: [] for key in keys if key is not None and _is_text(key)}
+                        entries |= dict.fromkeys(_texts(keys), [])
     return found
 
 
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _texts(nodes: Iterable[ast.AST | None]) -> Iterator[str]:
+    """The texts among constants."""
+    for node in nodes:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def _shown(kind: object) -> str:
