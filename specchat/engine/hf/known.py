@@ -93,7 +93,7 @@ def _lists(file: Path) -> dict[str, dict[str, list[str]]]:
                     case ast.Tuple(elts=[ast.Constant(value=str(kind)), classes]):
                         entries[kind] = list(_texts(ast.walk(classes)))
                     case ast.Dict(keys=keys):
-                        entries |= dict.fromkeys(_texts(keys), [])
+                        entries |= {key: [] for key in _texts(keys)}
     return found
 
 
