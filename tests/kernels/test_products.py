@@ -255,35 +255,37 @@ CASES, PLANTED = "tests.kernels.cases_products", "tests.kernels.cases_planted:PR
 
 @compiled.NEWEST
 def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> None:
-    """Registers, shared memory, instructions a weight; of a pass: cycles of shared memory, barriers, integers."""
+    """Registers, shared memory, instructions a weight; of a pass: shared memory, barriers, integers, lines ahead."""
     ceilings = {
-        "nf4 nested, 8 rows": (96, 29_184, 4.5, 396, 4, 726),
-        "nf4 nested, 16 rows": (112, 37_376, 5.0, 556, 4, 744),
-        "nf4 nested, 32 rows": (144, 26_880, 5.8, 876, 4, 764),
-        "nf4 nested, 64 rows": (184, 43_264, 7.8, 1516, 4, 814),
-        "nf4, 8 rows": (96, 26_624, 4.3, 368, 2, 684),
-        "nf4, block 32, 8 rows": (112, 28_672, 4.8, 544, 2, 782),
-        "nf4 nested of 896 inputs, 8 rows": (96, 14_848, 5.8, 176, 4, 432),
-        "nf4 nested with silu, 8 rows": (96, 29_184, 4.5, 396, 4, 726),
-        "nf4 nested with silu, 16 rows": (112, 37_376, 5.0, 556, 4, 744),
-        "nf4 nested with silu, 64 rows": (184, 43_264, 7.8, 1516, 4, 818),
-        "int8 with silu, 8 rows": (56, 20_480, 3.8, 208, 2, 226),
-        "int8, 8 rows": (56, 20_480, 3.8, 208, 2, 226),
-        "int8, 16 rows": (80, 24_576, 4.4, 288, 2, 232),
-        "int8, 32 rows": (96, 16_384, 5.1, 448, 2, 246),
-        "int8, 64 rows": (144, 24_576, 7.5, 768, 2, 278),
-        "bf16 head, 8 rows": (48, 18_432, 2.2, 168, 2, 40),
-        "bf16, 16 rows": (56, 20_480, 2.5, 208, 2, 46),
-        "bf16, 32 rows": (72, 12_288, 3.0, 288, 2, 54),
-        "bf16, 64 rows": (112, 16_384, 4.7, 448, 2, 88),
+        "nf4 nested, 8 rows": (122, 29_184, 4.5, 396, 4, 726, 116),
+        "nf4 nested, 16 rows": (168, 37_376, 5.0, 556, 4, 746, 148),
+        "nf4 nested, 32 rows": (184, 26_880, 6.1, 876, 4, 764, 164),
+        "nf4 nested, 64 rows": (255, 43_264, 7.9, 1516, 4, 842, 244),
+        "nf4, 8 rows": (112, 26_624, 4.3, 368, 2, 688, 160),
+        "nf4, block 32, 8 rows": (128, 28_672, 4.8, 544, 2, 782, 160),
+        "nf4 nested of 896 inputs, 8 rows": (120, 14_848, 5.8, 176, 4, 432, 36),
+        "nf4 nested with silu, 8 rows": (122, 29_184, 4.5, 396, 4, 726, 68),
+        "nf4 nested with silu, 16 rows": (168, 37_376, 5.0, 556, 4, 744, 100),
+        "nf4 nested with silu, 64 rows": (255, 43_264, 7.9, 1516, 4, 842, 196),
+        "int8 with silu, 8 rows": (56, 20_480, 3.8, 208, 2, 230, 32),
+        "int8, 8 rows": (56, 20_480, 3.8, 208, 2, 230, 80),
+        "int8, 16 rows": (80, 24_576, 4.4, 288, 2, 232, 96),
+        "int8, 32 rows": (96, 16_384, 5.1, 448, 2, 246, 128),
+        "int8, 64 rows": (144, 24_576, 7.6, 768, 2, 278, 192),
+        "bf16 head, 8 rows": (48, 18_432, 2.2, 168, 2, 44, 72),
+        "bf16, 16 rows": (56, 20_480, 2.5, 208, 2, 46, 80),
+        "bf16, 32 rows": (72, 12_288, 3.1, 288, 2, 54, 96),
+        "bf16, 64 rows": (112, 16_384, 5.1, 448, 2, 88, 128),
     }
     found = compiled.reports(CASES, architectures)
     assert {r.name for r in found} == set(ceilings)
     for report in found:
-        registers, shared, *of_the_loop, integers = ceilings[report.name]
-        compiled.check_limits(report, registers, shared)
+        registers, shared, *of_the_loop, integers, lines = ceilings[report.name]
+        spilled = 64 if report.name.startswith("nf4") and report.name.endswith(", 64 rows") else 0
+        compiled.check_limits(report, registers, shared, spilled)
         compiled.check_loop(report, *of_the_loop)
         assert report.integers <= integers, report
+        assert report.lines_ahead <= lines, report
         assert report.loads == 0, f"{report.name}: something is not copied ahead"
         assert report.tensor_cores == compiled.BFLOAT16_MMA, report
 
