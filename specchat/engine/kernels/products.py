@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling
+from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling, widened
 from specchat.engine.kernels import row_tiles, unpack
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.processors import processors
@@ -179,6 +179,7 @@ def multiply(
         raise ModelError(
             f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
         )
+    cut = widened(cut, outputs, bits_of(weight), rows, processors(place_of(weight)))
     launch(x, weight, bias, out, rows, skip, activation, cut, outputs, rows)
 
 
