@@ -97,6 +97,15 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
+class PlainKnown:
+    """Load-corrected milliseconds of a plain token beside the drafts of a `strategy`, with their relative error."""
+
+    strategy: str
+    token_ms: float
+    error: float
+
+
+@dataclass(frozen=True)
 class Step:
     """One verify step. Times are milliseconds measured in the engine.
 
@@ -111,6 +120,7 @@ class Step:
         usual_ms: load-corrected time of the step; 0 if unknown.
         plain_ms: load-corrected time of plain decoding for its tokens; 0 if unknown.
         plain_error: relative error of `plain_ms`.
+        plain_known: what was measured after the last step of a reply, for the steps before it too.
         turned: True if this step revealed that all text before was reasoning, without an opening mark.
         waited_ms: time waiting for a processor that other programs used; no other time includes it.
         call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
@@ -136,6 +146,7 @@ class Step:
     usual_ms: float = 0.0
     plain_ms: float = 0.0
     plain_error: float = 0.0
+    plain_known: tuple[PlainKnown, ...] = ()
     turned: bool = False
     waited_ms: float = 0.0
     call_pieces: tuple[Piece, ...] = ()

@@ -185,8 +185,7 @@ class Session:
         request, prompt, speed = reply.request, reply.prompt, self._speed
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
-        usual = self.info.plain_speed(request.sampling) if compared else 0.0
-        speed.yardstick.begin(1e3 / usual if usual else 0.0)
+        speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
         decoding = self.runner.reply(
             request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
         )
