@@ -1,5 +1,14 @@
 """The command line. Commands import torch or textual only when they run."""
 
-from specchat.cli.root import main
+import sys
 
-__all__ = ["main"]
+
+def main() -> None:
+    """Run the command line and exit with one of `ExitCode`; ctrl+c while it is imported ends it too."""
+    try:
+        from specchat.cli.root import main as run
+    except KeyboardInterrupt:
+        from specchat.cli.exit_codes import ExitCode
+
+        sys.exit(ExitCode.INTERRUPTED)
+    run()

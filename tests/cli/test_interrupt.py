@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import click
@@ -9,6 +11,7 @@ import pytest
 
 from specchat.chat.store import Store
 from specchat.cli.client import load
+from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
 from specchat.config.catalog import Pair
 from specchat.engine.events import Event
@@ -42,3 +45,22 @@ def test_while_loading_nothing_is_waited_for() -> None:
     interrupt.pressed = True
     with pytest.raises(click.Abort):
         load(service, Pair(PairSpec("p", "P", ModelSource(path="x"))), lambda *_: None, interrupt)
+
+
+INTERRUPTED = """
+import sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder())
+from specchat.cli import main
+main()
+"""
+
+
+def test_one_that_comes_while_the_command_line_is_imported_ends_it_without_a_traceback() -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
