@@ -154,6 +154,8 @@ def _run() -> int:
         click.echo("Error: Memory ran out. Close other programs, or choose a smaller pair.", err=True)
         return ExitCode.MEMORY
     except Exception as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # as one that comes while a class is made
+            return ExitCode.INTERRUPTED
         click.echo(f"Error: {_unexpected(error)}", err=True)
         return ExitCode.ERROR
     return result if isinstance(result, int) else ExitCode.OK

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from specchat.chat.store import Store
+from specchat.cli import root
 from specchat.cli.client import load
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
@@ -48,12 +49,12 @@ def test_while_loading_nothing_is_waited_for() -> None:
 
 
 INTERRUPTED = """
-import sys
+import os, signal, sys
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
         if name == "click":
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Finder())
 from specchat.cli import main
@@ -64,3 +65,13 @@ main()
 def test_one_that_comes_while_the_command_line_is_imported_ends_it_without_a_traceback() -> None:
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
     assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
+
+
+def test_one_that_a_library_turned_into_an_error_is_still_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(**_: object) -> None:
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr(root.specchat, "main", run)
+    with pytest.raises(SystemExit) as ended:
+        root.main()
+    assert ended.value.code == ExitCode.INTERRUPTED
