@@ -67,11 +67,19 @@ def test_one_that_comes_while_the_command_line_is_imported_ends_it_without_a_tra
     assert (ended.returncode, ended.stdout, ended.stderr) == (ExitCode.INTERRUPTED, "", "")
 
 
-def test_one_that_a_library_turned_into_an_error_is_still_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(**_: object) -> None:
-        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
-
-    monkeypatch.setattr(root.specchat, "main", run)
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        ("raise RuntimeError('Error calling __set_name__') from KeyboardInterrupt()", ExitCode.INTERRUPTED),
+        ("raise ValueError('Error building a validator:\\n  KeyboardInterrupt: ')", ExitCode.INTERRUPTED),
+        ("raise ValueError('a bug')", ExitCode.ERROR),
+    ],
+)
+def test_one_that_a_library_turned_into_an_error_is_still_one(
+    error: str, code: ExitCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(root.specchat, "main", lambda **_: exec(error))
+    monkeypatch.setattr(root, "_unexpected", str)
     with pytest.raises(SystemExit) as ended:
         root.main()
-    assert ended.value.code == ExitCode.INTERRUPTED
+    assert ended.value.code == code
