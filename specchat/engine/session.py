@@ -47,6 +47,8 @@ class Session:
             vocab_size=runner.vocab,
             target_parameters=runner.target_parameters,
             draft_parameters=runner.draft_parameters,
+            target_tables=runner.target_tables,
+            draft_tables=runner.draft_tables,
             memory=runner.memory(),
             strategies=runner.statuses,
             plain_tokens_per_second=0.0,

@@ -103,9 +103,34 @@ def test_a_draft_that_is_trained_whole_takes_sixteen_bytes_a_weight_beside_the_p
         (INFO, ""),
         (replace(INFO, server="vLLM"), "A server runs this pair"),
         (replace(INFO, draft_parameters=0), "no draft model"),
-        (replace(INFO, gpu="GPU-1"), "runs on the GPU"),
+        (replace(INFO, gpu="GPU-1"), ""),
     ],
 )
 def test_a_pair_that_cannot_be_tuned_says_why(info: PairInfo, words: str) -> None:
     assert words in unsupported(info)
     assert bool(words) == bool(unsupported(info))
+
+
+ON_GPU = replace(
+    INFO, gpu="GPU-1", memory=6 * 10**9, draft_parameters=10**8, target_tables=10**9, vocab_size=128_000, context=8192
+)
+
+
+def test_on_a_gpu_the_layers_of_the_target_make_way_for_the_training() -> None:
+    plan = tune_plan(ON_GPU)
+    trainer = 16 * 10**8 + 2_400_000_000
+    assert 0 < plan.gpu - trainer - 2 * 10**9 < 1.5 * 10**9
+    # A pair that takes more than its training decides.
+    assert tune_plan(replace(ON_GPU, memory=20 * 10**9)).gpu > 20 * 10**9
+    # Main memory has what is read and written, and not the pair.
+    assert plan.memory < 5 * 10**9
+    heads = training_plan(ON_GPU, FAMILIES["eagle3"].size(TARGET), 512, 1000)
+    assert heads.gpu > ON_GPU.memory
+    assert tune_plan(replace(ON_GPU, gpu="")).gpu == 0
+
+
+def test_in_main_memory_a_pair_of_the_gpu_is_read_once_more() -> None:
+    here, there = tune_plan(ON_GPU, 4, on_cpu=True), tune_plan(ON_GPU, 4)
+    assert (here.gpu, here.memory) == (0, tune_plan(replace(ON_GPU, gpu=""), 4).memory)
+    assert here.training_s > there.training_s
+    assert here.replies_s > there.replies_s

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
 
+@runtime_checkable
 class Target(Decoder, Protocol):
     """A decoder of our own that records hidden states. All tensors are on `device`."""
 
