@@ -72,6 +72,7 @@ BUSY = 0.68
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
 WITH_OWN_LAYER = "Qwen3.5-9B", "Qwen3.8-27B"
 """Models whose layer for multi-token prediction is captured; with experts the host launches it, which nobody timed."""
+DRAFT_VOCABULARY = 32_768
 OWN_LAUNCHES, CHAINED_US = 88, 1.8
 """Launches of such a pass at most (tests/gpu_net/test_captured_heads.py), and microseconds of one in a chain (H200)."""
 ROWS_A_CYCLE = 20
@@ -267,23 +268,27 @@ def of_families() -> str:
     return "\n".join(lines)
 
 
-def drafted_bytes(config: ModelConfig) -> float:
-    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16, no experts."""
+def drafted_bytes(config: ModelConfig, vocab: int | None = None) -> float:
+    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16, no experts.
+
+    With `vocab` the head has a draft vocabulary of so many tokens.
+    """
     layer = next(layer for layer in config.recipe.layers if isinstance(layer.mixer, Attention))
-    read = sum(sum(one.outputs) * one.inputs for one in (*layer.products, config.recipe.head))
-    return 2 * (read + 2 * config.hidden**2)
+    read = sum(sum(one.outputs) * one.inputs for one in layer.products)
+    return 2 * (read + 2 * config.hidden**2 + (vocab or config.vocab) * config.hidden)
 
 
 def of_own_layers() -> str:
     """Markdown table of tokens that targets draft by their own layers, whose passes are captured."""
-    columns = "model", "GB a drafted token", "of them the head's", "ms", "of a plain step"
+    columns = "model", "tokens proposed", "GB a drafted token", "of them the head's", "ms", "of a plain step"
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in WITH_OWN_LAYER:
         model, card = family(name), FOR_FAMILIES
-        read, head = drafted_bytes(model.config), 2 * model.config.vocab * model.config.hidden
-        ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + OWN_LAUNCHES * CHAINED_US / 1e3
-        share = ms / step_ms(model, card, 1, BUSY)
-        lines.append(f"| {name} | {read / 1e9:.2f} | {head / 1e9:.2f} | {ms:.1f} | {share:.2f} |")
+        for vocab in (model.config.vocab, DRAFT_VOCABULARY):
+            read, head = drafted_bytes(model.config, vocab), 2 * vocab * model.config.hidden
+            ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + OWN_LAUNCHES * CHAINED_US / 1e3
+            share = ms / step_ms(model, card, 1, BUSY)
+            lines.append(f"| {name} | {vocab:,} | {read / 1e9:.2f} | {head / 1e9:.2f} | {ms:.1f} | {share:.2f} |")
     return "\n".join(lines)
 
 

@@ -227,10 +227,6 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             HEAD + '    target = { path = "x" }\n    strategy = "draft"',
             "cannot be used: this pair has no draft model",
         ),
-        (
-            HEAD + '    target = { path = "x" }\n    draft_vocabulary = "v.json"',
-            "draft_vocabulary goes with draft only",
-        ),
         (HEAD + '    target = { path = "x" }\n    template = { "a b" = 1 }', "template"),
         (HEAD + '    target = { path = "x" }\n    exit_layer = 0', "greater than or equal to 1, not 0"),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
