@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from specchat.chat.record import Record
 from specchat.clean import clean
-from specchat.engine.events import Changed, Drafted, Piece, Step
+from specchat.engine.events import Changed, Drafted, Piece, PlainKnown, Step
 from specchat.engine.options import Speculation
 from specchat.engine.step_tree import StepTree
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _LEVEL = 3
 _MOST = 1 << 16
 """Tokens of a step; no drafter comes near it."""
-_SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece}
-"""Fields of a step that hold any number of these; the last is left out where no step has any."""
+_SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece, "plain_known": PlainKnown}
+"""Fields of a step that hold any number of these."""
+_RARE = ("plain_known", "call_pieces")
+"""Those that are left out where no step has any, from the last field on."""
 _ELSEWHERE = {"id", "tool_calls", "call_deltas", "logprobs"}
 """Fields that are not recorded: a reply keeps its calls itself, and its log-probabilities are for one client."""
 _COUNTS = "in_step"
@@ -50,8 +52,10 @@ def columns(record: Record) -> Columns:
         table[name] = counts | _table(_SEVERAL[name], [item for row in rows for item in row])
     for name in _SEVERAL:
         _drop_defaults(table[name])
-    if not any(table["call_pieces"][_COUNTS]):
-        del table["call_pieces"]
+    for name in _RARE:
+        if any(table[name][_COUNTS]):
+            break
+        del table[name]
     changes = [[at, asdict(change.speculation), change.tokens] for at, change in record.changes]
     return {"speculation": asdict(record.first), "steps": table, "changes": changes}
 

@@ -2,13 +2,14 @@
 
 import copy
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from specchat.chat.record import Record
 from specchat.chat.trace import columns, pack, record_of, unpack
-from specchat.engine.events import Changed
+from specchat.engine.events import Changed, PlainKnown
 from specchat.engine.fake_steps import steps
 from specchat.engine.options import Speculation
 
@@ -30,6 +31,16 @@ def test_a_record_comes_back() -> None:
     assert record_of(unpack(pack(columns(record)))) == record
     empty = Record(Speculation.of("plain"))
     assert record_of(unpack(pack(columns(empty)))) == empty
+
+
+def test_what_was_measured_after_a_reply_comes_back() -> None:
+    """With no call beside it, and left out where there is neither, as before there was such a thing."""
+    record = a_record()
+    assert "plain_known" not in columns(record)["steps"]
+    *_, last = record.steps
+    record.add(replace(last, plain_known=(PlainKnown("draft", 1.5, 0.05), PlainKnown("lookup", 2.0, 0.04))), 0)
+    assert record_of(unpack(pack(columns(record)))).steps == record.steps
+    assert record_of(unpack(pack(columns(record)))).tally.compared.plain_ms == record.tally.compared.plain_ms
 
 
 def test_trees_come_back_and_chains_are_kept_as_before_there_were_any() -> None:
