@@ -98,8 +98,10 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
 def _of_route(request: Request, error: HTTPException) -> ApiError:
     words = error.detail
     if error.status_code == 404:
-        bases = "OpenAI's clients need a base_url that ends with /v1, Anthropic's one without."
-        words = f"There is no {request.url.path} here. {bases}"
+        path = request.url.path
+        words = f"There is no {path} here."
+        if not path.startswith("/v1/") or path.startswith("/v1/v1/"):
+            words += " OpenAI's clients need a base_url that ends with /v1, Anthropic's one without."
     return ApiError(error.status_code, words)
 
 

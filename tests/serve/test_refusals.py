@@ -66,9 +66,12 @@ async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> Non
         found = await client.post(f"{server.url}/v1/messages", json={"messages": HI})
         assert (found.status_code, found.json()["type"]) == (400, "error")
         assert "max_tokens" in found.json()["error"]["message"]
-        elsewhere = await client.post(f"{server.url}/chat/completions", json=GOOD)
-        assert elsewhere.status_code == 404
-        assert "There is no /chat/completions here. " in elsewhere.json()["error"]["message"]
+        for path, told in (("chat/completions", True), ("v1/v1/messages", True), ("v1/embeddings", False)):
+            elsewhere = await client.post(f"{server.url}/{path}", json=GOOD)
+            assert elsewhere.status_code == 404
+            words = elsewhere.text
+            assert f"There is no /{path} here." in words
+            assert ("need a base_url that ends with /v1" in words) == told
         assert (await client.get(f"{server.url}/v1/messages")).status_code == 405
 
 
