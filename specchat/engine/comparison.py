@@ -103,7 +103,8 @@ class Comparison:
         self._plain_squares += plain * plain
         self._products += own * plain
         for known in step.plain_known:
-            self._plain[known.strategy].learn(known.token_ms, known.error)
+            if known.token_ms > 0 and known.error > 0 and isfinite(known.token_ms) and isfinite(known.error):
+                self._plain[known.strategy].learn(known.token_ms, known.error)
 
     def join(self, other: "Comparison") -> None:
         """Add another comparison's sums."""

@@ -120,11 +120,11 @@ class Step:
         usual_ms: load-corrected time of the step; 0 if unknown.
         plain_ms: load-corrected time of plain decoding for its tokens; 0 if unknown.
         plain_error: relative error of `plain_ms`.
-        plain_known: what was measured after the last step of a reply, for the steps before it too.
         turned: True if this step revealed that all text before was reasoning, without an opening mark.
         waited_ms: time waiting for a processor that other programs used; no other time includes it.
         call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
             be unreadable: then all of it comes there.
+        plain_known: what was measured of plain decoding after the last step of a reply, for the steps before it too.
         tool_calls: calls that this step completed.
         call_deltas: parts of calls whose arguments can be told while they are written, in order.
         logprobs: of the tokens that it added, if they were asked for; one that ends the reply has none.
@@ -146,10 +146,10 @@ class Step:
     usual_ms: float = 0.0
     plain_ms: float = 0.0
     plain_error: float = 0.0
-    plain_known: tuple[PlainKnown, ...] = ()
     turned: bool = False
     waited_ms: float = 0.0
     call_pieces: tuple[Piece, ...] = ()
+    plain_known: tuple[PlainKnown, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     call_deltas: tuple[CallDelta, ...] = ()

@@ -17,8 +17,10 @@ IMPORTED = 300_000_000
 """Bytes of a process with all that it imports."""
 PROCESS = 640_000_000
 """Bytes of a process with all that it imports, and of a smallest training."""
-_TEXT_BYTES, _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES = 70, 250_000_000, 2_400_000_000
-"""Bytes a weight of what a step computes for its texts, and the least and the most of it that training holds."""
+_TEXT_BYTES, _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES = 75, 250_000_000, 2_400_000_000
+"""Bytes a weight in layers of what a step computes for its texts, and the least and the most that training holds."""
+_SCORE_BYTES, _MOST_SCORE_BYTES = 120 * 256, 1_200_000_000
+"""Bytes for each token of the vocabulary of a reply's scores, and the most that training holds: it scores in blocks."""
 _SLACK = 1.3
 """Factor on the tensors of a training of heads or of an exit: copies that are brief, and what allocators hold."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
@@ -82,7 +84,9 @@ def tune_plan(
     operations = _STEP_TOKENS * _OPERATIONS * info.draft_parameters
     whole = info.draft_parameters <= LARGEST_WHOLE if adapted is None else not adapted
     weights = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
-    texts = min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES))
+    in_layers = info.draft_parameters - info.draft_tables
+    texts = min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, in_layers * _TEXT_BYTES))
+    texts += min(_MOST_SCORE_BYTES, info.vocab_size * _SCORE_BYTES)
     return _plan(info, weights + texts, weights, _TRIALS * steps, operations, replies, cores, on_cpu)
 
 

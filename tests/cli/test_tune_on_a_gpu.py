@@ -73,7 +73,7 @@ def test_a_target_on_the_gpu_is_learnt_from(
 
 
 def test_an_exit_is_not_trained_for_a_gpu(run: Run, words_file: str) -> None:
-    result = run("tune", "exit", "tiny", "--prompts", words_file)
+    result = run("tune", "exit", "tiny", "--prompts", words_file, "--replies", "4", "--steps", "2")
     assert result.exit_code == ExitCode.UNUSABLE
     assert "on a GPU a pass runs from the first layer on, and this needs specchat's own decoder on the CPU." in (
         result.stderr

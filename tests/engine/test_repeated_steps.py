@@ -69,3 +69,9 @@ def test_what_is_known_after_a_reply_counts_for_the_steps_before_it() -> None:
     assert unsure.speedup is None
     assert sure.speedup is not None
     assert sure.speedup.times == pytest.approx(4.0)
+    for wrong in (
+        PlainKnown("draft", float("nan"), 0.01),
+        PlainKnown("draft", -1.0, 0.01),
+        PlainKnown("draft", 1.0, 0.0),
+    ):
+        assert Comparison.of([*[step] * 19, replace(step, plain_known=(wrong,))]).speedup is None
