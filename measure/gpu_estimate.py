@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from measure.families import IN_MXFP4, SIZES, config
 from specchat.bench.published import LLAMA31_8B
@@ -20,6 +20,7 @@ from specchat.engine.gpu_shapes import (
     ahead_parts,
     joined_scores,
     tiling,
+    widened,
 )
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.need import Model, gpu_bits
@@ -71,10 +72,20 @@ BUSY = 0.68
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
 WITH_OWN_LAYER = "Qwen3.5-9B", "Qwen3.8-27B"
 """Models whose layer for multi-token prediction is captured; with experts the host launches it, which nobody timed."""
+DRAFT_VOCABULARY = 32_768
 OWN_LAUNCHES, CHAINED_US = 88, 1.8
 """Launches of such a pass at most (tests/gpu_net/test_captured_heads.py), and microseconds of one in a chain (H200)."""
-ROWS_A_CYCLE = 12
-"""Bytes of its rows that a multiprocessor reads in a cycle; every program reads them again. As measured on the H200."""
+ROWS_A_CYCLE = 20
+"""Bytes of its rows that a multiprocessor reads in a cycle; every program reads them again.
+
+On the H200 rows 17 to 64 of an int8 product took as long, multiplications included. Products of 4 bits have since come
+to read rows in whole lines, as those of int8 do.
+"""
+TIMED_ROWS_A_CYCLE = 12
+"""The same of 4 bits when the H200's steps were timed: in pieces of 16 bytes, each of a line of its own.
+
+Programs had 64 outputs then for any number of rows.
+"""
 LLAMA = Model(LLAMA31_8B, "cuda", "nf4")
 
 
@@ -121,7 +132,7 @@ class Product:
             return 0.0
         return COME * AHEAD_PART * ahead_parts(held, self.after, rate, card.cache << 20)
 
-    def ms(self, card: Card, rows: int, busy: float, ahead: bool) -> float:
+    def ms(self, card: Card, rows: int, busy: float, ahead: bool, as_timed: bool = False) -> float:
         """The longest of moving the bytes, computing on the busiest multiprocessor, and a launch; and asking before."""
         cut, whole = tiling(self.outputs, self.inputs, self.bits, card.processors, self.of_row), self.within(card)
         splits, hit = 1 if whole else cut.splits, self.hit(rows)
@@ -132,7 +143,10 @@ class Product:
         waves, rest = divmod(-(-programs // card.processors), RESIDENT[self.bits])
         together = waves * RESIDENT[self.bits] + (max(TOGETHER, rest) if rest else 0)
         passes = together * (-(-self.inputs // cut.inputs // splits) + OVERHEAD[self.bits])
-        read_again = rows * self.of_row / hit * 2 * cut.inputs / ROWS_A_CYCLE
+        read_again = rows * self.of_row / hit * 2 * cut.inputs / (TIMED_ROWS_A_CYCLE if as_timed else ROWS_A_CYCLE)
+        if self.count == 1 and not as_timed:
+            wide = widened(replace(cut, splits=splits), self.outputs, self.bits, rows, card.processors)
+            read_again *= cut.outputs / wide.outputs
         computing = passes * (PASS_CYCLES[self.bits, cut.inputs] / busy + read_again) / card.clock
         asking = ASKING_US / 1e3 if ahead and self.come(card) else 0.0
         return asking + max(moved / card.bandwidth / OF_BANDWIDTH / 1e6, computing / 1e6, LAUNCH_US / 1e3)
@@ -202,12 +216,12 @@ def cache_bytes(model: Model) -> int:
     return sum(of(layer.mixer) for layer in model.config.recipe.layers)
 
 
-def step_ms(model: Model, card: Card, rows: int, busy: float, ahead: bool = True) -> float:
+def step_ms(model: Model, card: Card, rows: int, busy: float, ahead: bool = True, as_timed: bool = False) -> float:
     """A verify pass of `rows` tokens, with a pipe busy for at most the share `busy` of the time.
 
-    Without `ahead` no weight is asked for before its product.
+    Without `ahead` no weight is asked for before its product; `as_timed` products read rows as on the H200 then.
     """
-    multiplying = sum(one.ms(card, rows, busy, ahead) for one in products(model))
+    multiplying = sum(one.ms(card, rows, busy, ahead, as_timed) for one in products(model))
     read = cache_bytes(model) / card.bandwidth / OF_BANDWIDTH / 1e6
     host = HOST_MS if rows > 1 else 0.0
     return multiplying + read + launches(model, card) * LAUNCH_US / 1e3 + host
@@ -254,23 +268,27 @@ def of_families() -> str:
     return "\n".join(lines)
 
 
-def drafted_bytes(config: ModelConfig) -> float:
-    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16, no experts."""
+def drafted_bytes(config: ModelConfig, vocab: int | None = None) -> float:
+    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16, no experts.
+
+    With `vocab` the head has a draft vocabulary of so many tokens.
+    """
     layer = next(layer for layer in config.recipe.layers if isinstance(layer.mixer, Attention))
-    read = sum(sum(one.outputs) * one.inputs for one in (*layer.products, config.recipe.head))
-    return 2 * (read + 2 * config.hidden**2)
+    read = sum(sum(one.outputs) * one.inputs for one in layer.products)
+    return 2 * (read + 2 * config.hidden**2 + (vocab or config.vocab) * config.hidden)
 
 
 def of_own_layers() -> str:
     """Markdown table of tokens that targets draft by their own layers, whose passes are captured."""
-    columns = "model", "GB a drafted token", "of them the head's", "ms", "of a plain step"
+    columns = "model", "tokens proposed", "GB a drafted token", "of them the head's", "ms", "of a plain step"
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     for name in WITH_OWN_LAYER:
         model, card = family(name), FOR_FAMILIES
-        read, head = drafted_bytes(model.config), 2 * model.config.vocab * model.config.hidden
-        ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + OWN_LAUNCHES * CHAINED_US / 1e3
-        share = ms / step_ms(model, card, 1, BUSY)
-        lines.append(f"| {name} | {read / 1e9:.2f} | {head / 1e9:.2f} | {ms:.1f} | {share:.2f} |")
+        for vocab in (model.config.vocab, DRAFT_VOCABULARY):
+            read, head = drafted_bytes(model.config, vocab), 2 * vocab * model.config.hidden
+            ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + OWN_LAUNCHES * CHAINED_US / 1e3
+            share = ms / step_ms(model, card, 1, BUSY)
+            lines.append(f"| {name} | {vocab:,} | {read / 1e9:.2f} | {head / 1e9:.2f} | {ms:.1f} | {share:.2f} |")
     return "\n".join(lines)
 
 

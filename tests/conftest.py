@@ -178,7 +178,8 @@ def nothing_is_kept_from_test_to_test(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_step_is_slipped_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """When one is goes by the clock; tests of drafts compare them step by step. `test_yardstick.py` tests it."""
     if not request.module.__name__.endswith("test_yardstick"):
-        monkeypatch.setattr("specchat.engine.decoding.yardstick.Yardstick.due", lambda _: False)
+        for name in ("due", "repeats"):
+            monkeypatch.setattr(f"specchat.engine.decoding.yardstick.Yardstick.{name}", lambda _: False)
 
 
 @pytest.fixture(autouse=True)

@@ -20,9 +20,10 @@ from measure.gpu.checks import Check, command
 from specchat.bench.published import QWEN3_8B
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_failure import first_line
-from specchat.engine.gpu_shapes import PASS_ROWS, SPLIT
+from specchat.engine.gpu_shapes import PASS_ROWS, SPLIT, TILE_ROWS, tiling, widened
 from specchat.engine.kernels.attention import attend
-from specchat.engine.kernels.products import multiply, splits
+from specchat.engine.kernels.processors import processors
+from specchat.engine.kernels.products import bits_of, launch, multiply, splits
 from specchat.engine.kernels.workspace import workspace
 from specchat.engine.model.blocks import NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
@@ -106,7 +107,11 @@ def products(c: ModelConfig, device: torch.device, dtype: torch.dtype, timer: Ti
 def product(
     what: str, weight: Weight, quant: Quant | None, dtype: torch.dtype, timer: Timer, cycled: int
 ) -> Iterator[dict[str, Any]]:
-    """One matrix: ours, bitsandbytes if quantised and installed, and unquantised cuBLAS."""
+    """One matrix: ours, bitsandbytes if quantised and installed, and unquantised cuBLAS.
+
+    Where programs for few rows are wider than those for one row, the latter are timed too: estimates alone speak
+    against them.
+    """
     outputs, inputs = weight.shape
     size, dense = held(weight), dequantised(weight, dtype)
     device = dense.device
@@ -117,16 +122,23 @@ def product(
     rivals: dict[str, tuple[int, Sequence[Any], Callable[[Any, int], object]]] = {
         "specchat": (size, copies, lambda one, rows: multiply(x, one, None, sums, rows))
     }
+    shape, cut = (outputs, bits_of(weight)), tiling(outputs, inputs, bits_of(weight), processors(device))
+    if widened(cut, *shape, TILE_ROWS, processors(device)) != cut:
+        rivals["specchat, programs as for one row"] = (
+            size,
+            copies,
+            lambda one, rows: launch(x, one, None, sums, rows, None, None, cut, outputs, rows),
+        )
     if quant is not None and find_spec("bitsandbytes") is not None:
         calls = [bitsandbytes_call(one, quant, dtype) for one in copies]
         rivals["bitsandbytes"] = size, calls, lambda call, rows: call(x[:rows])
     denses = [dense, *(dense.clone() for _ in range(cycled // held(dense)))]
     rivals["cuBLAS"] = held(dense), denses, lambda one, rows: torch.mm(x[:rows], one.t(), out=whole[:rows])
-    for by, (read, of, launch) in rivals.items():
+    for by, (read, of, run) in rivals.items():
         for rows in ROWS:
             row = {"product": what, "by": by, "rows": rows}
             try:
-                yield row | timed(timer, partial(launched, launch, of, rows), len(of), read)
+                yield row | timed(timer, partial(launched, run, of, rows), len(of), read)
             except RuntimeError as error:
                 if by == "specchat":
                     raise

@@ -7,14 +7,14 @@ checking and building 30,000 steps takes a fraction of a second that way.
 import json
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields
 from functools import cache, partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from specchat.chat.record import Record
 from specchat.clean import clean
-from specchat.engine.events import Changed, Drafted, Piece, Step
+from specchat.engine.events import Changed, Drafted, Piece, PlainKnown, Step
 from specchat.engine.options import Speculation
 from specchat.engine.step_tree import StepTree
 
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 _LEVEL = 3
 _MOST = 1 << 16
 """Tokens of a step; no drafter comes near it."""
-_SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece}
-"""Fields of a step that hold any number of these; the last is left out where no step has any."""
+_SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece, "plain_known": PlainKnown}
+"""Fields of a step that hold any number of these."""
+_RARE = ("call_pieces", "plain_known")
+"""Those of them that are left out where no step has any."""
 _ELSEWHERE = {"id", "tool_calls", "call_deltas", "logprobs"}
 """Fields that are not recorded: a reply keeps its calls itself, and its log-probabilities are for one client."""
 _COUNTS = "in_step"
@@ -50,8 +52,9 @@ def columns(record: Record) -> Columns:
         table[name] = counts | _table(_SEVERAL[name], [item for row in rows for item in row])
     for name in _SEVERAL:
         _drop_defaults(table[name])
-    if not any(table["call_pieces"][_COUNTS]):
-        del table["call_pieces"]
+    for name in _RARE:
+        if not any(table[name][_COUNTS]):
+            del table[name]
     changes = [[at, asdict(change.speculation), change.tokens] for at, change in record.changes]
     return {"speculation": asdict(record.first), "steps": table, "changes": changes}
 
@@ -134,10 +137,13 @@ def _checked(kind: type, table: Columns) -> Columns:
 
 
 def _rows(kind: type, make: Callable[..., Row], table: Columns) -> list[Row]:
-    """One of `kind` from each row of the columns; the last fields may be without a column, and have their defaults."""
-    ordered = [table[name] for name in _names(kind) if name in table]
-    if set(_names(kind)[: len(ordered)]) != set(table) or len({len(column) for column in ordered}) != 1:
+    """One of `kind` from each row of the columns; fields without a column have their defaults."""
+    usual = {field.name: field.default for field in fields(kind) if field.name not in _ELSEWHERE}
+    lengths = {len(column) for column in table.values()}
+    lacking = [name for name, value in usual.items() if name not in table and value is MISSING]
+    if lacking or not set(table) <= set(usual) or len(lengths) != 1:
         raise ValueError("not a recorded reply: columns that do not fit together")
+    ordered = [table[name] if name in table else repeat(value, *lengths) for name, value in usual.items()]
     return [make(*row) for row in zip(*ordered, strict=True)]
 
 

@@ -124,9 +124,11 @@ def _hit(hit: "HubHit") -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """Rows of cells as columns; a wide character fills two places of a terminal."""
+    from rich.cells import cell_len, set_cell_size
+
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(set_cell_size, row, widths)).rstrip() for row in rows]
     return "\n".join(lines) + "\n"
 
 

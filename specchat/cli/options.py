@@ -108,8 +108,8 @@ PAIR_OPTIONS = (
         shell_complete=complete_pairs,
         help="Which pair to load; specchat models lists them.",
     ),
-    _option("--target", type=FOLDER, metavar="DIR", help="Load the target from this folder instead of a pair."),
-    _option("--draft", type=FOLDER, metavar="DIR", help="With --target: load the draft from this folder."),
+    _option("--target", type=FOLDER, metavar="PATH", help="Load this folder or GGUF file as target, not a pair."),
+    _option("--draft", type=FOLDER, metavar="PATH", help="With --target: load this folder or GGUF file as draft."),
 )
 SAMPLING_OPTIONS = (
     _option("--seed", env=True, type=SEED, help="Makes a reply repeatable.  [default: drawn]"),

@@ -154,9 +154,16 @@ def _run() -> int:
         click.echo("Error: Memory ran out. Close other programs, or choose a smaller pair.", err=True)
         return ExitCode.MEMORY
     except Exception as error:
+        if _of_interrupt(error):
+            return ExitCode.INTERRUPTED
         click.echo(f"Error: {_unexpected(error)}", err=True)
         return ExitCode.ERROR
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _of_interrupt(error: Exception) -> bool:
+    """True for what Python or pydantic make of a ctrl+c that comes while they make a class."""
+    return isinstance(error.__cause__, KeyboardInterrupt) or str(error).rstrip(": ").endswith("KeyboardInterrupt")
 
 
 def _unexpected(error: Exception) -> str:

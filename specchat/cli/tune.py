@@ -15,7 +15,7 @@ from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import PAIR_OPTIONS, WRITABLE, F, Named, Passing, with_options
 from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
 from specchat.cli.tune_list import list_, remove_, use_
-from specchat.cli.tune_work import DATA_OPTIONS, TuneOptions, begun, ending
+from specchat.cli.tune_work import DATA_OPTIONS, DEVICE_OPTION, TuneOptions, begun, ending
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head
 from specchat.tune import TUNED
@@ -51,6 +51,7 @@ def _say(lines: Iterable[str]) -> None:
 @click.argument("pair", shell_complete=complete_pairs)
 @with_options(DATA_OPTIONS)
 @_steps(DRAFT_STEPS)
+@with_options([DEVICE_OPTION])
 @click.option(
     "--whole/--adapters",
     "whole",
@@ -81,6 +82,7 @@ def draft(steps: int, whole: bool | None, as_json: bool, **given: Any) -> None:
 @click.option("--family", type=Named(TUNED), required=True, help="What kind of heads.")
 @with_options(DATA_OPTIONS)
 @_steps(HEADS_STEPS)
+@with_options([DEVICE_OPTION])
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def heads(family: Head, steps: int, **given: Any) -> None:
@@ -101,6 +103,7 @@ def heads(family: Head, steps: int, **given: Any) -> None:
 @click.argument("pair", shell_complete=complete_pairs)
 @with_options(DATA_OPTIONS)
 @click.option("--sets", type=click.IntRange(1), default=SETS, show_default=True, help="How many choices to try.")
+@with_options([DEVICE_OPTION])
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def swift(sets: int, **given: Any) -> None:

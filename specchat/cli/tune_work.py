@@ -13,11 +13,12 @@ from specchat.cli.chat_store import opened_store
 from specchat.cli.download import ready
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.interrupt import Interrupt
-from specchat.cli.options import FOLDER
+from specchat.cli.options import FOLDER, Named
 from specchat.cli.output import Problem, ProgressLine
 from specchat.tune.plan import REPLIES
 
 if TYPE_CHECKING:
+    from specchat.engine.pair import Device
     from specchat.tune.data import TuneData
     from specchat.tune.order import TuneOrder
 
@@ -27,6 +28,12 @@ DATA_OPTIONS = (
     click.option(
         "--replies", type=click.IntRange(1), default=REPLIES, show_default=True, help="How many replies to learn from."
     ),
+)
+
+DEVICE_OPTION = click.option(
+    "--device",
+    type=Named(("cpu", "cuda")),
+    help="Where to read the target and to train.  [default: where the pair runs]",
 )
 
 
@@ -58,6 +65,7 @@ class TuneOptions:
     from_chats: bool
     replies: int
     models: Path | None
+    device: "Device | None" = None
 
 
 @contextmanager
@@ -80,7 +88,10 @@ def begun(
     pair, toml = ready(read_catalog(paths, models).find(given.pair), models), models or paths.models_file
     data = data_of(pair.id, given.prompts, given.from_chats)
     with ending(progress) as interrupt:
-        order = TuneOrder(pair, kind, what, data, given.replies, steps, toml, progress, lambda: interrupt.pressed)
+        order = TuneOrder(
+            pair, kind, what, data, given.replies, steps, toml, progress, lambda: interrupt.pressed,
+            given.device or "auto",
+        )  # fmt: skip
         with work.begun(order) as begun_order:
             yield begun_order
 

@@ -58,7 +58,10 @@ def _mistake(model: type[Table], data: Mapping[str, Any], error: dict[str, Any])
         case "extra_forbidden":
             return f"{where} is not a known key.{nearest(str(location[-1]), _keys(model, location[:-1]))}"
         case "missing":
-            return f"{where} is missing."
+            first = " Begin the file with the line schema = 1." if location == ("schema",) else ""
+            return f"{where} is missing.{first}"
+        case "list_type" if isinstance(error["input"], Mapping):
+            return f"{where} should be a list of tables: write [[{location[-1]}]], in double brackets."
         case "value_error" if isinstance(missing := error["ctx"]["error"], MissingKey):
             return f"{_key((*location, str(missing)))}{_owner(data, location)} is missing."
         case "value_error":
@@ -67,9 +70,9 @@ def _mistake(model: type[Table], data: Mapping[str, Any], error: dict[str, Any])
         case "literal_error" if known := re.findall("'([^']*)'", message):
             return f"{where} must be {_either(known)}, not {shown(error['input'])}.{nearest(word, known)}"
         case _:
-            expected = message.removeprefix("Input should be ").removeprefix("String should ")
-            expected = re.sub("a valid dictionary.*", "a table", expected)
-            return f"{where} should be {expected}, not {shown(error['input'])}."
+            expected = message.removeprefix("Input ").removeprefix("String ")
+            expected = re.sub("a valid dictionary.*", "a table", expected).replace("a valid list", "a list in [ ]")
+            return f"{where} {expected}, not {shown(error['input'])}."
 
 
 def _key(location: tuple[str | int, ...]) -> str:

@@ -240,8 +240,6 @@ class PairTable(Table):
         facts = declared(self.draft is not None, self.heads, self.backend)
         if self.strategy is not None and (reason := STRATEGIES[self.strategy].unsupported(facts)):
             raise ValueError(f'strategy "{self.strategy}" cannot be used: {reason}.')
-        if self.draft_vocabulary is not None and self.draft is None:
-            raise ValueError("draft_vocabulary goes with draft only.")
         return self
 
     @model_validator(mode="after")

@@ -40,12 +40,16 @@ class PlainTime:
         """Count a step whose tokens take plain decoding `ms`, with this relative error; a plain step has none."""
         if not error:
             self._joined_ms += ms
+        else:
+            self.learn(ms / tokens, error, BETTER, tokens)
+
+    def learn(self, token_ms: float, error: float, better: float = 1.0, tokens: int = 0) -> None:
+        """Count `tokens` that take plain decoding `token_ms` each, and those before with `better` times its error."""
+        while self._known and self._known[-1][2] > better * error:
+            tokens += self._known.pop()[0]
+        if not tokens:
             return
-        before = 0
-        while self._known and self._known[-1][2] > BETTER * error:
-            before += self._known.pop()[0]
-        ms *= (tokens + before) / tokens
-        tokens += before
+        ms = tokens * token_ms
         if self._known and self._known[-1][2] * BETTER >= error:
             more, its_ms, its_error = self._known.pop()
             error = (ms * error + its_ms * its_error) / (ms + its_ms)
@@ -98,6 +102,9 @@ class Comparison:
         self._own_squares += own * own
         self._plain_squares += plain * plain
         self._products += own * plain
+        for known in step.plain_known:
+            if known.token_ms > 0 and known.error > 0 and isfinite(known.token_ms) and isfinite(known.error):
+                self._plain[known.strategy].learn(known.token_ms, known.error)
 
     def join(self, other: "Comparison") -> None:
         """Add another comparison's sums."""

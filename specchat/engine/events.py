@@ -97,6 +97,15 @@ class TokenLogprob:
 
 
 @dataclass(frozen=True)
+class PlainKnown:
+    """Load-corrected milliseconds of a plain token beside the drafts of a `strategy`, with their relative error."""
+
+    strategy: str
+    token_ms: float
+    error: float
+
+
+@dataclass(frozen=True)
 class Step:
     """One verify step. Times are milliseconds measured in the engine.
 
@@ -115,6 +124,7 @@ class Step:
         waited_ms: time waiting for a processor that other programs used; no other time includes it.
         call_pieces: text of a call as it is written, marks included. It is in no `pieces`, unless the call turns out to
             be unreadable: then all of it comes there.
+        plain_known: what was measured of plain decoding after the last step of a reply, for the steps before it too.
         tool_calls: calls that this step completed.
         call_deltas: parts of calls whose arguments can be told while they are written, in order.
         logprobs: of the tokens that it added, if they were asked for; one that ends the reply has none.
@@ -139,6 +149,7 @@ class Step:
     turned: bool = False
     waited_ms: float = 0.0
     call_pieces: tuple[Piece, ...] = ()
+    plain_known: tuple[PlainKnown, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     call_deltas: tuple[CallDelta, ...] = ()

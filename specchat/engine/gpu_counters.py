@@ -61,6 +61,14 @@ def installed() -> tuple[Installed, ...]:
         return ()
 
 
+def free_memory_of(uuid: str) -> int | None:
+    """Free bytes of the GPU with this `uuid`; None where the driver does not tell."""
+    try:
+        return Counters(uuid).read().free
+    except CountersError:
+        return None
+
+
 def bus_rate(uuid: str) -> float:
     """Bytes a second that the GPU with this `uuid` reads of main memory, by its link; assumed where that is unknown."""
     try:

@@ -1,11 +1,11 @@
 """Shapes on a GPU: what the kernels take, rows of a pass, and how products are cut; without Triton, for plans too.
 
-A product is cut by its shape and the GPU's size, never by the number of rows. A program takes BN outputs and one split
-of the inputs, and goes through it BK inputs at a time. Partial sums of the splits stay apart: the kernel that reads
-them next adds them in index order.
+A product's inputs are cut by its shape and the GPU's size, never by the number of rows. A program takes BN outputs and
+one split of the inputs, and goes through it BK inputs at a time. Partial sums of the splits stay apart: the kernel that
+reads them next adds them in index order.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 OLDEST = (8, 0)
 """Compute capability of a GPU: bfloat16 tensor cores and asynchronous copies (Ampere)."""
@@ -107,6 +107,21 @@ def tiling(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS, a
         ):
             splits = more
     return Tiling(bn, bk, splits, warps=4)
+
+
+def widened(cut: Tiling, outputs: int, bits: int, rows: int, processors: int = PROCESSORS) -> Tiling:
+    """The cut for so many rows: programs of twice the outputs and warps for 2 to TILE_ROWS rows of 4-bit weights.
+
+    All programs read all rows, so half as many read half as much. A warp does what it does in a program of `cut`:
+    no bit depends on this. The cut stays where the busiest multiprocessor would have more outputs, or the last program
+    fewer than the others.
+    """
+    if bits != 4 or not 1 < rows <= TILE_ROWS or outputs % (2 * cut.outputs):
+        return cut
+    programs = outputs // cut.outputs * cut.splits
+    if 2 * -(-programs // 2 // processors) > -(-programs // processors):
+        return cut
+    return replace(cut, outputs=2 * cut.outputs, warps=2 * cut.warps)
 
 
 def activates(outputs: int, inputs: int, bits: int, processors: int = PROCESSORS, alike: int = 1) -> bool:

@@ -121,7 +121,8 @@ def _name(strategy: str, pair: PairSpec) -> str:
     """Key of a strategy with its draft model: another model has other statistics."""
     info = STRATEGIES[strategy]
     if info.head is not None:
-        return f"{strategy} {_digest(_source(pair.heads.get(info.head.name)))}"
+        frequent = [pair.draft_vocabulary] if info.head.in_target and pair.draft_vocabulary else []
+        return f"{strategy} {_digest(_source(pair.heads.get(info.head.name)), *frequent)}"
     if info.needs_draft:
         return f"{strategy} {_digest(_source(pair.draft), pair.draft_vocabulary or '')}"
     return strategy

@@ -174,6 +174,10 @@ class PairInfo:
     """The reason if a pair runs differently than expected, such as on the CPU beside a GPU; else ""."""
     plain_sampled_tokens_per_second: float = 0.0
     """Plain speed with sampling, which costs a small model much of a step; 0 if not measured."""
+    target_tables: int = 0
+    """Weights of the target's embeddings and head, among its parameters; 0 if unknown."""
+    draft_tables: int = 0
+    """The same of the draft."""
     gpu: str = ""
     """NVML's UUID of the target's GPU; empty on the CPU."""
     draft_tokens: int | None = None

@@ -19,7 +19,13 @@ class PlainSpeed:
     def __init__(self, costs: StepCosts) -> None:
         self._costs = costs
         self.yardstick = Yardstick(costs)
+        self._verify_share = 1.0
+        """Part of a plain step that the target's pass takes."""
         self.forget()
+
+    def begin(self, tokens_per_second: float) -> None:
+        """Begin a reply that is compared with this plain speed; with 0 it is compared with none."""
+        self.yardstick.begin(1e3 / tokens_per_second if tokens_per_second else 0.0, self._verify_share)
 
     def forget(self) -> None:
         """Forget the speeds; the next plain replies measure them."""
@@ -44,6 +50,7 @@ class PlainSpeed:
         if tally.drafted or tally.tokens < REPLY_TOKENS:
             return
         known, seen = self._greedy if sampling.greedy else self._sampled, self.yardstick.usual_speed
+        self._verify_share = tally.verify_ms / tally.ran_ms
         speed = known + WEIGHT * (seen - known) if known else seen
         if sampling.greedy:
             self._greedy = speed

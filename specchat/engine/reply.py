@@ -86,6 +86,8 @@ class ReplyInProgress:
             other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
             # A strategy that chooses others has them draft otherwise than they do alone.
             measured = yardstick.add(f"{self.speculation.strategy} {stepped.strategy}", stepped)
+            while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
+                yardstick.add_repeated(decoding.repeat())
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
             called = text.take_calls()
             step = Step(
@@ -105,6 +107,7 @@ class ReplyInProgress:
                 usual_ms=measured.usual_ms,
                 plain_ms=measured.plain_ms * taken,
                 plain_error=measured.plain_error,
+                plain_known=() if reason is None else yardstick.known_after(),
                 turned=text.turned != turned,
                 waited_ms=waited_ms,
                 call_pieces=called.pieces,

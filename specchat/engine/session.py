@@ -47,6 +47,8 @@ class Session:
             vocab_size=runner.vocab,
             target_parameters=runner.target_parameters,
             draft_parameters=runner.draft_parameters,
+            target_tables=runner.target_tables,
+            draft_tables=runner.draft_tables,
             memory=runner.memory(),
             strategies=runner.statuses,
             plain_tokens_per_second=0.0,
@@ -183,8 +185,7 @@ class Session:
         request, prompt, speed = reply.request, reply.prompt, self._speed
         # A stepwise executor has a speed of its own, with which no reply is compared.
         compared = self.runner.executor_of(reply.constraint, request.logprobs) is self.runner.executor
-        usual = self.info.plain_speed(request.sampling) if compared else 0.0
-        speed.yardstick.begin(1e3 / usual if usual else 0.0)
+        speed.begin(self.info.plain_speed(request.sampling) if compared else 0.0)
         decoding = self.runner.reply(
             request.sampling, prompt, self.eos, speed.yardstick.due, reply.constraint, request.logprobs
         )

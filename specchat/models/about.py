@@ -13,6 +13,7 @@ from specchat.engine.fetch.cached import INDEX, is_complete, weights
 from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
+from specchat.engine.hf.known import unsupported
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, read_json, stored_values
 from specchat.engine.model.written import Quantised, StoredWeights
@@ -68,7 +69,8 @@ def about_folder(folder: Path, name: str) -> About:
     try:
         config = parse_config(folder, raw)
     except ForeignModel:
-        foreign = True
+        why_not = unsupported(raw)
+        foreign = not why_not
     except ModelError as error:
         why_not = error.message.removeprefix(f"{path}: ")
     written = checked(_ConfigFile, raw, str(path))

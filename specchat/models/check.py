@@ -12,6 +12,7 @@ from specchat.engine.fetch.download import Download
 from specchat.engine.fetch.listing import Listing, look_up, needed
 from specchat.engine.fetch.source import Hub
 from specchat.engine.foreign import checked
+from specchat.engine.hf.known import unsupported
 from specchat.engine.model.config import parse_config
 from specchat.engine.model.files import read_json
 from specchat.engine.model.tokenizer import Tokenizer, same_tokens
@@ -69,19 +70,22 @@ def _about(folder: Path, here: bool) -> About:
     """Facts about a model, whose weights may be missing unless they have to be `here`.
 
     Raises:
-        ModelError: its settings are missing or damaged, or the weights of one that has to be here.
+        ModelError: its settings are missing or damaged, or the weights of one that has to be here, or nothing runs it.
     """
-    raw = read_json(folder / "config.json")
+    path = folder / "config.json"
+    raw = read_json(path)
     try:
         config = parse_config(folder, raw)
     except ForeignModel:
+        if why_not := unsupported(raw):
+            raise ModelError(f"{path}: {why_not}.") from None
         return about_folder(folder, folder.name) if here else About(folder.name, folder, "safetensors", 0, foreign=True)
     try:
         return about_folder(folder, folder.name)
     except ModelError:
         if here:
             raise
-        written = checked(StoredWeights, raw, str(folder / "config.json"))
+        written = checked(StoredWeights, raw, str(path))
         dtype = written.dtype or written.torch_dtype or ""
         return About(folder.name, folder, "safetensors", 0, config=config, quant=dtype, layers=config.layers)
 

@@ -1,6 +1,7 @@
 """Pairs in the user's models.toml, written and taken out again; comments and all else in it stay as they are."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -185,7 +186,8 @@ def own_ids(path: Path) -> frozenset[str]:
 
 def free_id(name: str, taken: Catalog) -> str:
     """An id made of `name` that no pair has yet."""
-    stem = re.sub(r"[^a-z0-9._]+", "-", name.lower()).strip(".-_") or "model"
+    plain = unicodedata.normalize("NFKD", name.lower()).encode("ascii", "ignore").decode()
+    stem = re.sub(r"[^a-z0-9._]+", "-", plain).strip(".-_") or "model"
     used = {word for pair in taken.pairs for word in (pair.id, *pair.aliases)}
     number = 1
     while (id_ := stem if number == 1 else f"{stem}-{number}") in used:

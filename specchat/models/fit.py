@@ -116,7 +116,7 @@ def _stated(pair: Pair, machine: FreeMemory) -> Fit:
         return Fit("CPU", f"needs {needs.ram_gib:g} GiB of memory, by its shape")
     if needs.ram_gib is None and needs.vram_gib is None:
         return Fit("?", "its needs are known once it is here")
-    return Fit("no", f"needs {needs.ram_gib or needs.vram_gib:g} GiB, and {(machine.memory or 0) / GIB:.1f} are free")
+    return Fit("no", f"needs {needs.ram_gib or needs.vram_gib:g} GiB, and {_usable(machine)}")
 
 
 def _spilt(pair: Pair, machine: FreeMemory) -> float:
@@ -134,7 +134,7 @@ def _by_size(target: About, draft: About | None, machine: FreeMemory) -> Fit:
     words = f"takes about {size / GIB:.1f} GiB, by the size of its file"
     if machine.llama_gpu is not None and _holds(machine.llama_gpu, size):
         return Fit("GPU", words)
-    return Fit("CPU" if _holds(machine.memory, size) else "no", words)
+    return _in_memory(machine, size, words)
 
 
 def _by_transformers(pair: Pair, target: About, draft: About | None, machine: FreeMemory) -> Fit:
@@ -149,7 +149,17 @@ def _by_transformers(pair: Pair, target: About, draft: About | None, machine: Fr
     if machine.gpu is not None and _holds(machine.gpu, on_gpu):
         return Fit("GPU", f"run by transformers; takes about {on_gpu / GIB:.1f} GiB of GPU memory")
     words = f"run by transformers; takes about {on_cpu / GIB:.1f} GiB"
-    return Fit("CPU" if _holds(machine.memory, on_cpu) else "no", words)
+    return _in_memory(machine, on_cpu, words)
+
+
+def _in_memory(machine: FreeMemory, size: float, words: str) -> Fit:
+    """The fit of `size` bytes, of which `words` tell."""
+    return Fit("CPU", words) if _holds(machine.memory, size) else Fit("no", f"{words}, and {_usable(machine)}")
+
+
+def _usable(machine: FreeMemory) -> str:
+    free = (machine.memory or 0) / GIB
+    return f"{(1 - SPARE) * free:.1f} of the {free:.1f} GiB that are free can be used"
 
 
 def _holds(free: int | None, size: float) -> bool:

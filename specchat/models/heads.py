@@ -24,6 +24,7 @@ class HeadsHere:
     folder: Path
     settings: dict[str, Any]
     values: int
+    rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from specchat.engine.stats import Stats
 from specchat.serve import sse
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.lenient import Lenient
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
 from specchat.serve.tools import AnthropicChoice, of_anthropic
@@ -36,17 +37,17 @@ class ContentBlock(ContentPart):
     content: str | list[ContentPart] | None = None
 
 
-class AnthropicMessage(Fields):
+class AnthropicMessage(Lenient):
     role: str
     content: str | list[ContentBlock]
 
 
-class OutputFormat(Fields):
+class OutputFormat(Lenient):
     type: Literal["json_schema"]
     json_schema: dict[str, Any] = Field(alias="schema")
 
 
-class OutputConfig(Fields):
+class OutputConfig(Lenient):
     """Anthropic's `output_config`, of which the format counts."""
 
     format: OutputFormat | None = None

@@ -41,13 +41,23 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     async def respond(served: Served, name: str, request: Request, body: Any) -> Response:
         return await openai_responses.responses(served, kept, name, request, body)
 
+    def card() -> dict[str, Any]:
+        found = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
+        with contextlib.suppress(ApiError):
+            found["max_model_len"] = served.loaded().context
+        return found
+
     async def models(request: Request) -> Response:
         guarded.check(request)
-        card = {"id": served.pair.id, "object": "model", "created": begun, "owned_by": "specchat"}
-        with contextlib.suppress(ApiError):
-            card["max_model_len"] = served.loaded().context
-        found = {"object": "list", "data": [card], "has_more": False}
-        return JSONResponse(found)
+        return JSONResponse({"object": "list", "data": [card()], "has_more": False})
+
+    async def model(request: Request) -> Response:
+        guarded.check(request)
+        name = request.path_params["name"]
+        if name not in (served.pair.id, *served.pair.aliases):
+            words = f"There is no model {name} here; {served.pair.id} is served."
+            raise ApiError(404, words, "model", "model_not_found")
+        return JSONResponse(card())
 
     async def health(request: Request) -> Response:
         del request
@@ -70,6 +80,7 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
         Route("/v1/messages", posted(anthropic.messages), methods=["POST"]),
         Route("/v1/messages/count_tokens", posted(count), methods=["POST"]),
         Route("/v1/models", models),
+        Route("/v1/models/{name}", model),
         Route("/health", health),
         Route("/metrics", metrics),
         Route("/version", version),
@@ -77,11 +88,21 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
     refusals: dict[Any, Any] = {
         ApiError: lambda request, error: _refused(request, error),
         ValidationError: lambda request, error: _refused(request, ApiError.of_fields(error)),
-        HTTPException: lambda request, error: _refused(request, ApiError(error.status_code, error.detail)),
+        HTTPException: lambda request, error: _refused(request, _of_route(request, error)),
         ClientDisconnect: lambda request, _: _refused(request, ApiError(499, "The client left.")),
         Exception: lambda request, _: _refused(request, ApiError(500, "specchat failed. Its log has the details.")),
     }
     return Starlette(routes=routes, exception_handlers=refusals)
+
+
+def _of_route(request: Request, error: HTTPException) -> ApiError:
+    words = error.detail
+    if error.status_code == 404:
+        path = request.url.path
+        words = f"There is no {path} here."
+        if not path.startswith("/v1/") or path.startswith("/v1/v1/"):
+            words += " OpenAI's clients need a base_url that ends with /v1, Anthropic's one without."
+    return ApiError(error.status_code, words)
 
 
 def _refused(request: Request, error: ApiError) -> Response:

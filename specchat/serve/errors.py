@@ -47,7 +47,7 @@ class ApiError(Exception):
         """Fields that cannot be used; the message names the first."""
         first = error.errors(include_url=False, include_input=False)[0]
         name = ".".join(str(part) for part in first["loc"])
-        return cls(400, f"{name or 'the body'}: {first['msg']}", name)
+        return cls(400, f"{name or 'the body'}: {first['msg'].removeprefix('Value error, ')}", name)
 
     @property
     def kind(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, FiniteFloat, field_validator
 
 from specchat.config.catalog import Pair
 from specchat.engine.options import Acceptance, Arguments, Limits, Message, Sampling, Speculation
@@ -12,6 +12,7 @@ from specchat.engine.ranges import SAMPLING
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 from specchat.serve.errors import ApiError
+from specchat.serve.lenient import Lenient, TokenLimit, TopK
 from specchat.serve.structured import GrammarFields
 from specchat.serve.tools import NO_TOOLS, ToolUse, with_names
 from specchat.service.settings import new_seed
@@ -20,13 +21,7 @@ MAX_STOPS, MAX_STOP_CHARACTERS = 32, 1000
 MAX_MESSAGES = 10_000
 
 
-class Fields(BaseModel):
-    """A request. Fields that no endpoint knows are left out, as other servers do."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class ContentPart(Fields):
+class ContentPart(Lenient):
     """A part of a message's content."""
 
     type: str
@@ -47,25 +42,25 @@ def text_of(content: str | Sequence[ContentPart] | None, where: str) -> str:
     return "\n".join(part.text for part in content)
 
 
-class ReplyFields(Fields, GrammarFields):
+class ReplyFields(GrammarFields):
     """Options of decoding, with specchat's own `strategy`, `draft_length` and `acceptance`."""
 
     model: str = ""
     stream: bool = False
-    max_tokens: Annotated[int | None, Field(ge=1)] = None
+    max_tokens: TokenLimit = None
     seed: int | None = None
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = None
+    top_k: TopK = None
     min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
+    logit_bias: dict[int, FiniteFloat] | None = None
     strategy: str | None = None
     draft_length: Annotated[int | None, Field(ge=1, le=MAX_DRAFT_LENGTH)] = None
     acceptance: Acceptance | None = None
-    chat_template_kwargs: dict[str, bool | str] = Field(default_factory=dict)
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator(*SAMPLING)
     @classmethod
@@ -107,8 +102,17 @@ class ReplyFields(Fields, GrammarFields):
         return Limits(self.max_tokens, tuple(text for text in stop if text), "refuse")
 
     def template(self, choices: Mapping[str, tuple[str | bool, ...]]) -> Arguments:
-        """The arguments that the chat template takes."""
-        return tuple((name, value) for name, value in sorted(self.chat_template_kwargs.items()) if name in choices)
+        """The arguments that the chat template takes; what it does not know is left out.
+
+        Raises:
+            ApiError: one is neither true, false nor a text.
+        """
+        known = {name: value for name, value in sorted(self.chat_template_kwargs.items()) if name in choices}
+        for name, value in known.items():
+            if not isinstance(value, bool | str):
+                field = f"chat_template_kwargs.{name}"
+                raise ApiError(400, f"{field}: true, false or a text can be given.", field)
+        return tuple(known.items())
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from specchat.engine.options import Message, Role, ToolCall, Written
 from specchat.serve import figures, sse
 from specchat.serve.call_parts import CallParts
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, text_of
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.lenient import Lenient, TokenLimit
 from specchat.serve.logprobs import MAX_TOP, ChatLogprobs
 from specchat.serve.responses import respond
 from specchat.serve.runs import Runs
@@ -33,19 +34,19 @@ ROLES: dict[str, Role] = {
 }
 
 
-class CalledFunction(Fields):
+class CalledFunction(Lenient):
     name: str
     arguments: str = ""
 
 
-class CallFields(Fields):
+class CallFields(Lenient):
     """A call of an earlier reply."""
 
     id: str = ""
     function: CalledFunction
 
 
-class ChatMessage(Fields):
+class ChatMessage(Lenient):
     role: str
     content: str | list[ContentPart] | None = None
     reasoning_content: str | None = None
@@ -55,13 +56,13 @@ class ChatMessage(Fields):
     name: str = ""
 
 
-class StreamOptions(Fields):
+class StreamOptions(Lenient):
     include_usage: bool = False
 
 
 class ChatRequest(ReplyFields):
     messages: list[ChatMessage]
-    max_completion_tokens: Annotated[int | None, Field(ge=1)] = None
+    max_completion_tokens: TokenLimit = None
     n: int = 1
     stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()

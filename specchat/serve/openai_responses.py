@@ -1,7 +1,7 @@
 """OpenAI's `/v1/responses`: its fields, and the chat that they make."""
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -9,16 +9,17 @@ from starlette.responses import Response
 
 from specchat.engine.options import Grammar, Message, ToolCall
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Chat, ContentPart, Fields, ReplyFields, text_of
+from specchat.serve.fields import Chat, ContentPart, ReplyFields, text_of
 from specchat.serve.generation import Served
 from specchat.serve.kept_responses import KeptResponses
+from specchat.serve.lenient import Lenient, TokenLimit
 from specchat.serve.openai_chat import ROLES
 from specchat.serve.response_events import ResponseReply
 from specchat.serve.responses import respond
 from specchat.serve.tools import of_responses
 
 
-class InputItem(Fields):
+class InputItem(Lenient):
     """A message, a call (`function_call`), its result (`function_call_output`), or earlier reasoning."""
 
     type: str = "message"
@@ -30,19 +31,19 @@ class InputItem(Fields):
     output: str | list[ContentPart] | None = None
 
 
-class TextFormat(Fields):
+class TextFormat(Lenient):
     type: Literal["text", "json_object", "json_schema"] = "text"
     json_schema: dict[str, Any] | bool | None = Field(None, alias="schema")
 
 
-class TextFields(Fields):
+class TextFields(Lenient):
     format: TextFormat = Field(default_factory=lambda: TextFormat.model_validate({}))
 
 
 class ResponsesRequest(ReplyFields):
     input: str | list[InputItem]
     instructions: str | None = None
-    max_output_tokens: Annotated[int | None, Field(ge=1)] = None
+    max_output_tokens: TokenLimit = None
     previous_response_id: str | None = None
     store: bool | None = None
     background: bool | None = None

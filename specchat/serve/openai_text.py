@@ -13,8 +13,9 @@ from starlette.responses import JSONResponse, Response
 from specchat.engine.events import Finished, Step
 from specchat.serve import figures, sse
 from specchat.serve.errors import ApiError
-from specchat.serve.fields import Fields, ReplyFields
+from specchat.serve.fields import ReplyFields
 from specchat.serve.generation import ReplyEvent, ReplyEvents, Served, each
+from specchat.serve.lenient import Lenient, TokenLimit
 from specchat.serve.logprobs import MAX_TOP, TextLogprobs
 from specchat.serve.openai_chat import ChatMessage, ChatRequest, StreamOptions, finish_reason
 from specchat.serve.responses import respond
@@ -23,17 +24,18 @@ USUAL_TOKENS = 16
 """Tokens of a completion that does not say how many, as OpenAI has it."""
 
 
-class UnsupportedFields(Fields):
+class UnsupportedFields(Lenient):
     """Fields that would change the reply, and that specchat does not have, as they may be given."""
 
     n: int = 1
     best_of: int = 1
     echo: bool = False
-    suffix: str | None = None
+    suffix: str = ""
 
 
 class TextRequest(ReplyFields, UnsupportedFields):
     prompt: str | list[str]
+    max_tokens: TokenLimit = USUAL_TOKENS
     stop: str | list[str] | None = None
     stream_options: StreamOptions = StreamOptions()
     logprobs: Annotated[int, Field(ge=0, le=MAX_TOP)] | None = None
@@ -68,7 +70,7 @@ async def completions(served: Served, client: str, request: Request, body: Any) 
         ApiError: it cannot be answered.
         ValidationError: its fields cannot be used.
     """
-    wanted = TextRequest.model_validate({"max_tokens": USUAL_TOKENS, **body})
+    wanted = TextRequest.model_validate(body)
     reply = TextReply(wanted, served.pair.id)
     grammar = await wanted.checked_grammar()
     make = served.request(wanted, wanted.stop, raw=wanted.text, grammar=grammar, logprobs=wanted.logprobs)

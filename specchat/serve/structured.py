@@ -4,30 +4,25 @@ import asyncio
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from specchat.engine.errors import EngineError
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
 from specchat.engine.options import Grammar
 from specchat.serve.errors import ApiError
+from specchat.serve.lenient import Lenient
 
 Schema = dict[str, Any] | bool
 FORMAT = "response_format"
 
 
-class _FormatPart(BaseModel):
-    """A part of these fields; further keys are left out, as other servers do."""
-
-    model_config = ConfigDict(extra="ignore")
-
-
-class JsonSchema(_FormatPart):
+class JsonSchema(Lenient):
     """OpenAI's schema with its name; replies keep to it with and without `strict`."""
 
     json_schema: Schema | None = Field(None, alias="schema")
 
 
-class ResponseFormat(_FormatPart):
+class ResponseFormat(Lenient):
     """OpenAI's `response_format`; `schema` beside the type is llama.cpp's."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
@@ -35,7 +30,7 @@ class ResponseFormat(_FormatPart):
     beside: Schema | None = Field(None, alias="schema")
 
 
-class StructuredOutputs(_FormatPart):
+class StructuredOutputs(Lenient):
     """vLLM's `structured_outputs`; `structural_tag` is refused."""
 
     json_: Schema | str | None = Field(None, alias="json")
@@ -46,7 +41,7 @@ class StructuredOutputs(_FormatPart):
     structural_tag: Any = None
 
 
-class GrammarFields(_FormatPart):
+class GrammarFields(Lenient):
     """All fields that ask for a grammar, of which a request may have one.
 
     vLLM's older ones begin with `guided_`; `json_schema` and `grammar` are llama.cpp's.

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
 from specchat.engine.options import Message, Tool, ToolCall, ToolChoice
 from specchat.serve.errors import ApiError
+from specchat.serve.lenient import Lenient
 
 MAX_TOOLS = 2000
 _NAME = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
@@ -30,12 +31,6 @@ class ToolUse:
 
 
 NO_TOOLS = ToolUse()
-
-
-class Lenient(BaseModel):
-    """A part of a request; fields that no endpoint knows are left out."""
-
-    model_config = ConfigDict(extra="ignore")
 
 
 class FunctionFields(Lenient):

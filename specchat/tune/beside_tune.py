@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from specchat.clean import one_line
 from specchat.figures import duration
+from specchat.tune import BEGUN_WITH
 from specchat.tune.beside_work import BesideWork, TuningPlaces
 
 if TYPE_CHECKING:  # the app starts sooner without
@@ -52,8 +53,11 @@ class Tuning(BesideWork):
         self._began = 0.0
         """Share of the phase that was done when it was first heard of."""
 
-    def begin(self, pair: str, plan: "TunePlan | None" = None) -> str:
-        """Train the draft of the pair called `pair` on the saved chats; returns the reason where that cannot begin."""
+    def begin(self, pair: str, plan: "TunePlan | None" = None, on_cpu: bool = False) -> str:
+        """Train the draft of the pair called `pair` on the saved chats; returns the reason where that cannot begin.
+
+        With `on_cpu` it is trained in main memory, wherever the pair runs.
+        """
         assert self.places is not None
         from specchat.config.errors import ConfigError
         from specchat.config.paths import private_folder
@@ -62,8 +66,9 @@ class Tuning(BesideWork):
         order = self.places.order
         try:
             private_folder(order.parent)
-            replace(order, json.dumps({"pair": pair}) + "\n")
-            self.job = self.places.run(("tune", "draft", pair, "--chats", "--json", *self.places.options))
+            replace(order, json.dumps({"pair": pair, "on_cpu": on_cpu}) + "\n")
+            device = ("--device", "cpu") if on_cpu else ()
+            self.job = self.places.run(("tune", "draft", pair, "--chats", "--json", *device, *self.places.options))
         except ConfigError as error:
             return error.message
         except OSError as error:
@@ -72,15 +77,23 @@ class Tuning(BesideWork):
         self.outcome = ""
         return ""
 
-    def ordered(self) -> str:
-        """The id of the pair whose training was under way when the app was left; empty if none was."""
+    def ordered(self) -> tuple[str, bool]:
+        """The id of the pair whose training was under way when the app was left, and if it was `on_cpu`.
+
+        The id is empty if none was.
+        """
         if self.places is None:
-            return ""
+            return "", False
         try:
-            pair = json.loads(self.places.order.read_bytes())["pair"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
-        return pair if isinstance(pair, str) else ""
+            told = json.loads(self.places.order.read_bytes())
+            pair, on_cpu = told["pair"], told.get("on_cpu", False)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return "", False
+        return (pair, on_cpu is True) if isinstance(pair, str) else ("", False)
+
+    def unfinished(self, pair: str) -> bool:
+        """True if a training of that pair's draft was stopped, and would go on."""
+        return self.places is not None and (self.places.order.parent / f"{pair}-draft" / BEGUN_WITH).exists()
 
     def ended(self) -> TuneEnd | None:
         """The end, once."""

@@ -10,11 +10,10 @@ from specchat.chat.asked import AskedPrompt
 from specchat.engine.errors import EngineError
 from specchat.engine.options import Message
 from specchat.private import replace
+from specchat.tune import BEGUN_WITH
 from specchat.tune.plan import LEAST_ASKED
 
 LEAST_PROMPTS = 2
-BEGUN_WITH = ".chats.json"
-"""The prompts of saved chats that an unfinished tune began with."""
 
 
 @dataclass(frozen=True)

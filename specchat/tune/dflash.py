@@ -80,7 +80,7 @@ class DFlashTrainee(Trainee):
         self._target, self._config = target, c
         self.width, self.layers, self._mask = c.hidden, read_layers(c.layers), mask_token(target.checkpoint)
         self.register_buffer("tokens", torch.arange(c.vocab), persistent=False)
-        self._head = target.head()
+        self._head = target.head().to(target.device)
         self._settings, self._stack = _stack(c)
         self._fc = Matrix(("fc",), (c.hidden,), len(self.layers) * c.hidden)
         self._text_norm, self._norm = (Norm(name, c.hidden, c.recipe.norm.eps) for name in ("hidden_norm", "norm"))
@@ -95,17 +95,18 @@ class DFlashTrainee(Trainee):
         tensors, mixer = self.tensors, self._stack[0].attention
         states = torch.cat([batch.states[layer][:, :slots] for layer in self.layers], -1)
         text = norm(self._text_norm, tensors.product(states, self._fc), tensors)
-        x = self._target.embedded(torch.tensor([self._mask])).repeat(rows, at.shape[1], BLOCK, 1)
+        x = self._target.embedded(torch.tensor([self._mask], device=self.device)).repeat(rows, at.shape[1], BLOCK, 1)
         x[:, :, 0] = self._target.embedded(batch.tokens.gather(1, at + 1))
-        cos, sin = tables(mixer.rope, mixer.head_dim, max(slots, LONGEST) + BLOCK)
-        places = (at.unsqueeze(-1) + torch.arange(1, BLOCK + 1)).unsqueeze(2)
-        later = (torch.arange(slots) > at.unsqueeze(-1))[:, :, None, None, None]
+        turns = tables(mixer.rope, mixer.head_dim, max(slots, LONGEST) + BLOCK)
+        cos, sin = (table.to(self.device) for table in turns)
+        places = (at.unsqueeze(-1) + torch.arange(1, BLOCK + 1, device=self.device)).unsqueeze(2)
+        later = (torch.arange(slots, device=self.device) > at.unsqueeze(-1))[:, :, None, None, None]
         for layer in self._stack:
             before = keys_and_values(layer.attention, text, tensors, (cos[:slots], sin[:slots]))
             attend = partial(_attended, before=before, later=later)
             x = reference.layer(layer, x, tensors, Context((cos[places], sin[places]), lambda *own: own, attend=attend))
         for place in range(min(self.places, slots)):
-            made = torch.zeros(rows, slots, self.width)
+            made = torch.zeros(rows, slots, self.width, device=self.device)
             yield made.scatter(1, at.unsqueeze(-1).expand(-1, -1, self.width), x[:, :, place + 1])[:, : slots - place]
 
     def scores(self, place: int, hidden: Tensor) -> Tensor:

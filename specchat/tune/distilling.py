@@ -82,6 +82,7 @@ class Distilling:
                 if stopped():
                     return
                 lengths[divergence] = self._held_out(training.trainee).length
+                del training  # the next one takes as much memory
             chosen = max(lengths, key=lambda one: lengths[one])
             put_json(self._folder / CHOICE, {"divergence": chosen, "tokens_a_step": lengths})
         training = self._begun(chosen)
@@ -99,9 +100,9 @@ class Distilling:
 
     def _begun(self, divergence: Divergence, fresh: bool = False) -> Training[DraftLearner]:
         """The training by a divergence, as far as it came, or a `fresh` one."""
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=()):
             torch.manual_seed(SEED)
-            learner = DraftLearner(self._target, self._draft, divergence, self._adapted)
+            learner = DraftLearner(self._target, self._draft, divergence, self._adapted).to(self._target.device)
         return Training(learner, self._folder / f"{'fresh' if fresh else divergence}{SUFFIX}")
 
     def _chosen(self) -> Divergence | None:

@@ -122,12 +122,13 @@ class DraftLearner(Learner):
     @torch.no_grad()
     def right(self, row: TrainingText) -> Tensor:
         """True where the likeliest token is the text's own: bool [reply tokens]."""
-        at = torch.arange(row.start, len(row.tokens))
+        tokens = row.tokens.to(self.device)
+        at = torch.arange(row.start, len(tokens), device=self.device)
         tensors = self._tensors()
-        last = self._last(row.tokens[None, :-1], tensors)[0, at - 1]
+        last = self._last(tokens[None, :-1], tensors)[0, at - 1]
         blocks = last.split(max(1, SCORES // self._recipe.vocab))
         made = torch.cat([logits(self._recipe, block, tensors).argmax(-1) for block in blocks])
-        return made == row.tokens[at]
+        return (made == tokens[at]).cpu()
 
     def weights(self) -> Mapping[str, Tensor]:
         """The weights float32 by name, adapters merged."""

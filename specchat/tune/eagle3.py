@@ -75,7 +75,8 @@ class Eagle3Trainee(Trainee):
         length, tensors = batch.tokens.shape[1], self.tensors
         features = tensors.product(torch.cat([batch.states[layer] for layer in self.layers], -1), self._fc)
         embedded = norm(self._token_norm, self._target.embedded(batch.tokens[:, 1:]), tensors)
-        cos, sin = tables(self._layer.attention.rope, self._layer.attention.head_dim, max(length, LONGEST))
+        turns = tables(self._layer.attention.rope, self._layer.attention.head_dim, max(length, LONGEST))
+        cos, sin = (table.to(self.device) for table in turns)
         kept: list[tuple[Tensor, Tensor]] = []
         """Keys and values of each place."""
 
@@ -86,7 +87,7 @@ class Eagle3Trainee(Trainee):
         def attend(of: Attention, query: Tensor, *_: object) -> Tensor:
             grouped, slots = query.unflatten(1, (of.kv_heads, -1)), query.shape[-2]
             (text, values), *own = [(k[:, :, None, :slots], v[:, :, None, :slots]) for k, v in kept]
-            later = torch.ones(slots, slots, dtype=torch.bool).triu(1)
+            later = torch.ones(slots, slots, dtype=torch.bool, device=self.device).triu(1)
             scores = (grouped @ text.mT).masked_fill(later, -torch.inf)
             pieces: list[Piece] = [(of.scale * scores, lambda shares: shares @ values)]
             for k, v in own:
@@ -107,7 +108,7 @@ class Eagle3Trainee(Trainee):
     def wanted(self, batch: Batch) -> Tensor:
         row, at = batch.replied()
         logits = self._target.logits(batch.states[self._config.layers][row, at - 1])
-        proposes = torch.zeros(logits.shape[1], dtype=torch.bool).index_fill_(0, self.tokens, True)
+        proposes = torch.zeros(logits.shape[1], dtype=torch.bool, device=self.device).index_fill_(0, self.tokens, True)
         return logits[:, self.tokens].softmax(-1) * proposes[logits.argmax(-1)].unsqueeze(1)
 
     def published(self) -> Published:
@@ -120,9 +121,9 @@ class Eagle3Trainee(Trainee):
             "norm_before_residual": False,
         }
         tensors = {name: tensor for name, tensor in self.state_dict().items() if name != "tokens"}
-        if len(self.tokens) < (vocab := self._config.vocab):
-            tensors["d2t"] = self.tokens - torch.arange(len(self.tokens))
-            tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill_(0, self.tokens, True)
+        if len(tokens := self.tokens.cpu()) < (vocab := self._config.vocab):
+            tensors["d2t"] = tokens - torch.arange(len(tokens))
+            tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill_(0, tokens, True)
         return Published(told, tensors)
 
 

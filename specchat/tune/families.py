@@ -32,10 +32,10 @@ SEED = 7
 
 
 def untrained(head: Head, target: FrozenTarget, replies: Sequence[Sequence[int]]) -> Trainee:
-    """Heads to be trained, the same each time."""
-    with torch.random.fork_rng():
+    """Heads to be trained on the target's device, begun on the host, the same each time."""
+    with torch.random.fork_rng(devices=()):
         torch.manual_seed(SEED)
-        return FAMILIES[head].begin(target, replies)
+        return FAMILIES[head].begin(target, replies).to(target.device)
 
 
 FAMILIES: Mapping[Head, TrainedFamily] = {

@@ -22,7 +22,8 @@ def put_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, s
     """
     new = path.with_name(f".{path.name}.new")
     try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=dict(about or {}))
+        whole = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        save_file(whole, new, metadata=dict(about or {}))
         new.replace(path)
     except SafetensorError as error:
         code, reason = (errno.ENOSPC, FULL) if FULL in str(error) else (errno.EIO, one_line(str(error)))

@@ -2,8 +2,10 @@
 
 import gc
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
+
+import torch
 
 from specchat.bench.interleaved import BenchProgress
 from specchat.bench.ours import Ours
@@ -12,11 +14,13 @@ from specchat.bench.summary import PLAIN
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Loading
 from specchat.engine.loading import load
-from specchat.engine.model.memory import free_memory
+from specchat.engine.model.gpu import CHOSEN
+from specchat.engine.model.need import Place
 from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.session import Session
 from specchat.tune.replies import Question
+from specchat.tune.room import free_bytes
 from specchat.tune.trial import HeldOutSpeed, held_out_prompts, held_out_speeds
 
 
@@ -69,7 +73,9 @@ def compared(
     gc.collect()  # the session that was trained for is not needed beside these
     first = load(before.spec, show)
     prompts = held_out_prompts(first, questions)
-    free = free_memory()
+    place = first.runner.place
+    free = free_bytes(CHOSEN.device if place == "cuda" else torch.device("cpu"))
+    after = replace(after, spec=_placed(after.spec, place))
     # Beside each other they are measured in the same seconds.
     if free is None or free > 2 * first.info.memory:
         second = load(after.spec, show)
@@ -85,6 +91,11 @@ def compared(
         found += held_out_speeds(_plain(second), _contenders(second, after, 2, needed=True), prompts, notify)
         return _comparison(found, count)
     return _comparison(found, len(old))
+
+
+def _placed(spec: PairSpec, place: Place) -> PairSpec:
+    """The pair on the device where the other one runs: alone it might fit another one."""
+    return replace(spec, target=replace(spec.target, device=place)) if spec.target.device == "auto" else spec
 
 
 def gain(before: HeldOutSpeed, after: HeldOutSpeed) -> Gain:

@@ -44,6 +44,11 @@ class Learner(nn.Module, ABC):
     scoring: tuple[str, ...] = ()
 
     @property
+    def device(self) -> torch.device:
+        """Device of the parameters."""
+        return next(self.parameters()).device
+
+    @property
     @abstractmethod
     def rates(self) -> Rates:
         """The highest learning rates."""

@@ -1,7 +1,7 @@
 """The order of a tune, followed by those who wait for it, and the target's replies for it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -10,10 +10,11 @@ from specchat.engine.errors import EngineError
 from specchat.engine.events import Loading
 from specchat.figures import duration
 from specchat.tune.data import TuneData
-from specchat.tune.plan import IMPORTED, TunePlan
+from specchat.tune.plan import TunePlan
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
+    from specchat.engine.pair import Device, PairSpec
     from specchat.engine.session import Session
     from specchat.tune.replies import Question
     from specchat.tune.rows import TrainingText
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 JUDGED = 32
 """Held-out replies that are looked at."""
-NEEDS = "specchat's own decoder on the CPU"
+NEEDS = "specchat's own decoder"
 
 
 class TuneStopped(Exception):
@@ -62,6 +63,7 @@ class TuneOrder:
         toml: the models.toml that the result is written to.
         report: gets the progress.
         stopped: True once it is to be stopped.
+        device: where the target is read and what drafts is trained; "auto": where the pair runs.
     """
 
     pair: "Pair"
@@ -73,6 +75,16 @@ class TuneOrder:
     toml: Path
     report: TuneReport
     stopped: Callable[[], bool]
+    device: "Device" = "auto"
+
+    @property
+    def spec(self) -> "PairSpec":
+        """The pair as it is loaded to learn from."""
+        spec = self.pair.spec
+        if self.device == "auto":
+            return spec
+        draft = None if spec.draft is None else replace(spec.draft, device=self.device)
+        return replace(spec, target=replace(spec.target, device=self.device), draft=draft)
 
     @cached_property
     def folder(self) -> Path:
@@ -103,24 +115,19 @@ class TuneOrder:
         if self.stopped():
             raise TuneStopped(f"Stopped {done}. The same command goes on from there.")
 
-    def _tell(self, plan: TunePlan, loaded: int) -> None:
+    def _tell(self, plan: TunePlan, target: "FrozenTarget", loaded: int) -> None:
         """Say what the tune takes here at most, with the `loaded` bytes of the pair."""
-        from specchat.engine.model.memory import free_memory
         from specchat.models.words import size
+        from specchat.tune.room import check_room
 
-        free, more = free_memory(), plan.memory - loaded - IMPORTED
-        if free is not None and free < more:
-            raise EngineError(
-                "memory",
-                f"This takes {size(plan.memory)} of memory, and {size(loaded + IMPORTED + free)} are there. Close "
-                "other programs, or choose a smaller pair.",
-            )
-        took = duration(1e3 * plan.seconds)
-        self.report.line(f"This takes about {took} here, and {size(plan.memory)} of memory at most.")
+        check_room(plan, target.device, loaded)
+        took, memory = duration(1e3 * plan.seconds), f"{size(plan.memory)} of memory"
+        memory += f" and {size(plan.gpu)} of the GPU's" if plan.gpu else ""
+        self.report.line(f"This takes about {took} here, and {memory} at most.")
 
-    def refuse(self, reason: str) -> EngineError:
+    def refuse(self, reason: str, needs: str = NEEDS) -> EngineError:
         """A refusal to make what was ordered."""
-        return EngineError("model", f'No {self.what} for pair "{self.pair.id}": {reason}, and this needs {NEEDS}.')
+        return EngineError("model", f'No {self.what} for pair "{self.pair.id}": {reason}, and this needs {needs}.')
 
     def collected(
         self,
@@ -144,18 +151,17 @@ class TuneOrder:
         from specchat.tune.workshop import fingerprint
 
         if plan is not None:
-            self._tell(plan, session.info.memory)
+            self._tell(plan, target, session.info.memory)
         wanted = (self.data.chats, self.pair.sampling, *asked)
         if self.shop.prepare(self.kind, fingerprint(target.checkpoint), wanted):
             self.report.note(f"{self.folder} was of other models or of other prompts; it is begun anew.")
-        judged = self._answered(session, target, layers, held_out=True)
-        learnt = self._answered(session, target, layers, held_out=False)
+        judged = self._answered(session, layers, held_out=True)
+        learnt = self._answered(session, layers, held_out=False)
         return learnt, [TrainingText.read(path) for path in judged[:JUDGED]]
 
-    def _answered(
-        self, session: "Session", target: "FrozenTarget", layers: Sequence[int], held_out: bool
-    ) -> list[Path]:
+    def _answered(self, session: "Session", layers: Sequence[int], held_out: bool) -> list[Path]:
         from specchat.config.paths import user_paths
+        from specchat.engine.heads.target import Target
         from specchat.tune.replies import collect
         from specchat.tune.resident_replies import ResidentReplies
 
@@ -163,10 +169,12 @@ class TuneOrder:
         before = 0 if held_out else len(self.questions[True])
         total = sum(len(each) for each in self.questions)
         files: list[Path] = []
+        model = session.target.model
+        assert isinstance(model, Target)
         self.report.know(phase="replies")
         resident = ResidentReplies(self.pair.spec, user_paths().runtime, self.stopped)
         try:
-            for done, path in enumerate(collect(session, target.model, questions, layers, folder, resident), 1):
+            for done, path in enumerate(collect(session, model, questions, layers, folder, resident), 1):
                 files += [path] if path else []
                 self.report.show(f"the target answers prompt {done:,} of {len(questions):,}", (before + done) / total)
                 self.check_stop(f"after {done:,} of {len(questions):,} replies")

@@ -17,20 +17,32 @@ IMPORTED = 300_000_000
 """Bytes of a process with all that it imports."""
 PROCESS = 640_000_000
 """Bytes of a process with all that it imports, and of a smallest training."""
-_TEXT_BYTES, _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES = 70, 250_000_000, 2_400_000_000
-"""Bytes a weight of what a step computes for its texts, and the least and the most of it that training holds."""
+_TEXT_BYTES, _LEAST_TEXT_BYTES, _MOST_TEXT_BYTES = 75, 250_000_000, 2_400_000_000
+"""Bytes a weight in layers of what a step computes for its texts, and the least and the most that training holds."""
+_SCORE_BYTES, _MOST_SCORE_BYTES = 120 * 256, 1_200_000_000
+"""Bytes for each token of the vocabulary of a reply's scores, and the most that training holds: it scores in blocks."""
 _SLACK = 1.3
 """Factor on the tensors of a training of heads or of an exit: copies that are brief, and what allocators hold."""
 _HELD_OUT, _MEASURED_TOKENS = 64, 12 * 96 * 4 * 3
 """Held-out replies, and tokens of the last measurement: prompts, tokens, repeats, and contenders."""
-_REPLY_TOKENS, _STEP_TOKENS = 80, 8 * 180
-"""Tokens of a reply, and of a step's texts."""
+_REPLY_TOKENS, _TEXT_TOKENS = 80, 180
+"""Tokens of a reply, and of a text with its prompt."""
+_STEP_TOKENS = 8 * _TEXT_TOKENS
+"""Tokens of a step's texts."""
 _TRIALS = 1.2
 """Steps over those asked for: a tenth for each of three divergences, of which one goes on."""
 _OPERATIONS, _STEP_S = 6.0, 0.03
 """Operations for a weight and token, forwards and backwards; seconds that a step of the smallest draft takes."""
 _OPERATIONS_S = 3e10
 """Operations of a core in a second, as trained."""
+_GPU_OPERATIONS_S = 5e12
+"""Operations of a GPU in a second, float32. Estimated, not measured."""
+_GPU_PROCESS, _GPU_HOST = 800_000_000, 1_500_000_000
+"""Bytes that CUDA takes for a process of its own: on the GPU, and in main memory. Estimated, not measured."""
+_TABLE_BYTES, _SLAB = 2, 200_000_000
+"""Bytes of a weight of the target's tables on a GPU, and of a part of its head in float32, with its products."""
+_STATES = 4
+"""Layers of the target whose states are recorded at most, on a GPU for a whole context."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +56,13 @@ class TrainingSize:
 
 @dataclass(frozen=True)
 class TunePlan:
-    """Seconds of each phase, and bytes beside what the chat has loaded."""
+    """Seconds of each phase, and bytes beside what the chat has loaded: of main memory, and of a GPU if it is used."""
 
     replies_s: float
     training_s: float
     measuring_s: float
     memory: int
+    gpu: int = 0
 
     @property
     def seconds(self) -> float:
@@ -62,32 +75,58 @@ def tune_plan(
     replies: int = REPLIES,
     steps: int = DRAFT_STEPS,
     adapted: bool | None = None,
+    on_cpu: bool = False,
 ) -> TunePlan:
-    """Estimate the training of a loaded pair's draft on `cores`, by default all, from its size and its plain speed."""
-    cores = cores or os.cpu_count() or 1
-    speed = max(info.plain_tokens_per_second, 1.0)
-    step_s = _STEP_S + _STEP_TOKENS * _OPERATIONS * info.draft_parameters / (_OPERATIONS_S * cores)
+    """Estimate the training of a loaded pair's draft from its size and its plain speed.
+
+    It is on the target's GPU unless `on_cpu`, or else on `cores`, by default all.
+    """
+    operations = _STEP_TOKENS * _OPERATIONS * info.draft_parameters
     whole = info.draft_parameters <= LARGEST_WHOLE if adapted is None else not adapted
-    trainer = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
-    trainer += min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, info.draft_parameters * _TEXT_BYTES))
-    return TunePlan(
-        replies_s=(replies + _HELD_OUT) * _REPLY_TOKENS / speed,
-        training_s=_TRIALS * steps * step_s,
-        measuring_s=_MEASURED_TOKENS / speed,
-        memory=PROCESS + info.memory + max(trainer, info.memory),
-    )
+    weights = info.draft_parameters * (_WHOLE_BYTES if whole else _ADAPTED_BYTES)
+    in_layers = info.draft_parameters - info.draft_tables
+    texts = min(_MOST_TEXT_BYTES, max(_LEAST_TEXT_BYTES, in_layers * _TEXT_BYTES))
+    texts += min(_MOST_SCORE_BYTES, info.vocab_size * _SCORE_BYTES)
+    return _plan(info, weights + texts, weights, _TRIALS * steps, operations, replies, cores, on_cpu)
 
 
-def training_plan(info: PairInfo, size: TrainingSize, replies: int, steps: int, cores: int | None = None) -> TunePlan:
-    """Estimate a training of a given size on a loaded target's replies."""
-    cores = cores or os.cpu_count() or 1
+def training_plan(
+    info: PairInfo, size: TrainingSize, replies: int, steps: int, cores: int | None = None, on_cpu: bool = False
+) -> TunePlan:
+    """Estimate a training of a given size on a loaded target's replies; `cores` and `on_cpu` as for a draft."""
+    weights = _WHOLE_BYTES * size.weights
+    trainer = round(_SLACK * (weights + size.step_bytes))
+    return _plan(info, trainer, weights, steps, _OPERATIONS * size.products, replies, cores, on_cpu)
+
+
+def _plan(
+    info: PairInfo,
+    trainer: int,
+    kept: int,
+    steps: float,
+    operations: float,
+    replies: int,
+    cores: int | None,
+    on_cpu: bool,
+) -> TunePlan:
+    """Plan `steps` of so many `operations` by a `trainer` of so many bytes, of which `kept` are written to a file."""
     speed = max(info.plain_tokens_per_second, 1.0)
-    trainer = round(_SLACK * (_WHOLE_BYTES * size.weights + size.step_bytes))
+    replies_s, measuring_s = (replies + _HELD_OUT) * _REPLY_TOKENS / speed, _MEASURED_TOKENS / speed
+    if info.gpu and not on_cpu:
+        states = 2 * _STATES * info.context * info.target_tables // max(1, info.vocab_size)
+        # Once replies are written, of the target its tables stay alone.
+        gpu = _GPU_PROCESS + max(info.memory + states, trainer + _TABLE_BYTES * info.target_tables + _SLAB)
+        step_s = _STEP_S + operations / _GPU_OPERATIONS_S
+        return TunePlan(replies_s, steps * step_s, measuring_s, PROCESS + _GPU_HOST + kept, gpu)
+    rate = _OPERATIONS_S * (cores or os.cpu_count() or 1)
+    if info.gpu:
+        # The GPU writes, and the target in main memory reads it all once more.
+        replies_s += (replies + _HELD_OUT) * _TEXT_TOKENS * 2 * info.target_parameters / rate
     return TunePlan(
-        replies_s=(replies + _HELD_OUT) * _REPLY_TOKENS / speed,
-        training_s=steps * (_STEP_S + _OPERATIONS * size.products / (_OPERATIONS_S * cores)),
-        measuring_s=_MEASURED_TOKENS / speed,
-        memory=PROCESS + info.memory + max(trainer, info.memory),
+        replies_s,
+        steps * (_STEP_S + operations / rate),
+        measuring_s,
+        PROCESS + info.memory + max(trainer, info.memory),
     )
 
 
@@ -102,6 +141,4 @@ def unsupported(info: PairInfo) -> str:
         return "A server runs this pair, and drafts as it was started."
     if not info.draft_parameters:
         return "This pair has no draft model to train."
-    if info.gpu:
-        return 'The target runs on the GPU, and only one on the CPU can be learnt from: device = "cpu" sets that.'
     return ""

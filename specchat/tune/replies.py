@@ -9,7 +9,7 @@ from random import Random
 import torch
 
 from specchat.engine.events import Finished
-from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.heads.target import Target
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
@@ -55,7 +55,7 @@ def questions(prompts: Sequence[Chat], sampling: Sampling, count: int) -> tuple[
 
 def collect(
     session: Session,
-    model: CachedDecoder,
+    model: Target,
     asked: Sequence[Question],
     layers: Sequence[int],
     folder: Path,
@@ -84,7 +84,7 @@ def collect(
 
 
 def _answered(
-    session: Session, model: CachedDecoder, question: Question, layers: Sequence[int], elsewhere: Answer | None
+    session: Session, model: Target, question: Question, layers: Sequence[int], elsewhere: Answer | None
 ) -> TrainingText | None:
     prompt = session.tokenizer.prompt(question.chat)
     if len(prompt) < 2 or len(prompt) + LEAST_REPLY > session.info.context:
@@ -101,5 +101,5 @@ def _answered(
         return None
     text = [*prompt, *reply]
     session.target.begin(text)
-    states = {layer: model.states(layer, 0, len(text) - 1).clone() for layer in layers}
+    states = {layer: model.states(layer, 0, len(text) - 1).to("cpu", copy=True) for layer in layers}
     return TrainingText(torch.tensor(text), len(prompt), states)

@@ -88,6 +88,11 @@ class Batch:
             {layer: pad_sequence([row.states[layer] for row in rows], batch_first=True) for layer in layers},
         )
 
+    def to(self, device: torch.device) -> "Batch":
+        """The batch on `device`."""
+        states = {layer: state.to(device) for layer, state in self.states.items()}
+        return Batch(self.tokens.to(device), self.lengths.to(device), self.starts.to(device), states)
+
     def parts(self, most: int) -> "list[Batch]":
         """Batches of `most` rows each, padded to their own longest."""
         return [self._rows(slice(first, first + most)) for first in range(0, len(self.tokens), most)]
@@ -104,14 +109,18 @@ class Batch:
         return row, place
 
     def anchors(self, most: int | None, seed: int) -> Tensor:
-        """The slots from which replies are guessed, bool [rows, N - 2]: of each row all, or `most` drawn by `seed`."""
+        """The slots from which replies are guessed, bool [rows, N - 2]: of each row all, or `most` drawn by `seed`.
+
+        They are drawn on the host, so that they are the same on every device.
+        """
         inside = self._inside()[:, 2:]
         if most is None:
             return inside
-        drawn = torch.rand(inside.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(~inside, -1.0)
+        drawn = torch.rand(inside.shape, generator=torch.Generator().manual_seed(seed)).to(inside.device)
+        drawn = drawn.masked_fill(~inside, -1.0)
         return inside & (drawn.argsort(1, descending=True).argsort(1) < most)
 
     def _inside(self) -> Tensor:
         """What stands in replies, bool [rows, N]."""
-        places = torch.arange(self.tokens.shape[1])
+        places = torch.arange(self.tokens.shape[1], device=self.tokens.device)
         return (places >= self.starts.unsqueeze(1)) & (places < self.lengths.unsqueeze(1))

@@ -12,7 +12,13 @@ from specchat.engine.model.weights import Weights
 
 
 class FrozenTarget:
-    """A frozen target that our own decoder runs on the processor."""
+    """A frozen target that our own decoder runs on the processor.
+
+    Attributes:
+        device: where it takes and gives tensors, and where what learns from it is trained.
+    """
+
+    device = torch.device("cpu")
 
     def __init__(self, checkpoint: Checkpoint, model: CachedDecoder) -> None:
         """`model` is that of `checkpoint`, loaded."""

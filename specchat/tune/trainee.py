@@ -111,8 +111,9 @@ class Trainee(Learner):
     def right(self, batch: Batch) -> Tensor:
         """Whether the likeliest guess for a place, from a slot, is the text's own: bool [rows, slots, places]."""
         rows, length = batch.tokens.shape
-        found = torch.zeros(rows, length, self.places, dtype=torch.bool)
-        for place, hidden in enumerate(self.hidden(batch, torch.ones(rows, length - 2, dtype=torch.bool))):
+        found = torch.zeros(rows, length, self.places, dtype=torch.bool, device=self.device)
+        everywhere = torch.ones(rows, length - 2, dtype=torch.bool, device=self.device)
+        for place, hidden in enumerate(self.hidden(batch, everywhere)):
             slots = hidden.shape[1]
             guesses = self.tokens[self.scores(place, hidden.flatten(0, 1)).argmax(-1)].view(rows, slots)
             found[:, :slots, place] = guesses == batch.tokens[:, place + 2 : place + 2 + slots]
@@ -126,7 +127,7 @@ def accepted_length(trainee: Trainee, rows: Sequence[TrainingText]) -> float:
     """
     steps = tokens = 0
     for row in rows:
-        right = trainee.right(Batch.of([row]))[0]
+        right = trainee.right(Batch.of([row]).to(trainee.device))[0].cpu()
         slot, end = row.start - 2, len(row.tokens)
         tokens += end - row.start
         while slot + 2 < end:

@@ -63,7 +63,9 @@ class Training(Generic[Trained]):
         if inner:
             self._tools.append((Muon(list(inner.values()), lr=muon), muon))
         if outer:
-            self._tools.append((torch.optim.AdamW(outer, lr=adam, betas=BETAS, weight_decay=0.0), adam))
+            # On a GPU it would otherwise update all tensors together, with a copy of all of them beside.
+            adamw = torch.optim.AdamW(outer, lr=adam, betas=BETAS, weight_decay=0.0, foreach=False)
+            self._tools.append((adamw, adam))
         self.step = 0
         self._loss = 0.0
         if path.exists():
@@ -84,10 +86,8 @@ class Training(Generic[Trained]):
         try:
             while self.step < steps and not stopped():
                 whole = False
-                self._train(
-                    Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)]),
-                    self._share(planned or steps),
-                )
+                batch = Batch.of([TrainingText.read(path) for path in _batch(rows, self.step)])
+                self._train(batch.to(self.trainee.device), self._share(planned or steps))
                 whole = True
                 yield TrainingProgress(self.step, steps, self._loss)
                 if monotonic() - saved > SAVE_S:
@@ -120,7 +120,9 @@ class Training(Generic[Trained]):
             for key, of, name in (name.partition(OF) for name in tensors):
                 if of:
                     parameter = self._parameters[name]
-                    self._tool_of(parameter).state[parameter][key] = tensors[key + OF + name]
+                    moment = tensors[key + OF + name]
+                    # AdamW counts its steps on the host.
+                    self._tool_of(parameter).state[parameter][key] = moment if key == "step" else moment.to(parameter)
         except (RuntimeError, KeyError, ValueError) as error:
             raise damaged(self._path, error) from None
 

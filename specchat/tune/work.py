@@ -4,15 +4,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.errors import EngineError, ForeignModel
+from specchat.engine.gpu_failure import first_line, is_gpu_failure
 from specchat.engine.out_of_memory import ran_out
 from specchat.tune.data import begun_with, forget_begun
 from specchat.tune.order import TuneOrder
 
 if TYPE_CHECKING:
+    from specchat.engine.device.model import DeviceModel
     from specchat.engine.model.checkpoint import Checkpoint
     from specchat.engine.pair import ModelSource
     from specchat.engine.session import Session
@@ -58,18 +60,25 @@ def loaded(order: TuneOrder) -> "tuple[Session, FrozenTarget]":
     """The pair without its heads, and its target.
 
     Raises:
-        EngineError: it cannot be read or loaded, or the target runs on the GPU.
+        EngineError: it cannot be read or loaded, or another program than our own decoders runs it.
     """
+    from specchat.engine.heads.target import Target
     from specchat.engine.loading import load
     from specchat.engine.model.decoder import CachedDecoder
+    from specchat.tune.device_target import DeviceTarget
+    from specchat.tune.room import leave_room
     from specchat.tune.target import FrozenTarget
 
     checkpoint = opened(order, order.pair.spec.target)
-    session = load(replace(order.pair.spec, heads={}), order.show)
+    session = load(replace(order.spec, heads={}), order.show)
     model = session.target.model
-    if not isinstance(model, CachedDecoder):
-        raise order.refuse('its target runs on the GPU (give it device = "cpu")')
-    return session, FrozenTarget(checkpoint, model)
+    if isinstance(model, CachedDecoder):
+        return session, FrozenTarget(checkpoint, model)
+    if not isinstance(model, Target):
+        raise order.refuse(session.info.note or "another program runs it")
+    found = DeviceTarget(checkpoint, cast("DeviceModel", model))
+    leave_room(found.device)
+    return session, found
 
 
 @contextmanager
@@ -107,10 +116,20 @@ def _failing(folder: Path) -> Iterator[None]:
             "room, the same command goes on from there. Nothing was registered.",
         ) from None
     except Exception as error:
+        kept = f"What was trained so far is kept in {folder}."
+        if is_gpu_failure(error):
+            words = f"The GPU failed while training ({first_line(error)}). {kept} --device cpu goes on in main memory."
+            raise EngineError("model", words) from None
         if not ran_out(error):
             raise
+        if "CUDA" in str(error):
+            words = (
+                f"The GPU's memory ran out while training. {kept} End other programs that use it and start the same "
+                "command again, or go on in main memory with --device cpu."
+            )
+            raise EngineError("memory", words) from None
         raise EngineError(
             "memory",
-            f"Memory ran out while training. What was trained so far is kept in {folder}. Close other "
-            "programs, or set a smaller context for the pair, and start the same command again.",
+            f"Memory ran out while training. {kept} Close other programs, or set a smaller context for the pair, and "
+            "start the same command again.",
         ) from None

@@ -2,13 +2,16 @@
 
 import copy
 import time
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 
 from specchat.chat.record import Record
+from specchat.chat.trace import _ELSEWHERE as ELSEWHERE
+from specchat.chat.trace import _SEVERAL as SEVERAL
 from specchat.chat.trace import columns, pack, record_of, unpack
-from specchat.engine.events import Changed
+from specchat.engine.events import Changed, PlainKnown, Step
 from specchat.engine.fake_steps import steps
 from specchat.engine.options import Speculation
 
@@ -30,6 +33,28 @@ def test_a_record_comes_back() -> None:
     assert record_of(unpack(pack(columns(record)))) == record
     empty = Record(Speculation.of("plain"))
     assert record_of(unpack(pack(columns(empty)))) == empty
+
+
+def test_what_was_measured_after_a_reply_comes_back() -> None:
+    record = a_record()
+    known = (PlainKnown("draft", 4.0, 0.05), PlainKnown("lookup", 9.0, 0.01))
+    written = sum(len(piece.text) for step in record.steps for piece in step.pieces)
+    record.add(replace(record.steps[-1], plain_known=known), written)
+    assert record_of(unpack(pack(columns(record)))) == record
+    assert "plain_known" not in columns(a_record())["steps"]
+
+
+def test_a_record_from_before_a_field_was_there_comes_back_without_it() -> None:
+    record = a_record()
+    data = columns(record)
+    for name in ("plain_error", "waited_ms"):
+        del data["steps"][name]
+    assert record_of(data).steps == [replace(step, plain_error=0.0, waited_ms=0.0) for step in record.steps]
+
+
+def test_all_that_a_step_can_hold_is_recorded_or_said_to_be_elsewhere() -> None:
+    lists = {field.name for field in fields(Step) if field.default == ()}
+    assert lists == {name for name in SEVERAL if name != "pieces"} | (ELSEWHERE - {"id"})
 
 
 def test_trees_come_back_and_chains_are_kept_as_before_there_were_any() -> None:

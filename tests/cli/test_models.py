@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
 import pytest
+from rich.cells import cell_len
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.catalog import load_catalog
@@ -103,6 +104,31 @@ def test_an_architecture_that_transformers_runs_is_added_for_that(run: Run, tmp_
     (folder / "config.json").write_text('{"model_type": "gemma3"}')
     assert run("models", "add", str(folder)).exit_code == 0
     assert load_catalog(own(home)).find("gemma").spec.backend == "hf"
+
+
+def test_an_architecture_that_nothing_runs_is_refused(run: Run, tmp_path: Path, home: Path) -> None:
+    folder = checkpoint(tmp_path / "new")
+    (folder / "config.json").write_text('{"model_type": "gpt9"}')
+    result = run("models", "add", str(folder))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert "does not know model_type 'gpt9'. A newer one may" in result.stderr
+    assert not own(home).exists()
+
+
+def test_a_file_of_a_checkpoint_is_met_with_its_folder(run: Run, tmp_path: Path, home: Path) -> None:
+    folder = checkpoint(tmp_path / "big")
+    result = run("models", "add", str(folder / "model.safetensors"))
+    assert result.exit_code == ExitCode.UNUSABLE
+    assert f"model.safetensors is a file of a checkpoint. Give the folder, {folder}." in result.stderr
+    assert not own(home).exists()
+
+
+def test_columns_stand_below_each_other_whatever_the_script_of_a_name(run: Run, tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "Dürer モデル 🦊")
+    assert 'id = "durer"' in run("models", "add", str(folder)).stdout
+    head, *rows = run("models", "list").stdout.splitlines()
+    (row,) = (row for row in rows if row.startswith("durer "))
+    assert cell_len(row[: row.index("CPU")]) == head.index("fits")
 
 
 def test_weights_that_are_cut_short_are_refused(run: Run, tmp_path: Path, home: Path) -> None:

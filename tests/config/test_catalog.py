@@ -184,7 +184,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
     ("text", "words"),
     [
         ("schema = 2\n", "schema should be 1, not 2"),
-        ("", "schema is missing"),
+        ("", "schema is missing. Begin the file with the line schema = 1."),
         ('schema = 1\ndefualt = "demo"\n', 'defualt is not a known key. Did you mean "default"?'),
         (HEAD, "pair[0].target (pair mine) is missing"),
         (
@@ -195,7 +195,7 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
         (HEAD + '    target = { repo = "a/b", path = "x" }', "give one of repo, path and builtin"),
         (HEAD + '    target = { path = "x", revision = "y" }', "revision goes with repo only"),
         (HEAD + '    target = { repo = "qwen" }', "pair[0].target.repo (pair mine) should be OWNER/NAME"),
-        (HEAD + '    target = { path = "" }', "at least 1 character"),
+        (HEAD + '    target = { path = "" }', "target.path (pair mine) should have at least 1 character"),
         (HEAD + '    target = { path = "x", quant = "nf5" }', "not 'nf5'. Did you mean \"nf4\"?"),
         (HEAD + '    target = { path = "x", device = "gpu" }', "not 'gpu'"),
         (HEAD + '    target = { path = "x" }\n    backend = "Native"', 'Did you mean "native"?'),
@@ -227,10 +227,6 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             HEAD + '    target = { path = "x" }\n    strategy = "draft"',
             "cannot be used: this pair has no draft model",
         ),
-        (
-            HEAD + '    target = { path = "x" }\n    draft_vocabulary = "v.json"',
-            "draft_vocabulary goes with draft only",
-        ),
         (HEAD + '    target = { path = "x" }\n    template = { "a b" = 1 }', "template"),
         (HEAD + '    target = { path = "x" }\n    exit_layer = 0', "greater than or equal to 1, not 0"),
         (HEAD + '    target = { path = "x" }\n    backend = "hf"\n    exit_layer = 2', "exit_layer goes with backend"),
@@ -252,7 +248,8 @@ def test_quantised_weights_and_devices_are_no_hindrance(write: Write) -> None:
             "pair[0].id (pair a b) should be letters and digits",
         ),
         ('schema = 1\ndefault = "dmeo"\n', 'default: There is no pair "dmeo". Did you mean "demo"?'),
-        ("schema = 1\npair = 3\n", "pair should be a valid list, not 3"),
+        ("schema = 1\npair = 3\n", "pair should be a list in [ ], not 3"),
+        ('schema = 1\n[pair]\nid = "x"\n', "pair should be a list of tables: write [[pair]], in double brackets."),
         (HEAD + '    target = "x"', "target (pair mine) should be a table, not 'x'."),
         ("schema = 1\n[[pair]\n", "line 2"),
     ],

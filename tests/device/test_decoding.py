@@ -51,6 +51,7 @@ def write(
     eos: tuple[int, ...] = (),
     tokens: int = TOKENS,
     refused: bool = True,
+    repeats: int = 0,
 ) -> list[int]:
     runner.target.keep(0)
     runner.target.begin(PROMPT)
@@ -70,6 +71,8 @@ def write(
         assert stepped.tested == stepped.accepted + bool(after) or set(stepped.tokens) & set(eos)
         assert stepped.tokens[-1] not in after or set(stepped.tokens) & set(eos)
         made += stepped.tokens
+        for _ in range(repeats):
+            assert reply.repeat().drafted == 0
     reply.close()
     assert reply.committed == PROMPT + made
     assert runner.target.tokens == reply.committed[:-1]
@@ -85,6 +88,13 @@ def test_every_strategy_writes_what_plain_writes(runner: Runner, name: str) -> N
     once = {"auto": "sampled", "draft-tree": "greedy", "ngram": "filtered", "cascade": "greedy"}
     for strategy in sorted(s for s in runner.drafters.keys() - {"plain"} if once.get(s, name) == name):
         assert write(runner, strategy, 3, SAMPLINGS[name]) == plain, strategy
+
+
+@pytest.mark.parametrize("strategy", ["plain", "draft", "draft-tree"])
+def test_repeated_steps_leave_the_text_as_it_was(runner: Runner, strategy: str) -> None:
+    for name in ("greedy", "penalised"):
+        expected = write(runner, "plain", 0, SAMPLINGS[name])
+        assert write(runner, strategy, 3, SAMPLINGS[name], repeats=2) == expected
 
 
 def test_a_pass_that_begins_between_layers_is_refused(deep: Runner) -> None:

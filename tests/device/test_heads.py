@@ -1,6 +1,7 @@
 """Trained heads for a target on the device: the host's drafts by them, and never another text."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -72,7 +73,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(folder: Path) -> FoundHeads:
-    return FoundHeads({head: HeadFiles.open(write(folder.parent / head)) for head, write in WRITE.items()})
+    """The layer for multi-token prediction has a draft vocabulary; the others that use the target's head have none."""
+    files = {head: HeadFiles.open(write(folder.parent / head)) for head, write in WRITE.items()}
+    few = replace(Checkpoint.open(folder), drafts=tuple(range(0, VOCAB, 2)))
+    return FoundHeads(files | {"mtp": replace(files["mtp"], frequent=few)})
 
 
 @pytest.fixture(scope="module")

@@ -13,21 +13,26 @@ from torch import Tensor
 from transformers.modeling_layers import MtpModel
 
 from specchat.engine.decoding.cached import CachedModel
+from specchat.engine.events import Step
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.mtp import MtpHead
 from specchat.engine.heads.recipe import need
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.decoder import CachedDecoder
+from specchat.engine.model.draft_vocabulary import write
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
+from tests.engine.conftest import EVEN
 from tests.engine.layouts import stacked
 from tests.engine.published_heads import glm_mtp, mtp, qwen_layer, qwen_mtp, written
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_eagle import Reference, Spoil, agree, change, drafts_as, greedy, lost, put, rms, told
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
+from tests.engine.tiny import checkpoint as checkpoint_of
 from tests.engine.tiny import on_cpu
 
 LAYER = "model.mtp_layers.0."
@@ -215,6 +220,48 @@ def test_a_copy_of_qwen_that_lost_the_layer_says_so(tmp_path: Path) -> None:
     assert not status.available
     assert "holds no layer for multi-token prediction (mtp.*): this copy was made without it" in status.reason
     assert session.info.warning == ""
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_draft_vocabulary_leaves_the_layer_few_rows_of_the_target_s_head(tied: bool, tmp_path: Path) -> None:
+    folder = qwen_mtp(tmp_path / "qwen", tie_word_embeddings=tied)
+    model = host_model(checkpoint := Checkpoint.open(folder))
+    assert isinstance(model, CachedDecoder)
+    few, target = [0, 3, 64, 65, 66, 90], CachedModel(model)
+    files = HeadFiles.open(folder)
+    restricted = replace(files, frequent=replace(checkpoint, drafts=tuple(few)))
+    heads = MtpHead(files, target), MtpHead(restricted, target)
+    target.begin(text := tokens(30))
+    whole, rows = (head.logits(head.forward(text, 0)[-3:]).clone() for head in heads)
+    torch.testing.assert_close(rows[:, few], whole[:, few], atol=1e-3, rtol=1e-3)
+    others = torch.ones(rows.shape[1], dtype=torch.bool)
+    others[few] = False
+    assert torch.isneginf(rows[:, others]).all()
+    more = need("mtp", restricted, model.config, 64, "cpu") - need("mtp", files, model.config, 64, "cpu")
+    assert more == 4 * len(few) * model.config.hidden >= heads[1].memory() - heads[0].memory() > 0
+
+
+def test_a_draft_vocabulary_changes_no_text_of_the_layer(tmp_path: Path) -> None:
+    pair = PairSpec("q", "Q", on_cpu(folder := qwen_mtp(tmp_path / "qwen")))
+    path = tmp_path / "few.json"
+    tokenizer = Tokenizer.read(folder)
+    write(path, tokenizer, EVEN)
+    session = load(replace(pair, draft_vocabulary=str(path)), lambda _: None)
+    assert (session.info.draft_tokens, session.info.warning) == (len(EVEN), "")
+    check_drafts(session)
+    steps = reply(session, "abcab", Sampling(), Limits(40), Speculation("mtp", 3))
+    texts = {tokenizer.text_of(token) for token in EVEN}
+    assert {draft.text for step in steps if isinstance(step, Step) for draft in step.drafts} <= texts
+
+
+def test_a_draft_vocabulary_that_nothing_uses_is_told(tmp_path: Path) -> None:
+    folder = checkpoint_of(tmp_path / "m")
+    write(path := tmp_path / "few.json", Tokenizer.read(folder), EVEN)
+    session = load(PairSpec("p", "P", on_cpu(folder), draft_vocabulary=str(path)), lambda _: None)
+    assert session.info.warning == (
+        "p has neither a draft model nor a layer of its target that draft_vocabulary would restrict."
+    )
+    assert session.info.draft_tokens is None
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from specchat.engine.session import Session
 from specchat.engine.strategies import STRATEGIES
 from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.conftest import HEADS, heads
+from tests.engine.repeated_steps import always_repeated, chat, outcome
 from tests.engine.tiny import FAMILIES, MORE, checkpoint, on_cpu, perturbed
 
 PROMPT = "abcabcabcabc"
@@ -69,6 +70,15 @@ def test_every_strategy_writes_what_plain_writes(session: Session, request: pyte
             assert found.token_ids == expected[at % 2], status.name
             accepted[status.name] = found.stats.num_accepted_draft_tokens
     assert accepted["draft"] > 0
+
+
+def test_steps_repeated_after_a_reply_leave_its_cache_as_it_was(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = outcome(chat(session, Speculation("draft", 3)))
+    made = always_repeated(monkeypatch)
+    assert outcome(chat(session, Speculation("draft", 3))) == without
+    assert made
 
 
 def test_plain_is_what_transformers_writes(pair: PairSpec, session: Session) -> None:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows, short_convs, states
 from specchat.engine.gpu_checks.notes import Notes
+from specchat.engine.kernels import products
+from specchat.engine.kernels.processors import as_with
 from specchat.engine.model.gpu import Gpu
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
@@ -83,6 +85,21 @@ def test_a_product_that_is_off_is_found(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(kernels, "multiply", lost)
     assert "off by inf" in run(kernels.product, None).wrong[0]
+
+
+@pytest.mark.parametrize("count", [1, 28, 82, 128, 132, 170])
+def test_rows_in_wide_programs_are_compared_with_a_row_alone(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU of any size, of which nothing but the cut is looked at here."""
+    seen = set[tuple[int, int]]()
+
+    def launched(*arguments: Any) -> None:
+        rows, cut = arguments[4], arguments[7]
+        seen.add((rows, cut.outputs))
+
+    monkeypatch.setattr(products, "launch", launched)
+    monkeypatch.setattr(rows, "as_with", lambda _: as_with(count))
+    run(rows.products, "nf4", (2, 8, 9))
+    assert seen == {(1, 64), (2, 128), (8, 128), (9, 64)}
 
 
 def test_a_row_that_knows_its_company_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

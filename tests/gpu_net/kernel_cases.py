@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -50,6 +51,13 @@ def product(name: str, outputs: int, inputs: int) -> None:
     products = pytest.importorskip("tests.kernels.test_products")
     for dtype in (FLOAT, HALF):
         products.test_is_the_product_of_what_bitsandbytes_unpacks(name, dtype, outputs, inputs)
+
+
+def wide(name: str) -> None:
+    """In programs for few rows, as on a GPU of one multiprocessor."""
+    with patch("specchat.engine.kernels.products.processors", lambda _: 1):
+        product(name, 128, 256)
+        activated(name, 64, 256)
 
 
 def activated(name: str, inner: int, inputs: int) -> None:
@@ -143,6 +151,7 @@ CASES: dict[str, Callable[[], None]] = {
     "heads of 256": lambda: test_attention.test_a_chain_is_torchs(2, 256, 250, 5, HALF),
     "nf4": lambda: product("nf4 32", 130, 160),
     "nf4 nested": lambda: product("nf4 nested 32", 130, 160),
+    "nf4 in wide programs": lambda: wide("nf4 nested 64"),
     "nf4 with silu": lambda: activated("nf4 64", 100, 192),
     "int8": lambda: product("int8", 96, 200),
     "dense": lambda: product("dense", 130, 200),

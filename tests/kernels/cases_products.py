@@ -75,8 +75,20 @@ def case(
     )
 
 
+WIDE = Tiling(128, 256, 4, 8)
+"""What `gpu_shapes.widened` makes of a cut."""
+
 CASES = [
     *(case(f"nf4 nested, {8 * tiles} rows", 6144, 4096, 4, tiles, nested=True) for tiles in (1, 2, 4, 8)),
+    *(
+        case(f"{name}, 8 rows in wide programs", *shape, 4, 1, nested, block, activation, cut=WIDE)
+        for name, shape, nested, block, activation in (
+            ("nf4 nested", (6144, 4096), True, 64, None),
+            ("nf4 nested with silu", (28672, 4096), True, 64, "silu"),
+            ("nf4", (4096, 12288), False, 64, None),
+            ("nf4, block 32", (4096, 4096), False, 32, None),
+        )
+    ),
     case("nf4, 8 rows", 4096, 12288, 4, 1),
     case("nf4, block 32, 8 rows", 4096, 4096, 4, 1, block=32),
     case("nf4 nested of 896 inputs, 8 rows", 4864, 896, 4, 1, nested=True),

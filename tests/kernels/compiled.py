@@ -85,8 +85,8 @@ class Report:
 
     `loop` is the longest loop in SASS instructions, `operations` which of them compute with floats, and how many;
     `exchanged` counts the fused products that are added to a value of another thread: threads disagree on such a sum.
-    `integers` are the cycles of the pipe of integers in one pass of it, `wavefronts` those of shared memory, `barriers`
-    and `loads` are those of a pass too, `chains` the order in which its products are
+    `integers` are the cycles of the pipe of integers in one pass of it, `wavefronts` those of shared memory;
+    `barriers`, `loads` and `lines_ahead` are those of a pass too, `chains` the order in which its products are
     added, as `ptx.Loop` has them. `tensor_cores` are the PTX instructions for products, `operands` the layouts of their
     operands; `prefetches` counts instructions that ask the second cache for a line.
     """
@@ -109,6 +109,7 @@ class Report:
     wavefronts: int
     barriers: int
     loads: int
+    lines_ahead: int
     chains: list[str]
     prefetches: int
 
@@ -194,6 +195,7 @@ def report(compiled: Compiled, listing: Listing) -> Report:
         wavefronts=inner.wavefronts(),
         barriers=inner.barriers(),
         loads=inner.loads(),
+        lines_ahead=inner.lines_ahead(),
         chains=inner.chains(),
         prefetches=asm["ptx"].count("prefetch.global.L2"),
     )

@@ -1,8 +1,8 @@
-"""The innermost loop of a compiled kernel in PTX: its traffic with shared memory, barriers and chains of products.
+"""The innermost loop of a compiled kernel in PTX: its traffic with memory, barriers and chains of products.
 
-Addresses in shared memory are sums, shifts and masks of the thread's number, computed here for every thread.
+Addresses are sums, shifts and masks of the thread's number, computed here for every thread.
 What is not known (loaded values, the stage of a pipeline) is the same for a whole warp and moves no bank: it counts
-as 0.
+as 0. Every argument of the kernel is ARGUMENT, so that rows of a matrix are far from each other.
 """
 
 import re
@@ -15,6 +15,9 @@ import numpy as np
 
 WARP = 32
 BANKS = 32
+LINE = 128
+"""Bytes of a cache line."""
+ARGUMENT = 1 << 16
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "mov": lambda low, high=0: low | high << 32,
     "low": lambda a: a & 0xFFFFFFFF,
@@ -52,6 +55,12 @@ class Loop:
     def barriers(self) -> int:
         """Barriers of the whole block in one pass."""
         return sum("bar.sync" in line or "barrier.sync" in line for line in self.lines)
+
+    def lines_ahead(self) -> int:
+        """Cache lines that copies to shared memory ask for in one pass, each instruction of a warp by itself."""
+        copies = (line for line in self.lines if line.startswith("cp.async.c") and "[" in line)
+        warps = (np.split(self._address(copy, 1) // LINE, self.threads // WARP) for copy in copies)
+        return sum(len(set(lines.tolist())) for of_copy in warps for lines in of_copy)
 
     def loads(self) -> int:
         """Loads from memory into registers, which are waited for in the pass that makes them."""
@@ -91,11 +100,11 @@ class Loop:
         at_once = WARP if width <= 4 else WARP * 4 // width
         return sum(_cycles(lanes, width) for lanes in np.split(address, self.threads // at_once))
 
-    def _address(self, line: str) -> np.ndarray:
-        """The bytes [threads] at which each thread's access begins."""
-        place = re.search(r"\[\s*([%\w]+)\s*(?:\+\s*(-?\d+))?\s*\]", line)
-        assert place is not None, line
-        return np.broadcast_to(self._value(place[1]) + int(place[2] or 0), (self.threads,))
+    def _address(self, line: str, operand: int = 0) -> np.ndarray:
+        """The bytes [threads] at which each thread's access begins; of a copy, operand 1 is where it is read."""
+        places = re.findall(r"\[\s*([%\w]+)\s*(?:\+\s*(-?\d+))?\s*\]", line)
+        name, offset = places[operand]
+        return np.broadcast_to(self._value(name) + int(offset or 0), (self.threads,))
 
     def _value(self, name: str) -> Any:
         if re.fullmatch(r"-?\d+", name):
@@ -112,6 +121,8 @@ class Loop:
         if len(definitions) != 1:
             return 0
         operation, *operands = next(iter(definitions))
+        if operation == "ld" and "_param_" in operands[0]:
+            return ARGUMENT
         compute = OPERATIONS.get(operation)
         return 0 if compute is None else compute(*(self._value(operand) for operand in operands))
 

@@ -57,3 +57,18 @@ def test_chains_tell_the_order_of_their_products() -> None:
     )
     assert forwards == ["[[256]] [[512]] | [[260]] [[516]]"]
     assert backwards == ["[[260]] [[516]] | [[256]] [[512]]"]
+
+
+@pytest.mark.parametrize(
+    ("address", "lines"),
+    [
+        ("shl.b32 \t%r2, %r1, 4;", 4),
+        ("shl.b32 \t%r2, %r1, 7;", 32),
+        ("shr.u32 \t%r3, %r1, 4;\n\tld.param.b32 \t%r4, [kernel_param_0];\n\tmul.lo.s32 \t%r2, %r3, %r4;", 2),
+    ],
+    ids=["a row of 512 bytes", "a line each", "two rows"],
+)
+def test_a_copy_asks_for_the_lines_that_its_threads_read(address: str, lines: int) -> None:
+    access = "cp.async.cg.shared.global [ %r9 + 0 ], [ %r2 + 0 ], 0x10, %r5;"
+    found = loop(KERNEL.format(address=address, access=access), 64)
+    assert found.lines_ahead() == 2 * lines

@@ -57,7 +57,7 @@ def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
 def test_a_list_says_in_three_words_what_a_pair_needs() -> None:
     chosen = Pair(PairSpec("p", "P", ModelSource(repo="made/up")), requires=Requires(ram_gib=16))
     offer = offers(Catalog((chosen,), "p"), Library((), ()), FreeMemory(None, 8 * GIB))[0]
-    assert offer.fit.words == "needs 16 GiB, and 8.0 are free"
+    assert offer.fit.words == "needs 16 GiB, and 7.6 of the 8.0 GiB that are free can be used"
     assert words.fits(offer) == "needs 16 GiB"
 
 
@@ -218,7 +218,9 @@ def test_what_cannot_be_run_does_not_fit(tiny: About) -> None:
 def test_gguf_files_go_by_their_size(tmp_path: Path) -> None:
     about = about_gguf(gguf(tmp_path / "m.gguf"))
     assert fit(pair(about.place), about, None, ROOMY).verdict == "CPU"
-    assert fit(pair(about.place), replace(about, size=80 * GIB), None, ROOMY).verdict == "no"
+    large = fit(pair(about.place), replace(about, size=80 * GIB), None, FreeMemory(None, 64 * GIB))
+    assert large.verdict == "no"
+    assert large.words.endswith("by the size of its file, and 60.8 of the 64.0 GiB that are free can be used")
 
 
 def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:

@@ -196,6 +196,29 @@ def test_an_architecture_that_transformers_runs_is_described_all_the_same(tmp_pa
     assert {"draft-tree", "lookahead", "early-exit", "swift"}.isdisjoint(strategies(pair, about))
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"model_type": "gpt9"}, "does not know model_type 'gpt9'"),
+        ({}, "it has no model_type"),
+        ({"model_type": "clip", "architectures": ["CLIPModel"]}, "model_type 'clip' is none that writes text"),
+        ({"model_type": "bert", "architectures": ["BertModel"]}, "BertModel is no model that writes text"),
+    ],
+)
+def test_a_model_that_transformers_cannot_run_is_not_offered(
+    settings: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    folder = checkpoint(tmp_path / "model")
+    (folder / "config.json").write_text(json.dumps(settings))
+    about = about_folder(folder, "x")
+    pair = found_pair(FoundModel(about, "folder"))
+    assert words in pair.unsupported
+    assert not about.foreign
+    assert fit(pair, about, None, FreeMemory(None, 4 << 30)).verdict == "no"
+    (folder / "config.json").write_text(json.dumps(settings | {"auto_map": {}}))
+    assert about_folder(folder, "x").foreign  # programs of its own may run it
+
+
 # GGUF headers
 
 

@@ -22,6 +22,7 @@ BAD: list[tuple[Any, str]] = [
     ({**GOOD, "tools": [{"type": "function"}]}, "tools"),
     ({**GOOD, "strategy": "magic"}, "no strategy magic"),
     ({**GOOD, "draft_length": 99}, "draft_length"),
+    (b'{"messages": [{"role": "user", "content": "4"}], "logit_bias": {"5": NaN}}', "logit_bias.5"),
     ({**GOOD, "acceptance": "any"}, "acceptance"),
     ({**GOOD, "stop": ["x"] * 99}, "stop"),
     ({"messages": [{"role": "critic", "content": "4"}]}, "messages.0.role"),
@@ -65,7 +66,12 @@ async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> Non
         found = await client.post(f"{server.url}/v1/messages", json={"messages": HI})
         assert (found.status_code, found.json()["type"]) == (400, "error")
         assert "max_tokens" in found.json()["error"]["message"]
-        assert (await client.get(f"{server.url}/v1/nothing")).status_code == 404
+        for path, told in (("chat/completions", True), ("v1/v1/messages", True), ("v1/embeddings", False)):
+            elsewhere = await client.post(f"{server.url}/{path}", json=GOOD)
+            assert elsewhere.status_code == 404
+            words = elsewhere.text
+            assert f"There is no /{path} here." in words
+            assert ("need a base_url that ends with /v1" in words) == told
         assert (await client.get(f"{server.url}/v1/messages")).status_code == 405
 
 

@@ -1,6 +1,7 @@
 """Tuning beside the chat: asked for, followed, paused, stopped, gone on with, and taken into the chat."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,11 @@ from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Load
 from specchat.models.declare import set_setting
 from specchat.tui.app import SpecchatApp
+from specchat.tui.screens import beside_dialog
+from specchat.tui.screens import tune as tune_screen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.tune import TuneScreen
+from specchat.tune import BEGUN_WITH
 from specchat.tune.beside_tune import Tuning
 
 
@@ -132,7 +136,7 @@ async def test_a_draft_that_is_not_surely_faster_leaves_the_pair(toml: Path, job
         jobs.last.end("done", taken=False, times=[1.05, 0.97, 1.14])
         await shown(app, pilot, "no sure gain (1.05x as fast, 0.97 to 1.14), so the draft stays as it was.")
         assert sum(isinstance(request, Load) for request in engine.requests) == 1
-        assert app.session.tuning.ordered() == ""
+        assert app.session.tuning.ordered() == ("", False)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +152,7 @@ async def test_a_failure_is_a_sentence_and_can_be_gone_on_with(toml: Path, jobs:
         await begin(app, pilot)
         jobs.last.end("failed", said)
         await shown(app, pilot, said)
-        assert app.session.tuning.ordered() == ""
+        assert app.session.tuning.ordered() == ("", False)
         await begin(app, pilot)
         assert len(jobs.made) == 2
 
@@ -216,6 +220,54 @@ async def test_what_cannot_be_tuned_is_told_and_enter_does_nothing(
         assert not jobs.made
 
 
+async def test_a_stopped_one_goes_on(toml: Path, jobs: Jobs) -> None:
+    """Its folder has the prompts that it began with."""
+    begun = toml.parent / "tune" / "demo-draft" / BEGUN_WITH
+    begun.parent.mkdir(parents=True)
+    begun.write_text("{}")
+    async with chatting(toml, jobs) as (app, pilot):
+        await app.chat.do("tune")
+        await wait_until(pilot, lambda: "enter goes on" in screen_text(app))
+        assert "enter begins" not in screen_text(app)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.tuning.busy)
+
+
+GPU_INFO = replace(INFO, gpu="GPU-1", memory=6 * 10**9)
+
+
+@pytest.mark.parametrize("free", [None, 1 << 40])
+async def test_a_pair_on_the_gpu_is_tuned_there(
+    free: int | None, toml: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_screen, "free_memory_of", lambda uuid: {"GPU-1": free}[uuid])
+    async with chatting(toml, jobs, FakeEngine(info=GPU_INFO)) as (app, pilot):
+        await begin(app, pilot)
+        assert jobs.last.arguments == ("tune", "draft", "demo", "--chats", "--json")
+        assert app.session.tuning.ordered() == ("demo", False)
+
+
+async def test_what_the_gpu_has_no_room_for_is_tuned_in_main_memory(
+    toml: Path, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the app is started again."""
+    monkeypatch.setattr(tune_screen, "free_memory_of", lambda _: 4 * 10**9)
+    monkeypatch.setattr(beside_dialog, "free_memory", lambda: 1 << 40)
+    async with chatting(toml, jobs, FakeEngine(info=GPU_INFO)) as (app, pilot):
+        await app.chat.do("tune")
+        await wait_until(pilot, lambda: "enter begins" in screen_text(app))
+        words = " ".join(screen_text(app).replace("│", " ").split())
+        assert re.search(r"The GPU lacks 2\.\d GB of 6\.\d GB for it, so it is trained in main memory\.", words)
+        assert re.search(r"and 1\d GB of memory beside the chat\.", words)
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.tuning.busy)
+        assert jobs.last.arguments == ("tune", "draft", "demo", "--chats", "--json", "--device", "cpu")
+        await app.action_quit()
+    async with chatting(toml, jobs) as (app, pilot):
+        await wait_until(pilot, lambda: app.session.tuning.busy)
+        assert jobs.last.arguments[-2:] == ("--device", "cpu")
+
+
 async def test_a_pair_that_no_models_toml_names_is_not_tuned(toml: Path, jobs: Jobs) -> None:
     async with chatting(toml, jobs) as (app, pilot):
         app.chat.catalog = Catalog((), "demo")
@@ -237,5 +289,5 @@ def test_the_order_is_a_private_file(toml: Path, jobs: Jobs) -> None:
     tuning = Tuning(tunes(toml.parent, jobs, 0).tuning)
     assert tuning.begin("demo") == ""
     order = toml.parent / "tune" / "order.json"
-    assert json.loads(order.read_text()) == {"pair": "demo"}
+    assert json.loads(order.read_text()) == {"pair": "demo", "on_cpu": False}
     assert order.stat().st_mode & 0o077 == 0

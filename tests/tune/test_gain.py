@@ -3,7 +3,8 @@
 import pytest
 
 from specchat.bench.ratios import ratio_interval
-from specchat.tune.gain import gain
+from specchat.engine.pair import ModelSource, PairSpec
+from specchat.tune.gain import _placed, gain
 from specchat.tune.trial import HeldOutSpeed
 
 
@@ -26,3 +27,11 @@ def test_a_gain_is_sure_beyond_its_interval() -> None:
     assert noisy.times > 1.2
     assert not noisy.sure
     assert not gain(speed(1.0), speed(2.0)).sure
+
+
+def test_the_second_side_runs_where_the_first_one_does() -> None:
+    """What is free may change meanwhile."""
+    anywhere, here = (PairSpec("p", "P", ModelSource(path="t", device=device)) for device in ("auto", "cpu"))
+    assert _placed(anywhere, "cuda").target.device == "cuda"
+    assert _placed(anywhere, "cpu").target.device == "cpu"
+    assert _placed(here, "cuda") == here

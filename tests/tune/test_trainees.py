@@ -283,6 +283,7 @@ class Known(Trainee):
         self._right = torch.tensor(right, dtype=torch.bool)
 
     hidden = scores = wanted = published = None  # type: ignore[assignment]
+    device = torch.device("cpu")
 
     def right(self, batch: Batch) -> Tensor:
         return self._right.unsqueeze(0)

@@ -75,7 +75,7 @@ def test_a_text_that_differs_is_an_error(session: Session, monkeypatch: pytest.M
 def test_the_fastest_of_both_sides_are_compared_whether_or_not_memory_holds_both(
     room: int | None, pair: PairSpec, headed: PairSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gain, "free_memory", lambda: room)
+    monkeypatch.setattr(gain, "free_bytes", lambda _: room)
     asked: list[tuple[str, str]] = []
     run = Ours.run
 

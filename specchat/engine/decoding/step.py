@@ -93,6 +93,21 @@ class Decoding:
             self._start(plan)
         return stepped
 
+    @property
+    def repeatable(self) -> bool:
+        """True if `repeat` can run: no constraint has ended, and one more token fits the context."""
+        return self._constraint is None and self.room > 1
+
+    def repeat(self) -> Stepped:
+        """Run a plain step after the end of the text and drop its token, to measure the speed of such steps."""
+        self.close()
+        self._executor.start("coupled")
+        self._executor.verify(PLAIN)
+        stepped = self._executor.verdict()
+        self._executor.place(self.committed)
+        self._executor.costs.add(stepped.strategy, stepped)
+        return stepped
+
     def close(self) -> None:
         """Drop a step that is under way, as no more are wanted now."""
         if self._under_way is not None:

@@ -2,48 +2,35 @@
 
 Its time without load is measured when a pair loads, and in plain replies. Every step updates the load factor, which
 scales it to the current time. Load may slow plain steps more or less than drafts: only plain steps show that, so some
-are probed among drafts if too few are known. Short ones come in a row whose first ones do not count, as the CPU's
-caches still hold data of the draft. Their result is kept twice: for recent seconds and this load, and for the pair, as
-the time measured at loading has an error.
+are run if too few are known: probes among drafts in a long reply, and repeated steps after the last draft of any reply,
+whose tokens are dropped. A short reply on a processor that rested before it has no others. Short ones come in a row
+whose first ones do not count, as the CPU's caches still hold data of the draft. Their result is kept twice: for recent
+seconds and this load, and for the pair, as the time measured at loading has an error.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass
-from math import ceil, exp, log, sqrt
+from math import ceil, exp, log
 
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.plain_ratio import PLAIN_STEPS, PlainRatio, Repeated
 from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.events import PlainKnown
 
 SHARE, OF_REPLY = 0.01, 0.06
 """Largest cost of probes, as a share of the time since the first one, waits for the user included, and of the
-reply's time but for the first where the ratio is unsure: more would slow a short reply visibly."""
-FREE_MS = 12.0
-"""Cost of a pair's first probes that no reply limits: a first reply may be as short as 50 ms."""
+reply's time: more would slow a short reply visibly."""
+LAST_MS = 12.0
+"""Milliseconds of repeated steps by which a reply may end later, if `OF_REPLY` is less."""
 LEAST_COST = 0.25
 """Least cost of a probe, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
-LOAD_S, RATIO_S = 0.5, 20.0
-"""Time constants of the load, and of the ratio: seconds until a measurement weighs 1/e."""
-PLAIN_STEPS = 32.0
-"""Plain steps after which older ones weigh less; half as many are enough."""
-OFF = 0.08
-"""Prior standard deviation of the ratio, from the error of the time measured at loading."""
-EVEN, UNEVEN = 0.06, 0.5
-"""Standard deviation of the ratio between seconds without load, and its increase per unit of the log of the load."""
-LASTING = 0.0001
-"""Least variance of the lasting ratio, so that older measurements weigh less."""
-STEADY = 0.1
-"""Change of the log of the load within its time constant up to which a plain step counts fully."""
-FORGETS = 3.0
-"""Decay of older plain steps per unit of change of the log of the load."""
-NOISE, NOISES = 0.1, 4.0
-"""Prior standard deviation of a measurement, and its weight in measurements."""
-LEAST_ERROR, BEYOND = 0.04, 0.1
-"""Least error of a mean of measurements, as many share one load, and its increase per unit of the log of the load."""
+LOAD_S, LAST_S, RATIO_S = 0.5, 0.1, 20.0
+"""Time constants of the load, of its last value, and of the ratio: seconds until a measurement weighs 1/e."""
+STEADY = 0.2
+"""Change of the log of the load up to which repeated steps are compared with the drafts before."""
 SOONEST, UNSURE = 3, 0.055
-"""Drafts of a reply before a probe, and error of the ratio from which one is wanted at once."""
-SETTLES = 12
-"""Most drafts for which the first probes wait while the load changes, as it does on a processor that rested."""
+"""Drafts of a reply before a plain step is run, and error of the ratio up to which none is repeated."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -78,57 +65,10 @@ class Window:
         self.observed += observed
         self.expected += expected
 
-
-class PlainRatio:
-    """Ratio of plain steps to their time expected from the load, 1 at first, with its error."""
-
-    def __init__(self) -> None:
-        self._count = self._sum = self._squares = self._loads = 0.0
-        self._lasting, self._sure = 1.0, 1 / (OFF * OFF)
-        """The lasting ratio, and its inverse variance."""
-
     @property
-    def count(self) -> float:
-        """Decayed number of plain steps."""
-        return self._count
-
-    def fade(self, kept: float) -> None:
-        self._count *= kept
-        self._sum *= kept
-        self._squares *= kept
-        self._loads *= kept
-
-    def add(self, times: float, load: float, newest: float) -> None:
-        """Count a plain step under this `load`, which is `newest` soon, that took `times` its expected time."""
-        other_load = log(load) - self._loads / self._count if self._count else 0.0
-        self.fade((1 - 1 / PLAIN_STEPS) * exp(-FORGETS * abs(other_load)))
-        # A change of load shifts the expected time by the same factor.
-        changes = max(0.0, abs(log(load / newest)) - STEADY)
-        weight = NOISE * NOISE / (NOISE * NOISE + changes * changes)
-        self._count += weight
-        self._sum += weight * times
-        self._squares += weight * times * times
-        self._loads += weight * log(load)
-        tells = weight / (NOISE * NOISE + (UNEVEN * log(load)) ** 2)
-        self._sure = min(self._sure + tells, 1 / LASTING)
-        self._lasting += tells / self._sure * (times - self._lasting)
-
-    def known(self, load: float, newest: float) -> tuple[float, float]:
-        """Return the ratio under this `load`, which is `newest` soon, and its standard error.
-
-        The mean of recent measurements and the lasting ratio are combined by inverse variance.
-        """
-        lasting = 1 / self._sure + EVEN * EVEN + (UNEVEN * max(abs(log(load)), abs(log(newest)))) ** 2
-        if not self._count:
-            return self._lasting, sqrt(lasting)
-        mean = self._sum / self._count
-        squares = max(0.0, self._squares - self._count * mean * mean)
-        spread = (squares + NOISES * NOISE * NOISE) / (self._count + NOISES)
-        other_load = UNEVEN * (log(load) - self._loads / self._count)
-        least = LEAST_ERROR * LEAST_ERROR + (BEYOND * log(load)) ** 2
-        measured = max(spread / self._count, least) + other_load * other_load
-        whole = lasting + measured
-        return (measured * self._lasting + mean * lasting) / whole, sqrt(lasting * measured / whole)
+    def load(self) -> float:
+        """Ratio of the sums; there must have been some."""
+        return max(LEAST_LOAD, self.observed / self.expected)
 
 
 class Yardstick:
@@ -138,25 +78,28 @@ class Yardstick:
         self._costs = costs
         self._loads: defaultdict[str, Window] = defaultdict(lambda: Window(LOAD_S))
         """Windows by strategy, as the error of expected times differs between strategies."""
+        self._last = Window(LAST_S)
+        """The load of the last drafts."""
         self._ratios: defaultdict[str, PlainRatio] = defaultdict(PlainRatio)
         self._strategy = ""
         """Strategy of the last draft."""
         self._credit: float | None = None
         """Milliseconds that probes may cost now; None until plain decoding's time is known."""
-        self._free = FREE_MS
-        """Milliseconds of the credit that no reply limits."""
         self._gain = 1.0
         """Speedup of this reply over plain decoding; it sets the cost of a probe."""
         self._since: float | None = None
         self.begin(0.0)
 
-    def begin(self, plain_ms: float) -> None:
-        """Begin a reply; plain decoding takes `plain_ms` per token without load, 0 if unknown."""
-        self._usual = plain_ms
+    def begin(self, plain_ms: float, verify_share: float = 1.0) -> None:
+        """Begin a reply; plain decoding takes `plain_ms` per token without load, 0 if unknown.
+
+        `verify_share` of that is the target's pass.
+        """
+        self._usual, self._verify_ms = plain_ms, plain_ms * verify_share
         self._cold = max(COLD, ceil(min(SETTLES_MS / plain_ms, PLAIN_STEPS))) if 0 < plain_ms < QUICK_MS else 0
         """Number of plain steps after a draft that do not count."""
         if self._credit is None and plain_ms:
-            self._credit = max((2 * self._cold + COUNTED) * plain_ms, FREE_MS)
+            self._credit = (2 * self._cold + COUNTED) * plain_ms
         self._ended: float | None = None
         """End of the last step of this reply, on the clock."""
         self._gain, self._own, self._plain = 1.0, 0.0, 0.0
@@ -167,6 +110,9 @@ class Yardstick:
         """Plain steps still to probe, and plain steps since the last draft."""
         self._spent = 0.0
         """Milliseconds that probes cost this reply."""
+        self._repeated = Repeated()
+        self._drafting = defaultdict[str, Window](lambda: Window(NEVER))
+        """Loads of this reply's drafts, by strategy of their steps."""
         self._drafts = 0
         """Steps of this reply with a draft: in a plain reply no draft measures the load at the same time."""
 
@@ -183,8 +129,15 @@ class Yardstick:
     @property
     def load(self) -> float:
         """Load of the machine in the last seconds, 1 if none."""
-        load = self._loads[self._strategy]
-        return max(LEAST_LOAD, load.observed / load.expected) if self._recent else self._costs.load.value
+        return self._loads[self._strategy].load if self._recent else self._costs.load.value
+
+    @property
+    def _reply_load(self) -> float:
+        """Load of this reply's drafts."""
+        whole = Window(NEVER)
+        for load in self._drafting.values():
+            whole.add(load.observed, load.expected)
+        return whole.load
 
     @property
     def _recent(self) -> bool:
@@ -210,17 +163,42 @@ class Yardstick:
             return False
         steps = self._cold + COUNTED if self._cold else 1
         cost = steps * self.plain_ms * max(LEAST_COST, 1 - 1 / self._gain)
-        load, newest = self.load, self._costs.load.value
-        if self._free > 0 and self._drafts < SETTLES and abs(log(load / newest)) > 2 * STEADY:
+        if self._credit < cost or self._spent + cost > OF_REPLY * self._lasted:
             return False
-        first = (not self._spent or self._free > 0) and ratio.known(load, newest)[1] > UNSURE
-        if self._credit < cost or not (first or self._spent + cost <= OF_REPLY * self._lasted):
-            return False
-        self._free -= cost
         self._credit -= cost
         self._spent += cost
         self._left = steps - 1
         return True
+
+    def repeats(self) -> bool:
+        """Return True if a plain step should be repeated after the last step of a reply."""
+        if not self._usual or self._drafts < SOONEST or self._repeated.error <= UNSURE:
+            return False
+        if self._ratio.known(self.load, self._costs.load.value)[1] <= UNSURE:
+            return False
+        if abs(log(self._reply_load / self._last.load)) > STEADY:
+            return False
+        return self._repeated.spent_ms + self.plain_ms <= max(LAST_MS, OF_REPLY * self._lasted)
+
+    def add_repeated(self, stepped: Stepped) -> None:
+        """Count a plain step that was repeated after a reply. The processing of its text is taken to last as usual."""
+        self._settled += 1
+        load = self._reply_load
+        expected = self._verify_ms * load
+        counts = self._settled > self._cold and expected > 0
+        self._repeated.add(stepped.verify_ms, min(stepped.verify_ms / expected, SPIKE) * load if counts else None)
+
+    def known_after(self) -> tuple[PlainKnown, ...]:
+        """Return plain decoding's time beside this reply's drafts, by repeated steps; empty while these tell little.
+
+        Each strategy's drafts are compared under the load that they had.
+        """
+        if self._repeated.error > UNSURE:
+            return ()
+        slow = self._repeated.mean * self._usual
+        return tuple(
+            PlainKnown(strategy, slow / load.load, self._repeated.error) for strategy, load in self._drafting.items()
+        )
 
     def add(self, strategy: str, stepped: Stepped) -> Measured:
         """Count a step by `strategy` that just ended, processing of its text included."""
@@ -241,7 +219,8 @@ class Yardstick:
             self._strategy, self._settled = strategy, 0
             self._drafts += 1
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
-            self._loads[strategy].add(stepped.draft_ms + lasted, own)
+            for load_of in (self._loads[strategy], self._drafting[stepped.strategy], self._last):
+                load_of.add(stepped.draft_ms + lasted, own)
         elif self._drafts and self._recent and self._settled > self._cold:
             self._ratio.add(min(lasted / (self._usual * load), SPIKE), load, self._costs.load.value)
         ratio, error = self._ratio.known(load, self._costs.load.value)
@@ -258,7 +237,7 @@ class Yardstick:
         if self._credit is not None:
             most = 2 * (self._cold + COUNTED) * self._usual * self.load
             self._credit = min(self._credit + 1e3 * SHARE * passed, max(self._credit, most))
-        for load in self._loads.values():
+        for load in (*self._loads.values(), self._last):
             load.fade(passed)
         for ratio in self._ratios.values():
             ratio.fade(exp(-passed / RATIO_S))

@@ -44,6 +44,14 @@ class Graphs:
                 self._graphs[key] = self._capture(body)
             self._graphs[key].replay()
 
+    def forget(self) -> None:
+        """Drop all graphs: bodies that changed are captured anew at their next use."""
+        if self._graphs:
+            self._graphs.clear()
+            with current(self._device):
+                # A pool without a graph may be gone.
+                self._pool = torch.cuda.graph_pool_handle()
+
     def eagerly(self, body: Callable[[], None]) -> None:
         """Run `body` without a graph."""
         with current(self._device):

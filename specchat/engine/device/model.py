@@ -53,8 +53,11 @@ class DeviceModel:
         return self.config.vocab
 
     def record_states(self, layers: Sequence[int]) -> None:
-        """Record hidden states, as `DeviceDecoder.record_states`."""
-        self.decoder.record_states(layers)
+        """Record hidden states, as `DeviceDecoder.record_states`; passes that were captured are captured anew."""
+        recorded = () if self.decoder.states is None else self.decoder.states.layers
+        if not set(layers) <= set(recorded):
+            self.decoder.record_states(layers)
+            self._graphs.forget()
 
     def states(self, layer: int, first: int, last: int) -> Tensor:
         """Hidden states, as `States.at`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.errors import ModelError
+from specchat.engine.gguf.header import no_gguf
 from specchat.engine.gguf.library import ERRORS, llama
 from specchat.engine.model.config import reach
 from specchat.engine.model.files import found
@@ -35,7 +36,7 @@ def first_part(file: Path) -> Path:
         raise ModelError(f"{file} is missing. Give the .gguf file of the model.")
     with file.open("rb") as opened:
         if opened.read(len(MAGIC)) != MAGIC:
-            raise ModelError(f"{file} is no GGUF file, or it was cut short. Download it again.")
+            raise no_gguf(file)
     files = file_parts(file)
     if missing := [part.name for part in files if not found(part)]:
         raise ModelError(

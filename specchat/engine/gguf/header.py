@@ -123,6 +123,13 @@ class _Cursor:
         return length
 
 
+def no_gguf(path: Path) -> ModelError:
+    """The error for a file that does not begin as GGUF files do."""
+    if found(path.with_name("config.json")):
+        return ModelError(f"{path} is a file of a checkpoint. Give the folder, {path.parent}.")
+    return ModelError(f"{path} is no GGUF file, or it was cut short. Download it again.")
+
+
 def read_header(path: Path) -> Header:
     """The header of the file at `path`.
 
@@ -134,7 +141,7 @@ def read_header(path: Path) -> Header:
     try:
         with open(path, "rb") as file:
             if file.read(4) != b"GGUF":
-                raise ModelError(f"{path} is no GGUF file. Download it again.")
+                raise no_gguf(path)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 return _read(_Cursor(data))
     except OSError as error:

@@ -12,6 +12,7 @@ from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, 
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
+from specchat.engine.kernels.processors import as_with, processors
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.pair import QUANTS, Quant
 
@@ -40,8 +41,15 @@ def alone(notes: Notes) -> None:
 
 
 def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPANY) -> None:
-    """Rows of x @ weight^T in one format."""
-    outputs, inputs = 64, 256
+    """Rows of x @ weight^T in one format, by two programs a multiprocessor, or a wide one of few rows.
+
+    The interpreter computes as one multiprocessor.
+    """
+    with as_with(1):
+        _products(notes, quant, company, 128 * processors(place.device()))
+
+
+def _products(notes: Notes, quant: Quant | None, company: tuple[int, ...], outputs: int, inputs: int = 256) -> None:
     weight = weight_of(quant, outputs, inputs)
     x = place.random(max(company), inputs, seed=21, dtype=place.dtype())
 

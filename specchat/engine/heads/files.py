@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specchat.engine.model.checkpoint import weight_files
+from specchat.engine.model.checkpoint import Checkpoint, weight_files
 from specchat.engine.model.files import found, read_json, stored_values
 
 MEDUSA = "medusa_lm_head.safetensors"
@@ -13,12 +13,19 @@ MEDUSA = "medusa_lm_head.safetensors"
 
 @dataclass(frozen=True)
 class HeadFiles:
-    """Files of a head; `model.weights.Weights` reads their tensors. `settings` are those of config.json."""
+    """Files of a head; `model.weights.Weights` reads their tensors.
+
+    Attributes:
+        settings: those of config.json.
+        frequent: the target whose `drafts` alone may be proposed by a head that has no output matrix of its own; None:
+            all tokens.
+    """
 
     folder: Path
     settings: dict[str, Any]
     shards: tuple[Path, ...]
     quant: None = None
+    frequent: Checkpoint | None = None
 
     @classmethod
     def open(cls, folder: Path) -> "HeadFiles":
@@ -29,6 +36,11 @@ class HeadFiles:
         """
         shards = (folder / MEDUSA,) if found(folder / MEDUSA) else weight_files(folder)
         return cls(folder, read_json(folder / "config.json"), shards)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the target's output matrix that such a head holds itself."""
+        return 0 if self.frequent is None else len(self.frequent.drafts or ())
 
     @property
     def values(self) -> int:

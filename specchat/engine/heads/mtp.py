@@ -5,9 +5,9 @@ h is the target's last hidden state before the final norm, e the embedding of th
     g = layer(W [norm(h), norm(e)])
     scores = V norm(g)
 
-with the target's own head V. For a draft token h is the previous g: the layer was trained for one token and drafts
-further ones from its own hidden states. FastMTP (Cai et al. 2025), Qwen3.5 (Qwen team 2026) and GLM-4.5 (GLM-4.5 team
-2025) take h and g after the norms, and the last two join them in the other order.
+with the target's own head V, or its rows of a draft vocabulary. For a draft token h is the previous g: the layer was
+trained for one token and drafts further ones from its own hidden states. FastMTP (Cai et al. 2025), Qwen3.5 (Qwen team
+2026) and GLM-4.5 (GLM-4.5 team 2025) take h and g after the norms, and the last two join them in the other order.
 """
 
 from dataclasses import replace
@@ -22,7 +22,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import Places
 from specchat.engine.heads.mtp_settings import MtpLayout, MtpSettings
 from specchat.engine.heads.recipe import compiles
-from specchat.engine.heads.target import Target
+from specchat.engine.heads.target import FrequentScores, Target
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 from specchat.engine.reference.layer import norm
@@ -50,6 +50,7 @@ class MtpHead(FeatureHead):
             )
             self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
             self._layer = self._read_layer(weights, given.layer, compiles(given.of_one))
+        self._frequent = None if files.frequent is None else FrequentScores(files.frequent, model, tensors)
         self._normed, self._token_first = given.normed, layout.token_first
         model.record_states(recipe.aux_layers)
 
@@ -66,7 +67,8 @@ class MtpHead(FeatureHead):
         return norm(self._final, hidden, self._tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.target.model.projected(norm(self._final, hidden, self._tensors))
+        scored = self.target.model.projected if self._frequent is None else self._frequent
+        return scored(norm(self._final, hidden, self._tensors))
 
 
 def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:

@@ -111,12 +111,14 @@ class MtpSettings:
         shape: the target's, and that of the whole model that the files may hold.
         layer: the layer, by the names of its layout.
         normed: as in `MtpLayout`.
+        rows: rows of the target's output matrix that it holds itself: those of a draft vocabulary.
     """
 
     shape: ModelConfig
     layout: MtpLayout
     layer: Layer
     normed: bool
+    rows: int = 0
 
     @classmethod
     def read(cls, files: Given, target: ModelConfig) -> "MtpSettings":
@@ -152,7 +154,7 @@ class MtpSettings:
         layout = layout.of(shape.layers)
         layer = renamed(full_attention(like), f"model.layers.{number}.", f"{layout.layer}.")
         normed = bool(known.num_speculative_steps) if layout.normed is None else layout.normed
-        return cls(shape, layout, layer, normed)
+        return cls(shape, layout, layer, normed, files.rows)
 
     @property
     def of_one(self) -> ModelConfig:
@@ -161,7 +163,8 @@ class MtpSettings:
 
     def recipe(self, target: ModelConfig) -> HeadRecipe:
         """Recipe of the layer and the matrix that joins state and token. Its files may hold the whole target."""
-        return replace(on_features(self.of_one, (self.layer,), (target.layers,)), parameters=self.parameters)
+        held = self.parameters + self.rows * self.shape.hidden
+        return replace(on_features(self.of_one, (self.layer,), (target.layers,)), parameters=held)
 
     @property
     def parameters(self) -> int:

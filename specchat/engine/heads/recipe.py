@@ -17,7 +17,8 @@ Part = TypeVar("Part")
 
 
 class Given(Protocol):
-    """A folder with heads, its config.json as `settings`, and the number of `values` in its tensors."""
+    """A folder with heads, its config.json as `settings`, the number of `values` in its tensors, and that of `rows` of
+    the target's output matrix that a head without its own holds."""
 
     @property
     def folder(self) -> Path: ...
@@ -27,6 +28,9 @@ class Given(Protocol):
 
     @property
     def values(self) -> int: ...
+
+    @property
+    def rows(self) -> int: ...
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from numpy.typing import NDArray
@@ -13,14 +13,18 @@ from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.tensors import HeadTensors, proposed
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
+from specchat.engine.model.matrices import read_table
+from specchat.engine.model.norm import capped
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
 
+@runtime_checkable
 class Target(Decoder, Protocol):
     """A decoder of our own that records hidden states. All tensors are on `device`."""
 
@@ -159,6 +163,32 @@ class Embedding:
             # Such heads were trained on the rows of the table.
             return self._target.embedded(tokens, normed=False)
         return embedding(torch.as_tensor(tokens, device=self.own.device), self.own).float()
+
+
+class FrequentScores:
+    """The target's output matrix for a draft vocabulary alone (FR-Spec, Zhao et al. 2025)."""
+
+    def __init__(self, checkpoint: Checkpoint, target: Target, tensors: HeadTensors) -> None:
+        """Read the rows of `checkpoint.drafts`.
+
+        Raises:
+            ModelError: weights missing, damaged or of other shapes.
+        """
+        assert checkpoint.drafts is not None
+        recipe, device = checkpoint.config.recipe, target.device
+        tokens = torch.tensor(checkpoint.drafts)
+        with Weights(checkpoint) as weights:
+            rows = read_table(weights, recipe.embed if recipe.tied else recipe.head)[tokens]
+        self._tensors, self._vocab, self._tokens = tensors, target.vocab, tokens.to(device)
+        rows = rows.to(device, torch.float32 if device.type == "cpu" else torch.bfloat16)
+        self._rows = tensors.put(Matrix(("frequent",), (len(tokens),), recipe.hidden), rows)
+        self._scale, self._cap = recipe.logit_scale, recipe.cap
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Logits: float32 [rows, hidden] -> float32 [rows, vocab], -inf for tokens not proposed."""
+        few = capped(self._scale * self._tensors.product(hidden, self._rows), self._cap)
+        whole = few.new_full((len(few), self._vocab), float("-inf"))
+        return whole.index_copy_(1, self._tokens, few)
 
 
 class Scores:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, BitsAndBytesConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -18,6 +17,7 @@ from specchat.clean import one_line
 from specchat.engine.errors import ModelError
 from specchat.engine.families.settings import Ends
 from specchat.engine.foreign import Count, MaybeCount, checked, shown
+from specchat.engine.hf.known import unknown_type
 from specchat.engine.hf.positions import reach_of
 from specchat.engine.model.checkpoint import weight_files
 from specchat.engine.model.files import read_json
@@ -78,10 +78,7 @@ class HfFiles:
                 'unasked. Read them, then set backend = "hf" and trust_remote_code = true for the pair in models.toml.'
             )
         if not known and not programs:
-            raise ModelError(
-                f"{path}: transformers {transformers.__version__} does not know model_type {_shown(kind)}. A newer one "
-                "may; or take a GGUF file of the model, which llama.cpp runs."
-            )
+            raise ModelError(f"{path}: {unknown_type(kind)}.")
         if programs and trusted and not any(folder.glob("*.py")):
             raise ModelError(
                 f"{folder} lacks the programs that come with the checkpoint, and none is ever downloaded. Download the "

@@ -14,7 +14,7 @@ from torch import Tensor
 from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
-from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling
+from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling, widened
 from specchat.engine.kernels import row_tiles, unpack
 from specchat.engine.kernels.activation import Activation
 from specchat.engine.kernels.processors import processors
@@ -95,7 +95,7 @@ def _multiply(
         table = unpack.numbers(code)
     origins = ()
     for tile in tl.static_range(TILES):
-        origins += (row_tiles.origin(source, tile * ROWS, rows, ROWS, BITS),)  # type: ignore[assignment]
+        origins += (row_tiles.origin(source, tile * ROWS, rows, ROWS),)  # type: ignore[assignment]
     for k in range(first, last, BK):
         if BITS == 4:
             w = unpack.four_bit(
@@ -108,10 +108,10 @@ def _multiply(
         before = sums
         sums = ()
         for tile in tl.static_range(TILES):
-            if BITS == 4:
-                some = row_tiles.chunks(x, origins[tile], tile * ROWS, rows, k, inputs, ROWS, BK, WHOLE)
-            else:
-                some = row_tiles.by_row(x, origins[tile], row + tile * ROWS, rows, k, inputs, BK, WHOLE)
+            own = x
+            if source is None:
+                own += tile * ROWS * inputs
+            some = row_tiles.load(own, origins[tile], row + tile * ROWS, rows, k, inputs, BK, WHOLE, BITS)
             sums += (tl.dot(w, tl.trans(some), before[tile], input_precision="ieee"),)
     out += split * stride_split
     factor = tl.full((BN,), 1.0, tl.float32)
@@ -179,6 +179,7 @@ def multiply(
         raise ModelError(
             f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
         )
+    cut = widened(cut, outputs, bits_of(weight), rows, processors(place_of(weight)))
     launch(x, weight, bias, out, rows, skip, activation, cut, outputs, rows)
 
 

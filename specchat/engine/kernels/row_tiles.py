@@ -7,17 +7,17 @@ from specchat.engine.kernels.activation import gated
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def origin(source: tl.tensor, first: tl.tensor, rows: tl.tensor, ROWS: tl.constexpr, BITS: tl.constexpr) -> tl.tensor:
-    """Rows of x for the rows of a tile from `first` on, once for each chunk of a row if weights have 4 bits."""
-    row = first + (tl.arange(0, 32 * ROWS) // 32 if BITS == 4 else tl.arange(0, ROWS))
+def origin(source: tl.tensor, first: tl.tensor, rows: tl.tensor, ROWS: tl.constexpr) -> tl.tensor:
+    """Rows of x for the rows of a tile from `first` on: those in `source`, or by their place in the tile without it."""
+    row = tl.arange(0, ROWS)
     if source is not None:
         # Loaded before the loop, in which they would delay what they lead to.
-        row = tl.load(source + row, mask=row < rows, other=0)
+        row = tl.load(source + first + row, mask=first + row < rows, other=0)
     return row
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def by_row(
+def load(
     x: tl.tensor,
     origin: tl.tensor,
     row: tl.tensor,
@@ -26,43 +26,23 @@ def by_row(
     inputs: tl.tensor,
     BK: tl.constexpr,
     WHOLE: tl.constexpr,
+    BITS: tl.constexpr,
 ) -> tl.tensor:
-    """Inputs k .. k + BK - 1 of the rows `row` of a tile: TYPE [ROWS, BK]; `origin` are the rows of x."""
-    column = k + tl.arange(0, BK)
+    """Inputs k .. k + BK - 1 of the rows `row` of a tile: TYPE [ROWS, BK]; `origin` are the rows of x.
+
+    Beside weights of 4 bits they are in the order of `unpack.by_threads`.
+    """
+    place = tl.arange(0, BK)
+    if BITS == 4:
+        place = place // 8 % 4 * (BK // 4) + place // 32 * 8 + place % 8
     there = (row < rows)[:, None]
     if not WHOLE:
-        there = there & (column < inputs)[None, :]
-    return tl.load(x + origin[:, None] * inputs + column[None, :], mask=there, other=0.0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def chunks(
-    x: tl.tensor,
-    origin: tl.tensor,
-    first: tl.tensor,
-    rows: tl.tensor,
-    k: tl.tensor,
-    inputs: tl.tensor,
-    ROWS: tl.constexpr,
-    BK: tl.constexpr,
-    WHOLE: tl.constexpr,
-) -> tl.tensor:
-    """Inputs k .. k + BK - 1 of the ROWS rows from `first` on: TYPE [ROWS, BK], in the order of `unpack.by_threads`.
-
-    `origin` are the rows of x, as `origin` above gives them. They come 16 bytes at a time, to
-    shared memory in the order that threads read them in: no two meet in a bank.
-    """
-    place = tl.arange(0, 32 * ROWS)
-    row = first + place // 32
-    column = k + (place // 8 % 4 * (BK // 4) + place % 8)[None, :] + (8 * tl.arange(0, BK // 32))[:, None]
-    there = (row < rows)[None, :]
-    if not WHOLE:
-        there = there & (column < inputs)
-    # The compiler does not see through the division that 8 values are neighbours.
-    where = tl.max_contiguous(tl.multiple_of((origin * inputs)[None, :] + column, (1, 8)), (1, 8))
-    values = tl.load(x + where, mask=there, other=0.0)
-    values = tl.permute(tl.reshape(values, (BK // 32, ROWS, 4, 2, 4)), (1, 0, 3, 2, 4))
-    return tl.reshape(values, (ROWS, BK))
+        there = there & (place < inputs - k)[None, :]
+    where = (origin * inputs)[:, None] + place[None, :]
+    if BITS == 4:
+        # The compiler does not see through the division that 8 values are neighbours.
+        where = tl.max_contiguous(tl.multiple_of(where, (1, 8)), (1, 8))
+    return tl.load(x + (where + k), mask=there, other=0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -107,15 +107,25 @@ def numbers(code: tl.tensor) -> tl.tuple:
     """The 16 float32 of a code table, each [1, 1, 1] in registers: a load within a loop is copied to shared memory.
 
     Tensors and not single numbers: the compiler turns weights over to the tensor cores where they are loaded only if
-    all that they are made of are tensors.
+    all that they are made of are tensors. It gives a thread eight inputs at a time if one of these is loaded as bytes.
     """
     first = code + tl.zeros((1, 1, 1), tl.int32)
     return (
-        tl.load(first), tl.load(first + 1), tl.load(first + 2), tl.load(first + 3),
+        _from_bytes(first), tl.load(first + 1), tl.load(first + 2), tl.load(first + 3),
         tl.load(first + 4), tl.load(first + 5), tl.load(first + 6), tl.load(first + 7),
         tl.load(first + 8), tl.load(first + 9), tl.load(first + 10), tl.load(first + 11),
         tl.load(first + 12), tl.load(first + 13), tl.load(first + 14), tl.load(first + 15),
     )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _from_bytes(number: tl.tensor) -> tl.tensor:
+    """Load float32, byte by byte."""
+    byte = number.to(tl.pointer_type(tl.uint8))
+    bits = tl.load(byte).to(tl.uint32)
+    for i in tl.static_range(1, 4):
+        bits |= tl.load(byte + i).to(tl.uint32) << (8 * i)
+    return bits.to(tl.float32, bitcast=True)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -215,12 +225,12 @@ def _bytes(low: tl.tensor, high: tl.tensor, selector: tl.tensor) -> tl.tensor:
 
 @triton.jit  # type: ignore[untyped-decorator]
 def by_threads(w: tl.tensor, BN: tl.constexpr, BK: tl.constexpr) -> tl.tensor:
-    """Return weights [BN, BK] with columns in another order: column (s, t, i) is input (t, s, i), t and i below 4.
+    """Return weights [BN, BK] with columns in another order: column (s, t, i) is input (t, s, i), t < 4 and i < 8.
 
-    Of 16 columns s, thread t of a row's four has columns 4 t + i as its part of an operand of `mma`. So it has BK / 4
+    Of 32 columns s, thread t of a row's four has columns 8 t + i as its part of operands of `mma`. So it has BK / 4
     consecutive inputs, unpacks them itself, by few scales, and no weight goes through shared memory.
     """
-    w = tl.permute(tl.reshape(w, (BN, 4, BK // 16, 4)), (0, 2, 1, 3))
+    w = tl.permute(tl.reshape(w, (BN, 4, BK // 32, 8)), (0, 2, 1, 3))
     return tl.reshape(w, (BN, BK))
 
 

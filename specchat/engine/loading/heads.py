@@ -19,7 +19,10 @@ from specchat.engine.strategy import Head, resolved
 
 
 def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None]) -> FoundHeads:
-    """Find the heads that `pair` names, downloaded if need be, and the layer that its target includes."""
+    """Find the heads that `pair` names, downloaded if need be, and the layer that its target includes.
+
+    `drafts` of the target are the tokens that heads may propose which use its output matrix.
+    """
     files: dict[Head, HeadFiles] = {}
     unsupported: dict[Head, str] = {}
     for head, source in pair.heads.items():
@@ -33,7 +36,14 @@ def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None
                 files[head] = HeadFiles(target.folder, target.settings, target.shards)
             else:
                 unsupported[head] = "the target has no layer for it, and [pair.heads] in models.toml names none"
+    if target.drafts is not None:
+        files = {head: replace(one, frequent=target) for head, one in files.items()}
     return FoundHeads(files, unsupported)
+
+
+def restricted(heads: FoundHeads) -> bool:
+    """True if one of the heads uses the target's output matrix, of which a draft vocabulary leaves it few rows."""
+    return any(HEADS[head].in_target for head in heads.files)
 
 
 def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:

@@ -60,11 +60,16 @@ def load(
     if pair.draft is not None:
         draft = Checkpoint.open(locate(pair.draft, progress))
         vocabulary_map = vocabulary_map_of(pair, tokenizer, draft.tokenizer())
-        if vocabulary_map is None:
-            draft, warning = _restricted(pair, draft, tokenizer, target.config.eos | tokenizer.eos)
-        else:
+        if vocabulary_map is not None:
             pair, warning = on_the_host(pair), unrestricted(pair)
-    trained = heads.found(pair, target, progress)
+    frequent: tuple[int, ...] | None = None
+    if vocabulary_map is None:
+        frequent, warning = _frequent(pair, tokenizer, target.config.eos | tokenizer.eos)
+        draft = draft and replace(draft, drafts=frequent)
+    trained = heads.found(pair, replace(target, drafts=frequent), progress)
+    if frequent is not None and draft is None and not heads.restricted(trained):
+        frequent = None
+        warning = f"{pair.id} has neither a draft model nor a layer of its target that draft_vocabulary would restrict."
     make_room()
     shown, done = "", 0.1
 
@@ -109,8 +114,7 @@ def load(
         session = Session(
             pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map), TEXT_ALONE * target.also_sees)
         )
-        drafts = draft.drafts if draft is not None else None
-        session.info = replace(session.info, draft_tokens=len(drafts) if drafts else None)
+        session.info = replace(session.info, draft_tokens=len(frequent) if frequent else None)
         short = shortened(pair.context, target.config.longest, pair.target.label)
         price = expert_price.described(plan.target, bus_rate(runner.gpu))
         session.warn(short, warning, heads.unused_heads(pair, runner.statuses), price)
@@ -185,17 +189,14 @@ def _check_kernels(pair: PairSpec, notify: Callable[[str], None]) -> None:
         raise KernelsUnsupported(wrong, fault=True)
 
 
-def _restricted(
-    pair: PairSpec, draft: Checkpoint, tokenizer: Tokenizer, eos: Collection[int]
-) -> tuple[Checkpoint, str]:
-    """The draft with the pair's draft vocabulary; unchanged, with the reason, where it cannot be used."""
+def _frequent(pair: PairSpec, tokenizer: Tokenizer, eos: Collection[int]) -> tuple[tuple[int, ...] | None, str]:
+    """The pair's draft vocabulary, if it has one; None with the reason where it cannot be used."""
     if pair.draft_vocabulary is None:
-        return draft, ""
+        return None, ""
     try:
-        drafts = draft_vocabulary.read(Path(pair.draft_vocabulary), tokenizer, eos)
+        return draft_vocabulary.read(Path(pair.draft_vocabulary), tokenizer, eos), ""
     except draft_vocabulary.Unusable as error:
-        return draft, (
+        return None, (
             f"{pair.id} drafts with its whole vocabulary: {pair.draft_vocabulary} {error}. "
             f'"specchat tune vocabulary {pair.id}" makes it anew.'
         )
-    return replace(draft, drafts=drafts), ""

@@ -216,8 +216,13 @@ class Recipe:
         return sum(layer.mixer.entry for layer in self.layers)
 
     @property
+    def tables(self) -> int:
+        """Values of the embeddings and the head, which is counted once if tied."""
+        return self.embed.parameters + (0 if self.tied else self.head.parameters)
+
+    @property
     def parameters(self) -> int:
         """Values of all matrices, biases and norms, a tied head counted once."""
-        outer = self.embed.parameters + self.norm.size + (0 if self.tied else self.head.parameters)
+        outer = self.tables + self.norm.size
         outer += self.per_layer.parameters if self.per_layer else 0
         return sum(layer.parameters for layer in self.layers) + outer

@@ -25,9 +25,10 @@ class Dense:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
+        self._device = next(iter(tensors.values())).device
 
     def norm(self, of: Norm) -> RMSNorm:
-        weight = self._tensors[f"{of.name}.weight"] if of.name else torch.ones(of.size)
+        weight = self._tensors[f"{of.name}.weight"] if of.name else torch.ones(of.size, device=self._device)
         return RMSNorm(of.factor * (weight + 1 if of.plus_one else weight), of.eps)
 
     def vector(self, name: str) -> Tensor:
@@ -134,13 +135,13 @@ def parts(weight: Weight) -> tuple[Tensor, ...]:
             return (weight,)
 
 
-def slabs(weight: Weight) -> Iterator[Tensor]:
-    """The matrix in float32, some of its outputs at a time."""
+def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:
+    """The matrix in float32, some of its outputs at a time: about `most` weights."""
     outputs, inputs = weight.shape
     if isinstance(weight, Tensor) and weight.dtype == torch.float32:
         yield weight
         return
-    step = max(1, SLAB // inputs)
+    step = max(1, most // inputs)
     for first in range(0, outputs, step):
         some = slice(first, first + step)
         match weight:

@@ -11,6 +11,7 @@ from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.fences import Fences
+from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.need import Place
 from specchat.engine.options import Sampling
 from specchat.engine.pair import StrategyStatus
@@ -72,6 +73,16 @@ class Runner:
     def draft_parameters(self) -> int:
         return self.draft.model.parameters() if self.draft is not None else 0
 
+    @property
+    def target_tables(self) -> int:
+        """Weights of the target's embeddings and head; 0 if unknown."""
+        return _tables(self.target.model)
+
+    @property
+    def draft_tables(self) -> int:
+        """Weights of the draft's embeddings and head; 0 if unknown, and without a draft."""
+        return 0 if self.draft is None else _tables(self.draft.model)
+
     def executor_of(self, constraint: Constraint | None, top: int | None) -> Executor:
         """The executor of a reply."""
         held = constraint is not None or top is not None
@@ -92,3 +103,9 @@ class Runner:
         """
         executor = self.executor_of(constraint, top)
         return Decoding(executor, self.target, ReplyRules(sampling, eos, constraint, top), prompt, probe)
+
+
+def _tables(model: Decoder) -> int:
+    """Weights of the embeddings and the head of a model of our own; 0 of others."""
+    config = getattr(model, "config", None)
+    return config.recipe.tables if isinstance(config, ModelConfig) else 0

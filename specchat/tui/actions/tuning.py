@@ -34,7 +34,8 @@ def tune(chat: ChatScreen, argument: str) -> None:
 
     def answered(agreed: bool | None) -> None:
         if agreed:
-            _started(chat, tuning.begin(chat.session.loaded.id, screen.plan))
+            plan = screen.plan
+            _started(chat, tuning.begin(chat.session.loaded.id, plan, on_cpu=screen.on_cpu))
 
     chat.app.push_screen(screen, answered)
 
@@ -109,11 +110,11 @@ def _write(chat: ChatScreen) -> None:
 def go_on(chat: ChatScreen) -> None:
     """Go on with the tune that was under way when the app was left."""
     tuning = chat.session.tuning
-    pair = tuning.ordered()
+    pair, on_cpu = tuning.ordered()
     if not pair or tuning.busy:
         return
     if any(each.id == pair for each in chat.catalog.pairs):
-        _started(chat, tuning.begin(pair))
+        _started(chat, tuning.begin(pair, on_cpu=on_cpu))
 
 
 def tuned(chat: ChatScreen, _: str) -> None:

@@ -74,12 +74,11 @@ def _plain_speed(info: PairInfo) -> str:
 
 
 def _draft(info: PairInfo) -> str:
-    if not info.draft_parameters:
-        return "no draft model"
-    parameters = f"{_parameters(info.draft_parameters)} parameters"
+    model = f"{_parameters(info.draft_parameters)} parameters" if info.draft_parameters else "no draft model"
     if info.draft_tokens is None:
-        return parameters
-    return f"{parameters}, proposes {figures.count(info.draft_tokens)} of {figures.count(info.vocab_size)} tokens"
+        return model
+    who = "" if info.draft_parameters else "the target's own layer "
+    return f"{model}, {who}proposes {figures.count(info.draft_tokens)} of {figures.count(info.vocab_size)} tokens"
 
 
 def _parameters(count: int) -> str:

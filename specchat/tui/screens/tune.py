@@ -7,6 +7,7 @@ from textual.binding import Binding, BindingType
 
 from specchat.chat.asked import AskedPrompt, asked_prompts
 from specchat.clean import one_line
+from specchat.engine.gpu_counters import free_memory_of
 from specchat.figures import duration
 from specchat.models import words
 from specchat.tui.screens.beside_dialog import BesideDialog, lack
@@ -29,6 +30,8 @@ class TuneScreen(BesideDialog[bool]):
         self._session = session
         self._problem = problem
         self._asked: list[AskedPrompt] | None = None
+        self._free: int | None = None
+        """Bytes of the pair's GPU that are free; None if unknown, and without one."""
 
     @property
     def plan(self) -> TunePlan | None:
@@ -36,16 +39,34 @@ class TuneScreen(BesideDialog[bool]):
         info = self._session.loaded.info
         if info is None or self._problem or unsupported(info) or self._session.tuning.busy:
             return None
-        return tune_plan(info) if len(self._asked or ()) >= LEAST_ASKED else None
+        if len(self._asked or ()) < LEAST_ASKED:
+            return None
+        return tune_plan(info, on_cpu=self.on_cpu)
+
+    @property
+    def on_cpu(self) -> bool:
+        """True where it is trained in main memory since the GPU of the pair has no room for it."""
+        return self._missing > 0
+
+    @property
+    def _missing(self) -> int:
+        """Bytes that the GPU of the pair lacks for it."""
+        info = self._session.loaded.info
+        return 0 if info is None or self._free is None else max(0, tune_plan(info).gpu - self._free)
 
     def count(self) -> None:
+        info = self._session.loaded.info
+        if info is not None and info.gpu:
+            self._free = free_memory_of(info.gpu)
         self._asked = list(asked_prompts(self._session.chat.saving.store))
 
     @property
     def keys(self) -> str:
         if self._session.tuning.busy:
             return "x stops · "
-        return "enter begins · " if self.plan is not None and not self._short() else ""
+        if self.plan is None or self._short():
+            return ""
+        return "enter goes on · " if self._session.tuning.unfinished(self._session.loaded.id) else "enter begins · "
 
     def sentences(self) -> Iterator[str]:
         session, info = self._session, self._session.loaded.info
@@ -69,8 +90,12 @@ class TuneScreen(BesideDialog[bool]):
             yield f"Your saved chats have {found} with a reply. It takes {LEAST_ASKED} at least: chat a while first."
             return
         yield f"Your {chats:,} saved chat{'s' * (chats != 1)} have {found}. They never leave this machine."
-        time, memory = duration(1e3 * plan.seconds), words.size(plan.memory)
-        yield f"It takes about {time} while you write nothing, and {memory} of memory beside the chat."
+        if missing := self._missing:
+            lacking = f"The GPU lacks {words.size(missing)} of {words.size(tune_plan(info).gpu)} for it"
+            yield f"{lacking}, so it is trained in main memory. Heads or a smaller draft take less."
+        time, memory = duration(1e3 * plan.seconds), f"{words.size(plan.memory)} of memory"
+        memory += f" and {words.size(plan.gpu)} of the GPU's" if plan.gpu else ""
+        yield f"It takes about {time} while you write nothing, and {memory} beside the chat."
         if short := self._short():
             yield short
             return

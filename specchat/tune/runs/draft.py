@@ -65,6 +65,7 @@ def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled
     session, target = loaded(order)
     plan = tune_plan(session.info, replies=order.replies, steps=order.steps, adapted=adapted)
     learnt, held_out = order.collected(session, target, plan, asked=[fingerprint(draft), adapted])
+    del session  # on a GPU the memory of its layers is needed
     course = Distilling(target, draft, adapted, shop.folder, held_out, length)
     done = 0
     order.report.know(phase="training")

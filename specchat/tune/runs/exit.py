@@ -9,7 +9,7 @@ from specchat.engine.options import Speculation
 from specchat.engine.strategies import STRATEGIES
 from specchat.tune.exits import ExitLearner, exits, put_adapter, size
 from specchat.tune.gain import Side
-from specchat.tune.order import TuneOrder
+from specchat.tune.order import NEEDS, TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered
 from specchat.tune.plan import training_plan
 from specchat.tune.training import Training
@@ -31,12 +31,14 @@ def tuned(order: TuneOrder) -> list[str]:
     """
     spec = order.pair.spec
     session, target = loaded(order)
+    if session.runner.place != "cpu":
+        raise order.refuse("on a GPU a pass runs from the first layer on", f"{NEEDS} on the CPU")
     places, layers = exits(target.config.layers, spec.exit_layer), target.config.layers
     if not places:
         raise order.refuse("the target has only 1 layer")
     plan = training_plan(session.info, size(target.config, places), order.replies, order.steps)
     learnt, held_out = order.collected(session, target, plan, places, [places])
-    with fork_rng():
+    with fork_rng(devices=()):
         manual_seed(SEED)
         learner = ExitLearner(target, places)
     at_first = {one.layers: one for one in learner.choices(held_out)}

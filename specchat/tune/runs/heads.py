@@ -58,6 +58,7 @@ def _trained(order: TuneOrder, name: Head) -> list[str]:
     session, target = loaded(order)
     plan = training_plan(session.info, family.size(target.config), order.replies, order.steps)
     learnt, held_out = order.collected(session, target, plan, family.layers(target.config.layers))
+    del session  # on a GPU the memory of its layers is needed
     replies = [reply(path) for path in learnt]
     trainee = untrained(name, target, replies)
     training = Training(trainee, shop.state)

@@ -1,0 +1,44 @@
+"""Tests speedups shown by replies on a processor that rested, as in a chat, whose user reads and types between them.
+
+    python -m measure.rested [--replies 12] [--seconds 3]
+
+After each rest the demo's own strategy answers a prompt from empty caches, and plain decoding answers it at once after
+that. A reply's shown speedup is compared with the ratio of both times, without waits for a processor.
+"""
+
+import argparse
+from statistics import median
+from time import sleep
+
+from measure.load import Bench
+from specchat.chat.turn import Turn
+from specchat.config.catalog import load_catalog
+from specchat.engine.loading import load
+from specchat.engine.options import Speculation
+
+PROMPT = "Tell me a story about a boat and the sea."
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("--replies", type=int, default=12)
+    options.add_argument("--seconds", type=float, default=3.0)
+    asked = options.parse_args()
+    entry = load_catalog(None).find("demo")
+    bench = Bench(load(entry.spec, lambda _: None))
+    own = Speculation.of(entry.strategy, entry.lengths.get(entry.strategy))
+    off: list[float] = []
+    truths: list[float] = []
+    for _ in range(asked.replies):
+        sleep(asked.seconds)
+        reply, plain = bench.reply(Turn(PROMPT), own).tally, bench.reply(Turn(PROMPT), Speculation()).tally
+        truths.append(plain.ran_ms / reply.ran_ms)
+        if (shown := reply.compared.speedup) is not None:
+            off.append(shown.times / truths[-1])
+    print(f"{len(off)} of {asked.replies} replies show a speedup; truth {min(truths):.2f} to {max(truths):.2f}")
+    if off:
+        print(f"shown / truth: median {median(off):.2f}, {min(off):.2f} to {max(off):.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Replies after which plain steps are repeated, whatever is known of their time."""
+
+import pytest
+
+from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.yardstick import Yardstick
+from specchat.engine.events import Event, Finished, Started
+from specchat.engine.options import Limits, Message, Sampling, Speculation
+from specchat.engine.requests import Generate
+from specchat.engine.session import Session
+
+SAMPLING = Sampling(seed=3, temperature=0.8, repetition_penalty=1.2, frequency_penalty=0.1)
+TIMES = 5
+"""Repeated steps of a reply."""
+
+
+def always_repeated(monkeypatch: pytest.MonkeyPatch) -> list[Stepped]:
+    """Have every reply repeat `TIMES` steps; return those that were."""
+    made = list[Stepped]()
+
+    def add(yardstick: Yardstick, stepped: Stepped) -> None:
+        yardstick._repeated.add(stepped.verify_ms, 1.0)
+        made.append(stepped)
+
+    monkeypatch.setattr(Yardstick, "repeats", lambda yardstick: len(yardstick._repeated._times) < TIMES)
+    monkeypatch.setattr(Yardstick, "add_repeated", add)
+    return made
+
+
+def chat(session: Session, speculation: Speculation) -> list[Event]:
+    """Two turns, the second of which goes on from the first one's cache."""
+    session.forget()
+    first = Message("user", "ab")
+    events = list(session.generate(Generate(1, (first,), SAMPLING, Limits(12), speculation)))
+    ended = events[-1]
+    assert isinstance(ended, Finished)
+    turns = (first, Message("assistant", ended.text), Message("user", "cd"))
+    return [*events, *session.generate(Generate(2, turns, SAMPLING, Limits(12), speculation))]
+
+
+def outcome(events: list[Event]) -> list[object]:
+    """What does not depend on time."""
+    reused = [event.reused for event in events if isinstance(event, Started)]
+    ended = [(e.token_ids, e.text, e.reason) for e in events if isinstance(e, Finished)]
+    return [reused, ended]
