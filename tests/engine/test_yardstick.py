@@ -203,6 +203,23 @@ def test_repeated_steps_end_where_their_time_is_known_or_spent() -> None:
     assert slow.repeats == 0
 
 
+@pytest.mark.parametrize("ms", [4 * PLAIN_MS, 9 * PLAIN_MS])
+def test_nothing_is_repeated_long_after_the_last_draft(ms: float) -> None:
+    """The load of the drafts is then not that of now; the last one's sums may have faded to nothing."""
+    machine = Machine(steady)
+    machine.reply(40)
+    machine.yardstick.begin(PLAIN_MS)
+    for _ in range(20):
+        machine.step()
+    plain = Stepped((0,), (), (), 0, (), 0.0, ms)
+    for _ in range(1200):
+        machine.seconds += ms / 1e3
+        machine.costs.add("plain", plain)
+        machine.yardstick.add("none plain", plain)
+    assert machine.repeated() == ()
+    assert machine.repeats == 0
+
+
 def test_what_is_repeated_counts_for_every_strategy_of_its_reply() -> None:
     """Each by the load that its own drafts had."""
     machine = Machine(steady, ms=0.07)
