@@ -1,13 +1,16 @@
 """What holds for every test: where kernels run, how long tests may take, and how workers share them."""
 
+import functools
 import gc
 import os
 import signal
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from specchat.chat.store import Store
 
@@ -66,6 +69,23 @@ def gpu_at_hand(environ: Mapping[str, str], torch: str, drivers: tuple[Path, ...
     return not hidden and not torch.endswith("+cpu") and any(driver.exists() for driver in drivers)
 
 
+def compile_alone(compiles: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba's compiler, of which one works at a time among all workers: one that waits then finds it compiled.
+
+    The lock is the process's, not the thread's: threads wait for each other at numba's own.
+    """
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / "lock", poll_interval=0.005, thread_local=False)
+
+    @functools.wraps(compiles)
+    def alone(*arguments: Any) -> Any:
+        with lock:
+            return compiles(*arguments)
+
+    return alone
+
+
 # Triton's decorator decides at import.
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
@@ -91,6 +111,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Else what is imported is searched for garbage again and again: a quarter of the time that reading all tests takes.
     gc.disable()
+    from numba.core.dispatcher import Dispatcher
+
+    # Else workers that find nothing compiled all compile the same.
+    Dispatcher.compile = compile_alone(Dispatcher.compile)
 
 
 @pytest.hookimpl(tryfirst=True)

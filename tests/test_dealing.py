@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
-from tests.conftest import LONG, pytest_collection_modifyitems, pytest_xdist_auto_num_workers
+from tests.conftest import LONG, compile_alone, pytest_collection_modifyitems, pytest_xdist_auto_num_workers
 from tests.test_gpu_tests import Item
 
 ROOT = Path(__file__).parents[1]
@@ -40,3 +41,23 @@ def test_what_takes_long_comes_first_then_files_of_most_tests(monkeypatch: pytes
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
     pytest_collection_modifyitems(items)  # type: ignore[arg-type]
     assert [item.nodeid for item in items] == [*last, *many, *one, "tests/b.py::timed"]
+
+
+def test_one_worker_compiles_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what is compiled for what it compiles; and the next one after an error."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+    def compiles(depth: int) -> None:
+        with pytest.raises(Timeout), FileLock(tmp_path / "lock", timeout=0):
+            pass
+        if not depth:
+            raise ValueError("no such type")
+        with pytest.raises(ValueError, match="no such type"):
+            alone(depth - 1)
+        compiles(depth - 1)
+
+    alone = compile_alone(compiles)
+    with pytest.raises(ValueError, match="no such type"):
+        alone(1)
+    with FileLock(tmp_path / "lock", timeout=0):
+        pass

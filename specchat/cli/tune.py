@@ -10,10 +10,9 @@ import click
 from specchat.cli.chat_store import opened_store
 from specchat.cli.completion import complete_pairs
 from specchat.cli.download import ready
-from specchat.cli.exit_codes import ExitCode
 from specchat.cli.json_lines import JsonLines
 from specchat.cli.options import PAIR_OPTIONS, WRITABLE, F, Named, Passing, with_options
-from specchat.cli.output import Output, Problem, ProgressLine, reports_errors
+from specchat.cli.output import Output, ProgressLine, reports_errors
 from specchat.cli.tune_list import list_, remove_, use_
 from specchat.cli.tune_work import DATA_OPTIONS, DEVICE_OPTION, TuneOptions, begun, ending
 from specchat.engine.strategies import STRATEGIES
@@ -142,14 +141,18 @@ def exit_(steps: int, **given: Any) -> None:
 
 @tune.command()
 @click.argument("pair", shell_complete=complete_pairs)
-@click.option("--size", type=click.IntRange(1), help="How many tokens.  [default: half of the vocabulary]")
+@click.option(
+    "--size",
+    type=click.IntRange(1),
+    help="How many tokens.  [default: half of the vocabulary, 32,768 without a draft model]",
+)
 @click.option(
     "--out", type=WRITABLE, metavar="FILE", help="The file to write.  [default: beside models.toml, named as the pair]"
 )
 @with_options(PAIR_OPTIONS[:1])
 @reports_errors
 def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | None) -> None:
-    """Count the tokens that the draft model of PAIR may propose: fewer make it faster.
+    """Count the tokens that the draft model of PAIR, or its target's own layer, may propose: fewer make it faster.
 
     They are counted in the replies of your saved chats and, where those are few, in replies that the target writes for
     it. Ends of replies, bytes and digits are always among them.
@@ -159,8 +162,6 @@ def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | Non
 
     paths = user_paths()
     toml, found = models or paths.models_file, ready(read_catalog(paths, models).find(pair), models)
-    if found.spec.draft is None:
-        raise Problem(f'Pair "{found.id}" has no draft model. Choose another.', ExitCode.USAGE)
     if out is None:
         folder = toml.absolute().parent
         out = (folder if models else private_folder(folder)) / f"{found.id}.vocabulary.json"

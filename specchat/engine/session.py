@@ -6,6 +6,7 @@ from dataclasses import replace
 from time import perf_counter
 
 from specchat.engine.bandit.drafter import AutoDrafter
+from specchat.engine.context_policy import longest
 from specchat.engine.control import UNCONTROLLED, Control
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.decoding.step import draft_limit
@@ -131,7 +132,7 @@ class Session:
             what = f"Even without {dropped} of its messages this chat" if dropped else "This chat"
             raise ContextError(
                 f"{what} takes {len(prompt):,} tokens and {self.info.name} holds {self.info.context:,}. "
-                "Shorten the message or start a new chat."
+                f"Shorten the {longest(request.messages)} or start a new chat."
             )
         held = self._prompts.held(request)
         if held is not None and held.opener is not None and self.runner.stepwise is not None:

@@ -20,8 +20,10 @@ def size(count: int) -> str:
 
 
 def weights(count: int) -> str:
-    """`8.2 B` or `135 M`; empty for none."""
-    return "" if not count else f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.0f} M"
+    """`8.2 B`, `135 M` or `260 k`; empty for none."""
+    if count < 1e6:
+        return f"{count / 1e3:.0f} k" if count else ""
+    return f"{count / 1e9:.1f} B" if count >= 1e9 else f"{count / 1e6:.0f} M"
 
 
 def progress(now: Progress) -> str:

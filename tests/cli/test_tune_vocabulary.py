@@ -16,6 +16,7 @@ from specchat.engine.loading import load
 from specchat.tune.runs import vocabulary
 from tests.chat.conftest import answer, flush, save
 from tests.cli.conftest import Run, configure
+from tests.engine.published_heads import qwen_mtp
 from tests.engine.tiny import SPECIAL, checkpoint, perturbed
 
 BYTES = 256
@@ -102,10 +103,25 @@ def test_the_target_writes_where_few_replies_are_saved(
     assert not list(pair.parent.glob("*.json"))
 
 
+def test_a_target_s_own_layer_has_one_too(
+    run: Run, pair: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vocabulary, "shipped_prompts", lambda _: prompts(tmp_path))
+    monkeypatch.setattr(vocabulary, "LONGEST", 20)
+    table = f'[[pair]]\nid = "own"\ntarget.path = "{qwen_mtp(tmp_path / "qwen", backend=backend())}"\n'
+    pair.write_text(pair.read_text() + table)
+    result = run("tune", "vocabulary", "own", "--size", str(SIZE - 6))
+    assert (result.exit_code, result.stderr) == (0, "")
+    line = result.stdout.splitlines()[-1]
+    pair.write_text(pair.read_text().replace('id = "own"', f'id = "own"\n{line}'))
+    info = load(load_catalog(pair).find("own").spec, lambda _: None).info
+    assert (info.draft_tokens, info.warning) == (SIZE - 6, "")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "words"),
     [
-        (("alone",), ExitCode.USAGE, 'Pair "alone" has no draft model.'),
+        (("alone",), ExitCode.USAGE, 'Pair "alone" has neither a draft model nor a layer of its target that drafts.'),
         (
             ("tiny", "--size", "259"),
             ExitCode.USAGE,

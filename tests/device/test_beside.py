@@ -199,3 +199,8 @@ def test_the_clock_says_when_the_device_is_done(monkeypatch: pytest.MonkeyPatch)
     assert not clock.passed()
     clock.verified()
     assert clock.passed()
+
+
+def test_repeated_steps_leave_the_text_as_it_was(often: Runner) -> None:
+    expected = write(often, "plain", 0, SAMPLINGS["penalised"])
+    assert write(often, "draft", 3, SAMPLINGS["penalised"], repeats=2) == expected

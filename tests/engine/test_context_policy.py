@@ -176,11 +176,19 @@ def test_a_short_chat_is_sent_whole(demo: Session) -> None:
 def test_one_message_too_long_is_refused_whatever_the_policy(demo: Session) -> None:
     messages = (*story(3), Message("assistant", "So."), Message("user", "word " * 1100))
     limits = Limits(4, context="drop-oldest")
-    with pytest.raises(ContextError, match=r"Even without 6 of its messages this chat takes 1,\d{3} tokens"):
+    with pytest.raises(
+        ContextError, match=r"Even without 6 of its messages this chat takes 1,\d{3} tokens.* Shorten the message"
+    ):
         run(demo, limits, messages)
     counted = demo.count(Count(1, messages, limits))
     assert counted.tokens >= counted.context
     assert counted.dropped == 6
+
+
+def test_a_system_prompt_too_long_is_named(demo: Session) -> None:
+    messages = (Message("system", "word " * 1100), *story(3), Message("assistant", "So."), Message("user", "Go on."))
+    with pytest.raises(ContextError, match=r"holds 1,024. Shorten the system prompt or start a new chat"):
+        run(demo, Limits(4, context="drop-oldest"), messages)
 
 
 def test_a_message_that_leaves_less_than_the_reserve_is_answered(demo: Session) -> None:

@@ -179,6 +179,12 @@ def prepare(self: Any, fn: Function, arg_names: list[str], grid: Any, pre_run_ho
     self.constexprs = parameters(fn)[2]
 
 
+@functools.cache
+def places(grid: tuple[int, int, int]) -> np.ndarray:
+    """Of all programs of a grid, in their order."""
+    return np.indices(grid, np.int32).reshape(3, -1).T
+
+
 def launch(self: Any, *arguments: Any, **options: Any) -> None:
     """Stands for `GridExecutor.__call__`, which copies tensors to the host and back; here all are there."""
     names, defaults, constants = parameters(self.fn)
@@ -191,11 +197,7 @@ def launch(self: Any, *arguments: Any, **options: Any) -> None:
     try:
         # Garbage of masked lanes is computed with, and a GPU tells nothing of it either.
         with np.errstate(all="ignore"):
-            for x in range(grid[0]):
-                for y in range(grid[1]):
-                    for z in range(grid[2]):
-                        builder.set_grid_idx(x, y, z)
-                        running.run()
+            running.run(places(grid))
     except Exception as error:
         raise interpreter.InterpreterError(repr(error)) from error
 

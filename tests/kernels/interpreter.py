@@ -5,8 +5,8 @@ call, and looks for overflows that it then does not tell.
 """
 
 import functools
-from collections.abc import Callable
 from dataclasses import replace
+from types import FunctionType
 
 import torch
 
@@ -31,13 +31,15 @@ def complete() -> None:
         return
     from triton.runtime import interpreter
 
-    from tests.kernels.traces import EXCHANGED, untouched
+    from tests.kernels.recording import EXCHANGED
+    from tests.kernels.traces import counted, untouched
 
     exchange = interpreter._patch_lang
 
     @functools.cache
-    def exchange_once(kernel: Callable[..., object]) -> Stays:
+    def exchange_once(kernel: FunctionType) -> Stays:
         exchange(kernel)
+        kernel.__globals__["range"] = counted
         EXCHANGED.append(kernel)
         return Stays()
 

@@ -10,7 +10,7 @@ import triton.language as tl
 from triton.runtime.interpreter import InterpreterBuilder
 
 from tests.gpu_net.mutations import Mutation, planted
-from tests.kernels import traces
+from tests.kernels import recording, traces
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels run on the GPU here")
 PROGRAMS = 12
@@ -38,6 +38,31 @@ def _wander(x, counts, out, columns, scale, BLOCK: tl.constexpr):
         tl.store(out + row * BLOCK, tl.sum(tl.load(out + row * BLOCK + place), axis=0) / (count - 7))
     elif count % 3 == 1:
         tl.store(out + row * BLOCK + 1, (row - 5) // 2 + tl.num_programs(0))
+
+
+@triton.jit
+def _added(x, firsts, out):
+    row = tl.program_id(0)
+    first = tl.load(firsts + row)
+    total = 0.0
+    for place in range(first, first + 3):
+        total += tl.load(x + place)
+    tl.store(out + row, total)
+
+
+@triton.jit
+def _of_blocks(x, shared, out):
+    """Blocks of each program beside some that all have, in every way that kernels shape them."""
+    row, i = tl.program_id(0), tl.arange(0, 16)
+    place = i[:, None] * 16 + i[None, :]
+    own, weights = tl.load(x + row * 256 + place), tl.load(shared + place)
+    product = tl.dot(own, tl.trans(weights)) + tl.dot(weights, own.to(tl.bfloat16).to(tl.float32))
+    halves = tl.reshape(product, (16, 8, 2))
+    sums = tl.sum(halves, 2, keep_dims=True) * tl.max(tl.max(halves, 2), 1)[:, None, None]
+    ranks = tl.cumsum((tl.sum(sums, 1).reshape(16) > 0).to(tl.int32), 0)
+    found = tl.gather(tl.sum(own, 1), tl.minimum(ranks, 15), 0) + tl.sum(own) + tl.load(shared + row % 3)
+    tl.store(out + row * 16 + i, found, mask=tl.load(shared + i) < 1)
+    tl.store(out + row * 16, tl.fma(tl.max(own), 2.0, tl.abs(tl.load(shared))))
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +119,31 @@ def test_another_source_of_a_helper_is_used(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_kernel_of_too_many_values_is_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = interpreted(monkeypatch, 4)
-    monkeypatch.setattr(traces, "PLACES", 30)
+    monkeypatch.setattr(recording, "PLACES", 30)
     assert wandered(4).tobytes() == expected.tobytes()
     assert not any(isinstance(trace, traces.Trace) for trace in traces.TRACES.values())
+
+
+def test_programs_whose_loops_begin_elsewhere_share_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = []
+    monkeypatch.setattr(traces, "Recorder", lambda *of, make=traces.Recorder: recorded.append(of) or make(*of))
+    out, firsts = torch.zeros(PROGRAMS), torch.arange(PROGRAMS, dtype=torch.int32) * 2
+    _added[(PROGRAMS,)](torch.arange(40.0), firsts, out)
+    assert out.tolist() == [6 * row + 3 for row in range(PROGRAMS)]
+    assert len(recorded) == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 64])
+def test_blocks_of_programs_at_once_are_those_of_each(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last bits, where some programs of a launch are recorded and where all are run again."""
+    monkeypatch.setattr(traces, "AT_ONCE", at_once)
+
+    def written(seed: int) -> np.ndarray:
+        stream, out = np.random.RandomState(seed), torch.full((PROGRAMS, 16), -1.0)
+        x, shared = (torch.from_numpy(stream.standard_normal(256 * n).astype(np.float32)) for n in (PROGRAMS, 1))
+        _of_blocks[(PROGRAMS,)](x, shared, out)
+        return out.numpy()
+
+    found = [written(seed).tobytes() for seed in range(3)]
+    monkeypatch.setattr(traces, "key_of", lambda *_: None)
+    assert found == [written(seed).tobytes() for seed in range(3)]

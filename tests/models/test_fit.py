@@ -54,6 +54,13 @@ def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     assert fit(chosen, tiny, None, FreeMemory(None, None)).verdict == "CPU"
 
 
+@pytest.mark.parametrize(
+    ("count", "said"), [(0, ""), (260_032, "260 k"), (134_515_008, "135 M"), (8_190_735_360, "8.2 B")]
+)
+def test_weights_are_counted_in_a_unit_of_their_size(count: int, said: str) -> None:
+    assert words.weights(count) == said
+
+
 def test_a_list_says_in_three_words_what_a_pair_needs() -> None:
     chosen = Pair(PairSpec("p", "P", ModelSource(repo="made/up")), requires=Requires(ram_gib=16))
     offer = offers(Catalog((chosen,), "p"), Library((), ()), FreeMemory(None, 8 * GIB))[0]

@@ -41,9 +41,12 @@ def found(pair: PairSpec, target: Checkpoint, progress: Callable[[Loading], None
     return FoundHeads(files, unsupported)
 
 
-def restricted(heads: FoundHeads) -> bool:
-    """True if one of the heads uses the target's output matrix, of which a draft vocabulary leaves it few rows."""
-    return any(HEADS[head].in_target for head in heads.files)
+def has_own_layer(pair: PairSpec, target: Checkpoint) -> bool:
+    """True if `target` should include a layer that drafts with its output matrix, or `pair` names such a layer."""
+    return any(
+        family.in_target and (head in pair.heads or resolved(family.in_target)(target.settings))
+        for head, family in HEADS.items()
+    )
 
 
 def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:

@@ -67,7 +67,7 @@ def load(
         frequent, warning = _frequent(pair, tokenizer, target.config.eos | tokenizer.eos)
         draft = draft and replace(draft, drafts=frequent)
     trained = heads.found(pair, replace(target, drafts=frequent), progress)
-    if frequent is not None and draft is None and not heads.restricted(trained):
+    if frequent is not None and draft is None and not heads.has_own_layer(pair, target):
         frequent = None
         warning = f"{pair.id} has neither a draft model nor a layer of its target that draft_vocabulary would restrict."
     make_room()

@@ -11,6 +11,7 @@ from specchat.engine.events import Finished, Loading
 from specchat.engine.frequent_tokens import always, covered, frequent
 from specchat.engine.hub import locate
 from specchat.engine.loading import load
+from specchat.engine.loading.heads import has_own_layer
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.options import Limits, Speculation
@@ -21,6 +22,8 @@ CHARACTERS = 4_000_000
 """Characters of saved replies that are counted at most, the newest: a million tokens."""
 ENOUGH = 50_000
 """Tokens of saved replies from which the target need not write any."""
+OWN_LAYER = 32_768
+"""Tokens for a target's own layer, of which the head is most."""
 LONGEST = 256
 """Tokens of a reply that is written to be counted."""
 
@@ -28,11 +31,14 @@ LONGEST = 256
 def counted(
     pair: Pair, size: int | None, out: Path, texts: Sequence[str], report: TuneReport, stopped: Callable[[], bool]
 ) -> list[str]:
-    """Count `size` tokens, half of the vocabulary by default, in `texts` and replies, write them to `out`, and say so.
+    """Count `size` tokens in `texts` and replies, write them to `out`, and say so.
+
+    By default they are half of the vocabulary, and at most `OWN_LAYER` where the target's own layer alone drafts.
 
     Raises:
         TuneStopped: it is to be stopped.
-        EngineError: the size does not fit the tokenizer, the file cannot be written, or the pair cannot be loaded.
+        EngineError: neither a draft model nor such a layer is there, the size does not fit the tokenizer, the file
+            cannot be written, or the pair cannot be loaded.
     """
 
     def show(loading: Loading) -> None:
@@ -41,7 +47,12 @@ def counted(
     target = Checkpoint.open(locate(pair.spec.target, show))
     tokenizer = target.tokenizer()
     kept = always(tokenizer, target.config.eos | tokenizer.eos)
-    size = size or tokenizer.size // 2
+    if pair.spec.draft is None and not has_own_layer(pair.spec, target):
+        raise EngineError(
+            "request",
+            f'Pair "{pair.id}" has neither a draft model nor a layer of its target that drafts. Choose another.',
+        )
+    size = size or min(tokenizer.size // 2, OWN_LAYER if pair.spec.draft is None else tokenizer.size)
     if not len(kept) <= size < tokenizer.size:
         raise EngineError(
             "request",
