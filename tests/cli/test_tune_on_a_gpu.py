@@ -1,6 +1,7 @@
 """`specchat tune` where the target runs by the kernels of the GPU: interpreted here, in main memory."""
 
 import json
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -20,6 +21,7 @@ from specchat.engine.runners.device import device_runner
 from specchat.engine.session import Session
 from specchat.tune import gain
 from specchat.tune.device_target import DeviceTarget
+from specchat.tune.training import Training
 from tests.cli.conftest import Rising, Run, Tiny
 from tests.device.conftest import CONTEXT, ON_GPU, SHAPE
 from tests.engine.tiny import checkpoint, perturbed
@@ -70,6 +72,29 @@ def test_a_target_on_the_gpu_is_learnt_from(
     assert made, "the decoder of the GPU was not used"
     rows = json.loads(run("tune", "list", "--json").stdout)
     assert [row["pair"] for row in rows] == ["tiny"] or "Skipping layers would not beat" in result.stdout
+
+
+@pytest.mark.parametrize("command", [("draft", "--steps", "3"), ("heads", "--family", "medusa", "--steps", "1")])
+def test_its_layers_make_way_for_the_training(
+    command: tuple[str, ...], run: Run, words_file: str, rising: Rising, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoders: list[weakref.ref[object]] = []
+    there: list[int] = []
+    begin, train = DeviceDecoder.__init__, Training._train
+    monkeypatch.setattr(
+        DeviceDecoder, "__init__", lambda self, *given: (decoders.append(weakref.ref(self)), begin(self, *given))[1]
+    )
+    monkeypatch.setattr(
+        Training,
+        "_train",
+        lambda self, *given: (there.append(sum(one() is not None for one in decoders)), train(self, *given))[1],
+    )
+    rising(1.3, 1.1)
+    kind, *options = command
+    assert run("tune", kind, "tiny", "--prompts", words_file, "--replies", "2", *options).exit_code == 0
+    assert decoders
+    assert there
+    assert not any(there)
 
 
 def test_an_exit_is_not_trained_for_a_gpu(run: Run, words_file: str) -> None:

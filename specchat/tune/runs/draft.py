@@ -1,5 +1,6 @@
 """The tune of a draft model: distilled on the target's replies, and measured before and after."""
 
+import gc
 from dataclasses import replace
 
 from specchat.engine.errors import EngineError
@@ -65,7 +66,8 @@ def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled
     session, target = loaded(order)
     plan = tune_plan(session.info, replies=order.replies, steps=order.steps, adapted=adapted)
     learnt, held_out = order.collected(session, target, plan, asked=[fingerprint(draft), adapted])
-    del session  # on a GPU the memory of its layers is needed
+    del session
+    gc.collect()  # on a GPU the training needs the memory of its layers
     course = Distilling(target, draft, adapted, shop.folder, held_out, length)
     done = 0
     order.report.know(phase="training")

@@ -1,5 +1,6 @@
 """The tune of heads: trained on the target's replies, measured beside plain decoding, the draft and heads before."""
 
+import gc
 import json
 from dataclasses import replace
 
@@ -58,7 +59,8 @@ def _trained(order: TuneOrder, name: Head) -> list[str]:
     session, target = loaded(order)
     plan = training_plan(session.info, family.size(target.config), order.replies, order.steps)
     learnt, held_out = order.collected(session, target, plan, family.layers(target.config.layers))
-    del session  # on a GPU the memory of its layers is needed
+    del session
+    gc.collect()  # on a GPU the training needs the memory of its layers
     replies = [reply(path) for path in learnt]
     trainee = untrained(name, target, replies)
     training = Training(trainee, shop.state)
