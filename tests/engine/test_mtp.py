@@ -215,11 +215,12 @@ def test_a_copy_of_qwen_that_lost_the_layer_says_so(tmp_path: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     kept = {name: weight for name, weight in tensors.items() if not name.startswith("mtp.")}
     written(folder, json.loads((folder / "config.json").read_text()), kept)
-    session = load(PairSpec("q", "Q", on_cpu(folder)), lambda _: None)
+    write(path := tmp_path / "few.json", Tokenizer.read(folder), EVEN)
+    session = load(PairSpec("q", "Q", on_cpu(folder), draft_vocabulary=str(path)), lambda _: None)
     status = session.info.strategy("mtp")
     assert not status.available
     assert "holds no layer for multi-token prediction (mtp.*): this copy was made without it" in status.reason
-    assert session.info.warning == ""
+    assert (session.info.warning, session.info.draft_tokens) == ("", None)
 
 
 @pytest.mark.parametrize("tied", [False, True])

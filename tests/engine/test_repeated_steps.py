@@ -39,6 +39,17 @@ def test_a_reply_goes_on_after_them(session: Session) -> None:
     assert written(2) == written(0)
 
 
+def test_they_tell_nothing_of_the_rest_of_a_step(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is processed between them."""
+    costs = session.runner.executor.costs
+    request = Generate(1, (Message("user", "ab"),), SAMPLING, Limits(12), Speculation("draft", 3))
+    made = always_repeated(monkeypatch)
+    before = costs._other.count
+    steps = sum(isinstance(event, Step) for event in session.generate(request))
+    assert len(made) == TIMES
+    assert costs._other.count - before == steps - 1
+
+
 def test_what_they_tell_comes_with_the_last_step(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     always_repeated(monkeypatch)
     steps = [event for event in chat(session, Speculation("draft", 3)) if isinstance(event, Step) and event.id == 1]

@@ -203,6 +203,55 @@ def test_repeated_steps_end_where_their_time_is_known_or_spent() -> None:
     assert slow.repeats == 0
 
 
+@pytest.mark.parametrize(
+    ("when", "most", "steps"),
+    [
+        ("falls", 3.0, 30),
+        ("falls", 3.0, 80),
+        ("before the end", 2.0, 30),
+        ("before the end", 3.0, 80),
+        ("at the end", 1.5, 14),
+        ("at the end", 3.0, 14),
+    ],
+)
+def test_what_is_repeated_under_another_load_than_the_drafts_shows_no_multiplier(
+    when: str, most: float, steps: int
+) -> None:
+    """Not even in a reply of some milliseconds."""
+    lasts = steps * 0.07 * (DRAFTED * DRAFT_MS + VERIFY_MS) / 1e3
+
+    def slow(seconds: float) -> tuple[float, float]:
+        part = seconds / lasts
+        times = {
+            "falls": most - (most - 1.0) * min(1.0, part / most),
+            "before the end": most if part < 0.7 * most else 1.0,
+            "at the end": 1.0 if part < 1.0 else most,
+        }[when]
+        return times, times
+
+    for seed in range(10):
+        shown = Machine(slow, random.Random(seed), ms=0.07, cold=1.3).reply(steps).speedup
+        if shown is not None:
+            assert shown.times == pytest.approx(4 * PLAIN_MS / (DRAFTED * DRAFT_MS + VERIFY_MS), rel=0.25)
+
+
+@pytest.mark.parametrize("ms", [4 * PLAIN_MS, 9 * PLAIN_MS])
+def test_nothing_is_repeated_long_after_the_last_draft(ms: float) -> None:
+    """The load of the drafts is then not that of now; the last one's sums may have faded to nothing."""
+    machine = Machine(steady)
+    machine.reply(40)
+    machine.yardstick.begin(PLAIN_MS)
+    for _ in range(20):
+        machine.step()
+    plain = Stepped((0,), (), (), 0, (), 0.0, ms)
+    for _ in range(1200):
+        machine.seconds += ms / 1e3
+        machine.costs.add("plain", plain)
+        machine.yardstick.add("none plain", plain)
+    assert machine.repeated() == ()
+    assert machine.repeats == 0
+
+
 def test_what_is_repeated_counts_for_every_strategy_of_its_reply() -> None:
     """Each by the load that its own drafts had."""
     machine = Machine(steady, ms=0.07)

@@ -105,6 +105,8 @@ class Decoding:
         self._executor.verify(PLAIN)
         stepped = self._executor.verdict()
         self._executor.place(self.committed)
+        # No text is processed between such steps, so the rest of one is no other step's.
+        self._executor.costs.begin()
         self._executor.costs.add(stepped.strategy, stepped)
         return stepped
 

@@ -29,8 +29,12 @@ LOAD_S, LAST_S, RATIO_S = 0.5, 0.1, 20.0
 """Time constants of the load, of its last value, and of the ratio: seconds until a measurement weighs 1/e."""
 STEADY = 0.2
 """Change of the log of the load up to which repeated steps are compared with the drafts before."""
+LAST_DRAFTS = 4
+"""Drafts until one weighs 1/e of the last one in the load of the last drafts, as `LAST_S` may hold a whole reply."""
 SOONEST, UNSURE = 3, 0.055
 """Drafts of a reply before a plain step is run, and error of the ratio up to which none is repeated."""
+SURPRISE = 1.3
+"""Largest ratio of the mean of repeated steps to their expected time that counts."""
 SPIKE = 2.0
 """Largest ratio of a plain step to its expected time that counts."""
 LEAST_LOAD = 0.05
@@ -57,7 +61,10 @@ class Window:
         self.observed = self.expected = 0.0
 
     def fade(self, seconds: float) -> None:
-        kept = exp(-seconds / self._seconds)
+        self.keep(exp(-seconds / self._seconds))
+
+    def keep(self, kept: float) -> None:
+        """Keep this part of the sums."""
         self.observed *= kept
         self.expected *= kept
 
@@ -176,7 +183,8 @@ class Yardstick:
             return False
         if self._ratio.known(self.load, self._costs.load.value)[1] <= UNSURE:
             return False
-        if abs(log(self._reply_load / self._last.load)) > STEADY:
+        # After plain steps in a row the load may differ from that of the drafts.
+        if self._last.expected < self._usual / 2 or abs(log(self._reply_load / self._last.load)) > STEADY:
             return False
         return self._repeated.spent_ms + self.plain_ms <= max(LAST_MS, OF_REPLY * self._lasted)
 
@@ -193,7 +201,11 @@ class Yardstick:
 
         Each strategy's drafts are compared under the load that they had.
         """
-        if self._repeated.error > UNSURE:
+        if self._repeated.error > UNSURE or not self._drafting:
+            return ()
+        # A rested processor slows drafts more. Plain steps are so slow only under load that came after the last draft.
+        expected = self._reply_load * self._ratio.known(self.load, self._costs.load.value)[0]
+        if self._repeated.mean > SURPRISE * expected:
             return ()
         slow = self._repeated.mean * self._usual
         return tuple(
@@ -218,6 +230,7 @@ class Yardstick:
         if stepped.drafted:
             self._strategy, self._settled = strategy, 0
             self._drafts += 1
+            self._last.keep(exp(-1 / LAST_DRAFTS))
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
             for load_of in (self._loads[strategy], self._drafting[stepped.strategy], self._last):
                 load_of.add(stepped.draft_ms + lasted, own)

@@ -49,6 +49,12 @@ def has_own_layer(pair: PairSpec, target: Checkpoint) -> bool:
     )
 
 
+def own_layer_drafts(statuses: tuple[StrategyStatus, ...]) -> bool:
+    """True if a layer that drafts with the target's output matrix was loaded."""
+    heads = (STRATEGIES[status.name].head for status in statuses if status.available)
+    return any(head is not None and head.in_target for head in heads)
+
+
 def fitting(heads: FoundHeads, plan: Plan) -> tuple[FoundHeads, Plan]:
     """The heads that fit the free memory beside `plan`, and the plan with them."""
     if not heads.files:

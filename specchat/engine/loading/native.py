@@ -114,7 +114,8 @@ def load(
         session = Session(
             pair, tokenizer, runner, started, noted(note, words_of(vocabulary_map), TEXT_ALONE * target.also_sees)
         )
-        session.info = replace(session.info, draft_tokens=len(frequent) if frequent else None)
+        if frequent and (draft is not None or heads.own_layer_drafts(runner.statuses)):
+            session.info = replace(session.info, draft_tokens=len(frequent))
         short = shortened(pair.context, target.config.longest, pair.target.label)
         price = expert_price.described(plan.target, bus_rate(runner.gpu))
         session.warn(short, warning, heads.unused_heads(pair, runner.statuses), price)
