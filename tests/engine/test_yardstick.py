@@ -198,9 +198,19 @@ def test_repeated_steps_end_where_their_time_is_known_or_spent() -> None:
     assert 0 < machine.repeats * 0.07 * PLAIN_MS <= LAST_MS
     machine.reply(2)
     assert machine.repeats == 0
-    slow = Machine(steady, ms=10.0)
-    slow.reply(4)
-    assert slow.repeats == 0
+    for ms, steps in ((10.0, 4), (0.5, 12)):
+        slow = Machine(steady, ms=ms)
+        slow.reply(steps)
+        assert slow.repeats == 0
+
+
+def test_a_slow_model_ends_a_long_reply_at_once() -> None:
+    """Half a second a step: what a few more would tell is not worth the wait for the last words."""
+    slow, late = Machine(steady, ms=50.0), list[float]()
+    for _ in range(4):
+        slow.reply(100)
+        late.append(slow.yardstick._repeated.spent_ms)
+    assert max(late) <= 500.0
 
 
 @pytest.mark.parametrize(

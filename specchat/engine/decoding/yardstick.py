@@ -20,8 +20,10 @@ from specchat.engine.events import PlainKnown
 SHARE, OF_REPLY = 0.01, 0.06
 """Largest cost of probes, as a share of the time since the first one, waits for the user included, and of the
 reply's time: more would slow a short reply visibly."""
-LAST_MS = 12.0
-"""Milliseconds of repeated steps by which a reply may end later, if `OF_REPLY` is less."""
+LAST_MS, MOST_MS = 12.0, 500.0
+"""Milliseconds of repeated steps by which a reply may end later, if `OF_REPLY` is less, and if it is more."""
+FEWEST = 4
+"""Repeated steps that count below which none is known within `UNSURE`."""
 LEAST_COST = 0.25
 """Least cost of a probe, as a share of its time, even if drafting gains nothing."""
 NEVER = float("inf")
@@ -186,7 +188,8 @@ class Yardstick:
         # After plain steps in a row the load may differ from that of the drafts.
         if self._last.expected < self._usual / 2 or abs(log(self._reply_load / self._last.load)) > STEADY:
             return False
-        return self._repeated.spent_ms + self.plain_ms <= max(LAST_MS, OF_REPLY * self._lasted)
+        least = max(self._repeated.spent_ms + self.plain_ms, (self._cold + FEWEST) * self._usual * self._reply_load)
+        return least <= min(max(LAST_MS, OF_REPLY * self._lasted), MOST_MS)
 
     def add_repeated(self, stepped: Stepped) -> None:
         """Count a plain step that was repeated after a reply. The processing of its text is taken to last as usual."""
