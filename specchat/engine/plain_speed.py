@@ -50,7 +50,8 @@ class PlainSpeed:
         if tally.drafted or tally.tokens < REPLY_TOKENS:
             return
         known, seen = self._greedy if sampling.greedy else self._sampled, self.yardstick.usual_speed
-        self._verify_share = tally.verify_ms / tally.ran_ms
+        if tally.ran_ms > 0:
+            self._verify_share = tally.verify_ms / tally.ran_ms
         speed = known + WEIGHT * (seen - known) if known else seen
         if sampling.greedy:
             self._greedy = speed

@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.fake import INFO
 from specchat.engine.measure import REPLY_TOKENS
 from specchat.engine.options import Sampling
@@ -29,6 +30,24 @@ def test_each_plain_reply_counts_by_half_and_for_its_kind_alone() -> None:
     assert seen(speed, 100.0, GREEDY) == (100.0, 0.0)
     assert seen(speed, 60.0, GREEDY) == (100.0 - WEIGHT * 40.0, 0.0)
     assert seen(speed, 50.0, DRAWN) == (80.0, 50.0)
+
+
+def test_a_repeated_step_is_compared_with_a_pass_of_the_target_alone() -> None:
+    """No text is processed after it: here that takes a fifth of a step, and a pass is a fifth slower than usual."""
+    costs = StepCosts()
+    speed = PlainSpeed(costs)
+    plain = replace(Tally(steps=9, tokens=REPLY_TOKENS), verify_ms=8.0, other_ms=2.0)
+    cast("Any", speed.yardstick)._tokens, cast("Any", speed.yardstick)._lasted = 100, 1000.0
+    speed.observe(plain, GREEDY)
+    speed.begin(100.0)
+    drafted = Stepped((0, 0), (0,), (), 1, (1,), 0.0, 10.0, strategy="draft")
+    for _ in range(8):
+        costs.add("draft", drafted)
+        speed.yardstick.add("draft", drafted)
+    for _ in range(8):
+        speed.yardstick.add_repeated(Stepped((0,), (), (), 0, (), 0.0, 9.6))
+    (known,) = speed.yardstick.known_after()
+    assert known.token_ms == pytest.approx(12.0, rel=0.05)
 
 
 @pytest.mark.parametrize("tally", [{"drafted": 1}, {"tokens": REPLY_TOKENS - 1}])
