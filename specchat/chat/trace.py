@@ -27,7 +27,7 @@ _MOST = 1 << 16
 _SEVERAL = {"pieces": Piece, "drafts": Drafted, "call_pieces": Piece, "plain_known": PlainKnown}
 """Fields of a step that hold any number of these."""
 _RARE = ("call_pieces", "plain_known")
-"""Those of them that are left out where no step has any."""
+"""Fields that are left out if no step has any of them."""
 _ELSEWHERE = {"id", "tool_calls", "call_deltas", "logprobs"}
 """Fields that are not recorded: a reply keeps its calls itself, and its log-probabilities are for one client."""
 _COUNTS = "in_step"

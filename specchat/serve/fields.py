@@ -102,7 +102,7 @@ class ReplyFields(GrammarFields):
         return Limits(self.max_tokens, tuple(text for text in stop if text), "refuse")
 
     def template(self, choices: Mapping[str, tuple[str | bool, ...]]) -> Arguments:
-        """The arguments that the chat template takes; what it does not know is left out.
+        """Return the arguments that the chat template knows, and drop the others.
 
         Raises:
             ApiError: one is neither true, false nor a text.

@@ -1,4 +1,4 @@
-"""What training takes from a target on a GPU, in plain torch: its tables alone stay there once replies are written."""
+"""A target on a GPU for training, in plain torch: its embeddings, last norm and head."""
 
 from typing import TYPE_CHECKING
 

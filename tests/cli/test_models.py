@@ -106,12 +106,20 @@ def test_an_architecture_that_transformers_runs_is_added_for_that(run: Run, tmp_
     assert load_catalog(own(home)).find("gemma").spec.backend == "hf"
 
 
-def test_an_architecture_that_nothing_runs_is_refused(run: Run, tmp_path: Path, home: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('{"model_type": "gpt9"}', "does not know model_type 'gpt9'. A newer one may"),
+        ('{"model_type": "llama"}', "config.json"),
+    ],
+    ids=["nothing runs it", "damaged"],
+)
+def test_settings_of_no_model_are_refused(settings: str, words: str, run: Run, tmp_path: Path, home: Path) -> None:
     folder = checkpoint(tmp_path / "new")
-    (folder / "config.json").write_text('{"model_type": "gpt9"}')
+    (folder / "config.json").write_text(settings)
     result = run("models", "add", str(folder))
     assert result.exit_code == ExitCode.UNUSABLE
-    assert "does not know model_type 'gpt9'. A newer one may" in result.stderr
+    assert words in result.stderr
     assert not own(home).exists()
 
 
@@ -156,15 +164,6 @@ def test_a_folder_of_files_and_checkpoints_is_not_guessed_at(run: Run, tmp_path:
     result = run("models", "add", str(tmp_path / "all"))
     assert result.exit_code == ExitCode.UNUSABLE
     assert "has GGUF files and checkpoints: small.gguf, big. Give the path of one." in result.stderr
-
-
-def test_settings_that_are_damaged_are_refused(run: Run, tmp_path: Path, home: Path) -> None:
-    folder = checkpoint(tmp_path / "llama")
-    (folder / "config.json").write_text('{"model_type": "llama"}')
-    result = run("models", "add", str(folder))
-    assert result.exit_code == ExitCode.UNUSABLE
-    assert "config.json" in result.stderr
-    assert not own(home).exists()
 
 
 def test_a_folder_is_added_by_its_full_path_and_drafts_are_proposed(

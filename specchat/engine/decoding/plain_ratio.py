@@ -95,5 +95,6 @@ class Repeated:
         count = len(self._times)
         if not count:
             return inf
-        spread = sum((times / self.mean - 1) ** 2 for times in self._times) + NOISES * NOISE * NOISE
+        mean = self.mean
+        spread = sum((times / mean - 1) ** 2 for times in self._times) + NOISES * NOISE * NOISE
         return sqrt(LEAST_ERROR * LEAST_ERROR + spread / (count + NOISES) / count)

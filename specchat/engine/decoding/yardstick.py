@@ -76,8 +76,8 @@ class Window:
 
     @property
     def load(self) -> float:
-        """Ratio of the sums; there must have been some."""
-        return max(LEAST_LOAD, self.observed / self.expected)
+        """Ratio of the sums, 1 without any."""
+        return max(LEAST_LOAD, self.observed / self.expected) if self.expected else 1.0
 
 
 class Yardstick:

@@ -26,7 +26,7 @@ from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Embedding, Target
-from specchat.engine.heads.tensors import as_stored, fits_target, proposed, stored
+from specchat.engine.heads.tensors import as_stored, fits_target, proposed, spread, stored
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.matrices import read_norm
@@ -142,8 +142,7 @@ class Eagle3Head(FeatureHead):
 
     def logits(self, hidden: Tensor) -> Tensor:
         scores = self._tensors.product(norm(self._norm, hidden, self._tensors), self._head)
-        whole = scores.new_full((len(scores), self.vocab), float("-inf"))
-        return whole.index_copy_(1, self._tokens, scores)
+        return spread(scores, self._tokens, self.vocab)
 
     def memory(self) -> int:
         return super().memory() + (0 if self._chain is None else self._chain.memory())

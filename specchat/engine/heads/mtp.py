@@ -50,7 +50,7 @@ class MtpHead(FeatureHead):
             )
             self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
             self._layer = self._read_layer(weights, given.layer, compiles(given.of_one))
-        self._frequent = None if files.frequent is None else FrequentScores(files.frequent, model, tensors)
+        self._scores = model.projected if files.frequent is None else FrequentScores(files.frequent, model, tensors)
         self._normed, self._token_first = given.normed, layout.token_first
         model.record_states(recipe.aux_layers)
 
@@ -67,8 +67,7 @@ class MtpHead(FeatureHead):
         return norm(self._final, hidden, self._tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        scored = self.target.model.projected if self._frequent is None else self._frequent
-        return scored(norm(self._final, hidden, self._tensors))
+        return self._scores(norm(self._final, hidden, self._tensors))
 
 
 def _agree(files: HeadFiles, weights: Weights, layout: MtpLayout) -> None:

@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.tensors import HeadTensors, proposed
+from specchat.engine.heads.tensors import HeadTensors, proposed, spread
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -187,8 +187,7 @@ class FrequentScores:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Logits: float32 [rows, hidden] -> float32 [rows, vocab], -inf for tokens not proposed."""
         few = capped(self._scale * self._tensors.product(hidden, self._rows), self._cap)
-        whole = few.new_full((len(few), self._vocab), float("-inf"))
-        return whole.index_copy_(1, self._tokens, few)
+        return spread(few, self._tokens, self._vocab)
 
 
 class Scores:
@@ -220,5 +219,4 @@ class Scores:
         """Scatter values float32 [rows, proposed tokens] into float32 [rows, vocab], filled with `others`."""
         if self._own is None:
             return few
-        whole = few.new_full((len(few), self._target.vocab), others)
-        return whole.index_copy_(1, self._tokens, few)
+        return spread(few, self._tokens, self._target.vocab, others)

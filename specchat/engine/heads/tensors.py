@@ -112,6 +112,11 @@ def stored(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
     return torch.cat(found), torch.cat(biases) if biases else None
 
 
+def spread(few: Tensor, tokens: Tensor, vocab: int, others: float = float("-inf")) -> Tensor:
+    """Scatter values float32 [rows, proposed] of `tokens` int64 [proposed] into float32 [rows, vocab] of `others`."""
+    return few.new_full((len(few), vocab), others).index_copy_(1, tokens, few)
+
+
 def biased(weights: Weights, part: Matrix) -> Matrix:
     """Return `part` with biases if they are stored."""
     return replace(part, bias=f"{part.names[0]}.bias" in weights)
