@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from specchat.chat.store import Store
 
@@ -85,6 +86,13 @@ def compile_alone(compiles: Callable[..., Any]) -> Callable[..., Any]:
 
     return alone
 
+
+# No example has to be quick, for the machine may stand still in any; by default they are the same in every run.
+for profile, same in (("same", True), ("explore", False)):
+    settings.register_profile(
+        profile, deadline=None, derandomize=same, suppress_health_check=[HealthCheck.too_slow], print_blob=not same
+    )
+settings.load_profile("same")
 
 # Triton's decorator decides at import.
 if not gpu_at_hand(os.environ, version("torch")):
