@@ -272,12 +272,12 @@ def test_two_programs_that_pull_the_same_model_do_it_once(hub: Hub, loopback: Lo
 
 
 def test_a_program_that_is_killed_keeps_its_part(hub: Hub, loopback: LoopbackHub) -> None:
-    loopback.pace = 0.01
+    loopback.stalls.set()
     running = subprocess.Popen([sys.executable, "-c", PULL, hub.endpoint, str(hub.cache)], stdout=subprocess.DEVNULL)
     until(lambda: size(hub.partial(REPO, sha256(WEIGHTS))))
     running.kill()
     running.wait()
-    loopback.pace = 0
+    loopback.stalls.clear()
     loopback.sent = {}
     assert (pull(hub) / "model.safetensors").read_bytes() == WEIGHTS
     assert loopback.sent["model.safetensors"] < len(WEIGHTS)
