@@ -103,6 +103,11 @@ settings.load_profile("same")
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
 
+# Tests speak with this machine alone; the user's proxies, mirrors, tokens and models are none of theirs.
+for name in list(os.environ):
+    if name.lower().endswith("_proxy") or name.startswith("HF_"):
+        del os.environ[name]
+
 # Nothing that a test starts is left behind.
 os.environ["SPECCHAT_ENGINE_MINUTES"] = "0"
 

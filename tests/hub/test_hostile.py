@@ -34,9 +34,7 @@ Words = Callable[[str, Mapping[str, str]], Iterable[bytes]]
 
 
 @pytest.fixture(autouse=True)
-def _directly(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     monkeypatch.setattr(answer, "SILENCE_S", PATIENCE_S)
 
