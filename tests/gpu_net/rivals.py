@@ -61,7 +61,10 @@ class Rivals(Addresses):
             return
         first, last = min(begin for begin, _ in ends), max(end for _, end in ends)
         # Most of what is read is written by nobody.
-        near = [[(p, size) for p, size in one.reads if p.min() < last and p.max() >= first] for one in self._accesses]
+        near = [
+            [(p, size) for p, size in one.reads if p.min() < last and p.max() + np.uint64(size) > first]
+            for one in self._accesses
+        ]
         read = [spans(accesses) for accesses in near]
         for one, other in permutations(range(len(written)), 2):
             if one < other:
