@@ -126,6 +126,8 @@ class ChatService(ServiceState):
                 return refusal
             self._answer(turn)
             return ""
+        if turn is not None and reply is None:
+            return "the last prompt has no answer yet: /again asks for one"
         if turn is None or reply is None or not (reply.raw or reply.tool_calls):
             return "there is no reply to continue yet"
         if reply.tool_calls and reply.ended:
