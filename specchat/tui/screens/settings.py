@@ -64,7 +64,9 @@ class SettingsScreen(Dialog[str]):
         self._session = session
         self._themes = themes
         info = session.loaded.info
-        self._rows = rows(self._refused(), info.server if info else "")
+        self._server = info.server if info else ""
+        """The server that runs the pair, and drafts as it was started."""
+        self._rows = rows(self._refused(), self._server)
         self._speeds = session.ledger.speeds(session.loaded.name)
         self._width = 72
         """Cells of a strategy's row: the most there are, until it is known."""
@@ -79,14 +81,18 @@ class SettingsScreen(Dialog[str]):
         for field in FIELDS:
             if field.key == "draft_length":
                 yield from self._drafting()
+                if self._server:
+                    continue
             if field.key == "context":
                 yield self._row(field.label, Choice(CONTEXT_POLICIES, settings.limits.context, id=field.key))
             else:
                 yield self._row(field.label, FieldInput(field, field.show(settings)), field)
             if field.key == "temperature":
                 yield self._row("system prompt", SystemInput(self._session.conversation.system))
-        yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
-        yield self._row("draft from earlier chats", Choice(YES_NO, YES_NO[not self._session.saved.wanted], id="saved"))
+        if not self._server:
+            yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
+            earlier = YES_NO[not self._session.saved.wanted]
+            yield self._row("draft from earlier chats", Choice(YES_NO, earlier, id="saved"))
         for name, values in self._template_choices():
             yield self._row(_LABELS[name], Choice([AS_SET, *map(_word, values)], self._chosen_word(name), id=name))
         yield self._row("theme", Choice(self._own_themes(), self.app.theme, id="theme"))
@@ -170,8 +176,8 @@ class SettingsScreen(Dialog[str]):
     def _strategy_chosen(self, event: OptionList.OptionSelected) -> None:
         self._session.choose_strategy(event.option.id or "plain")
         self._show_rows(event.option_list)
-        length = self.query_one("#draft_length", FieldInput)
-        length.value = length.field.show(self._session.settings)
+        for length in self.query("#draft_length").results(FieldInput):
+            length.value = length.field.show(self._session.settings)
 
     @on(Choice.Changed, "#acceptance")
     def _acceptance_chosen(self, event: Choice.Changed) -> None:
