@@ -134,6 +134,8 @@ class ChatService(ServiceState):
             return self.refusal("") or self.begin_calls(Running(self.conversation, turn, reply, self.settings))
         if reply.ended and reply.state == "finished" and reply.reason == "stop":
             return "the last reply came to its end; write what you want next"
+        if not self.loaded.continues:
+            return "the server cannot go on with a reply: /again asks for another one"
         if refusal := self.refusal(turn.content):
             return refusal
         self._answer(turn, begun=without_marks(reply), seed=reply.seed)
