@@ -17,8 +17,8 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Follow, Then
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
@@ -62,7 +62,7 @@ def made(
     limit: int = LIMIT,
     acceptance: Acceptance = "coupled",
     unread: int = 1,
-    taught: Stepped | None = None,
+    taught: StepOutcome | None = None,
     copied: Sequence[int] = (),
     copy: Copies | None = None,
     skip: Skip = NOTHING,
@@ -181,11 +181,11 @@ def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByTo
         assert found == tokens[: 1 + tokens.index(last)]
 
 
-def taught(stayed: int) -> Stepped:
+def taught(stayed: int) -> StepOutcome:
     """A judged draft whose tokens had all kinds of probabilities."""
     sure = (0.2, 0.4, 0.65, 0.75, 0.85, 0.93, 0.97, 0.985, 0.9999)
     path = tuple(range(1, stayed + 1))
-    return Stepped((1,) * (stayed + 1), (3,) * len(sure), sure, min(stayed + 1, len(sure)), path, 0.0, 0.0)
+    return StepOutcome((1,) * (stayed + 1), (3,) * len(sure), sure, min(stayed + 1, len(sure)), path, 0.0, 0.0)
 
 
 def test_it_ends_where_the_next_token_is_unlikely_to_pay(decoders: tuple[Counting, TokenByToken]) -> None:

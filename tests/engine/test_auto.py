@@ -15,7 +15,7 @@ from specchat.engine.bandit.exploration import SOONEST
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.length_policy import LengthPolicies
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -69,7 +69,7 @@ class Scripted:
     policies: LengthPolicies
     random: random.Random
     instant: bool = True
-    observed: list[Stepped] = field(default_factory=list)
+    observed: list[StepOutcome] = field(default_factory=list)
     unread: int = 0
     matched: int = 4
 
@@ -96,8 +96,8 @@ class Scripted:
     def behind(self, text: Sequence[int]) -> float:
         return self.unread * self.world.read_ms
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self.observed.append(stepped)
+    def observe(self, text: Sequence[int], outcome: StepOutcome) -> None:
+        self.observed.append(outcome)
 
     def _tokens(self, stays: float, limit: int) -> list[int]:
         return [RIGHT if self.random.random() < stays else WRONG for _ in range(limit)]
@@ -142,10 +142,10 @@ class Simulation:
         self.tokens += accepted + 1
         path = tuple(range(1, accepted + 1))
         new, sure = (RIGHT,) * (accepted + 1), tuple(draft.confidence)
-        stepped = Stepped(new, tokens, sure, min(accepted + 1, len(tokens)), path, draft_ms, verify_ms)
-        self.policies.observe(stepped)
-        self.costs.add(family, stepped)
-        self.auto.observe(self.text, stepped)
+        outcome = StepOutcome(new, tokens, sure, min(accepted + 1, len(tokens)), path, draft_ms, verify_ms)
+        self.policies.observe(outcome)
+        self.costs.add(family, outcome)
+        self.auto.observe(self.text, outcome)
         return family, len(tokens), accepted
 
     def speed(self, steps: int) -> float:
@@ -506,12 +506,12 @@ def test_a_step_dropped_on_the_way_is_no_lesson() -> None:
 
 
 def test_outcomes_of_guesses() -> None:
-    assert Copy([5, 6, 7]).outcome([5, 9]) == [True, False, False]
-    assert Copy([5, 6, 7]).outcome([5, 6]) == [True, True, None]
+    assert Copy([5, 6, 7]).matches([5, 9]) == [True, False, False]
+    assert Copy([5, 6, 7]).matches([5, 6]) == [True, True, None]
     tree = Copy([5, 6, 7, 8], parents=[0, 1, 1, 0])
-    assert tree.outcome([5, 7, 1]) == [True, False, True, False]
-    assert tree.outcome([5]) == [True, None, None, False]
-    assert tree.outcome([8, 6]) == [False, False, False, True]
+    assert tree.matches([5, 7, 1]) == [True, False, True, False]
+    assert tree.matches([5]) == [True, None, None, False]
+    assert tree.matches([8, 6]) == [False, False, False, True]
 
 
 def test_a_copy_takes_the_place_of_a_model_for_a_clear_gain_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Chain, Copy, Follow
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.events import Step
@@ -130,8 +130,8 @@ def test_drafts_that_end_with_a_copy_do_not_change_the_text(
 
 
 def test_each_token_of_such_a_draft_has_its_own_source() -> None:
-    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("draft", "lookup"), switch=2)
-    assert [source(stepped, i) for i in range(4)] == ["draft", "draft", "lookup", "target"]
+    outcome = StepOutcome((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("draft", "lookup"), switch=2)
+    assert [source(outcome, i) for i in range(4)] == ["draft", "draft", "lookup", "target"]
 
 
 @pytest.mark.usefixtures("often_joint")

@@ -377,10 +377,10 @@ def drafts_as(session: Session, strategy: str, expected: Callable[[list[int], Te
                 if step == 3:
                     decoding.step(runner.drafters["plain"], 0, "coupled")
                     continue
-                stepped = decoding.step(drafter, 3, "coupled")
-                assert stepped.drafts == tuple(expected(text, bias))
-                accepted += stepped.accepted
-                refused += stepped.drafted - stepped.accepted
+                outcome = decoding.step(drafter, 3, "coupled")
+                assert outcome.drafts == tuple(expected(text, bias))
+                accepted += outcome.accepted
+                refused += outcome.drafted - outcome.accepted
             decoding.close()
     finally:
         runner.executor.policies.off = False

@@ -80,18 +80,18 @@ def test_what_is_checked_is_a_whole_pass(
     for length in (3, 1, 5, 2, 0, 4):
         text = list(decoding.committed)
         ran[:] = [0] * LAYERS
-        stepped = decoding.step(drafter, length, acceptance)
-        assert (stepped.drafted, stepped.begun) == (length, length)
+        outcome = decoding.step(drafter, length, acceptance)
+        assert (outcome.drafted, outcome.begun) == (length, length)
         assert ran == [1 + length] * LAYERS
         alone.forward(text, 0)
-        whole = alone.logits(alone.forward([text[-1], *stepped.drafts], len(text) - 1))
+        whole = alone.logits(alone.forward([text[-1], *outcome.drafts], len(text) - 1))
         assert torch.equal(read[-1], whole)
         end = len(text) + length
         assert torch.equal(torch.stack(decoder.cache.keys)[:, :, :end], torch.stack(alone.cache.keys)[:, :, :end])
         assert torch.equal(torch.stack(decoder.cache.values)[:, :, :end], torch.stack(alone.cache.values)[:, :, :end])
         for layer in taps.layers:
             assert torch.equal(taps.at(layer, 0, end), expected.at(layer, 0, end))
-        kinds.add(stepped.accepted < stepped.drafted)
+        kinds.add(outcome.accepted < outcome.drafted)
     assert kinds == {False, True}
 
 
@@ -101,9 +101,9 @@ def test_the_first_layers_and_the_head_draft(folder: Path, make: Make) -> None:
     runner = host_runner(decoder, None, EXIT)
     runner.target.begin(PROMPT)
     decoding = runner.reply(Sampling(), list(PROMPT), ())
-    stepped = decoding.step(runner.drafters["early-exit"], 4, "coupled")
+    outcome = decoding.step(runner.drafters["early-exit"], 4, "coupled")
     text = list(PROMPT)
-    for token in stepped.drafts:
+    for token in outcome.drafts:
         hidden = alone.through(alone.embedded(text), range(EXIT), PassRows(text, 0))
         assert token == int(alone.logits(hidden[-1:])[0].argmax())
         text.append(token)

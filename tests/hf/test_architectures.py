@@ -65,10 +65,10 @@ def written(
     decoding = pair.reply(sampling, prompt, ())
     while len(decoding.committed) < len(prompt) + tokens:
         left = len(prompt) + tokens - len(decoding.committed)
-        stepped = decoding.step(pair.drafters[strategy], 5, "coupled", left)
+        outcome = decoding.step(pair.drafters[strategy], 5, "coupled", left)
         if seen is not None:
-            seen[strategy] += stepped.accepted
-            seen["again"] += stepped.again
+            seen[strategy] += outcome.accepted
+            seen["again"] += outcome.again
     return decoding.committed[len(prompt) :]
 
 

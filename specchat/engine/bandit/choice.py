@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 
 WEIGHING, UNASKED = 0.01, 7
 """Largest share of the time spent choosing, and most steps at which an arm goes on without it."""
@@ -74,13 +74,13 @@ class ArmChoice:
     reads: bool = False
 
 
-def until(stepped: Stepped, drafted: int) -> Stepped:
+def until(outcome: StepOutcome, drafted: int) -> StepOutcome:
     """Return the step as if its draft ended after `drafted` tokens."""
     return replace(
-        stepped,
-        drafts=stepped.drafts[:drafted],
-        path=stepped.path[:drafted],
-        confidence=stepped.confidence[:drafted],
-        tested=min(stepped.tested, drafted),
+        outcome,
+        drafts=outcome.drafts[:drafted],
+        path=outcome.path[:drafted],
+        confidence=outcome.confidence[:drafted],
+        tested=min(outcome.tested, drafted),
         switch=0,
     )

@@ -150,4 +150,4 @@ class CopyOn:
     def judge(self, new: Sequence[int]) -> None:
         """Count the copy against `new`, the tokens added; they end before it if a model's token was rejected."""
         if self._found.tokens:
-            self._copies(self._found.matched).judged(self._found.outcome(new[self._after :]))
+            self._copies(self._found.matched).judged(self._found.matches(new[self._after :]))

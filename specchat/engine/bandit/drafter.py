@@ -17,7 +17,7 @@ from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, Follow, ModelDrafter, Proposal
 from specchat.engine.decoding.means import Mean
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.fences import Fences
 
 REVIEW, STALE = 8, 32
@@ -163,8 +163,8 @@ class AutoDrafter(Drafter):
         arm = self._arms.get(self._choice.arm)
         return arm.drafter.extend(token_ids, copied, min(limit, self._choice.limit)) if arm is not None else None
 
-    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
-        self._arms[self._choice.arm].drafter.observe_extension(token_ids, stepped)
+    def observe_extension(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
+        self._arms[self._choice.arm].drafter.observe_extension(token_ids, outcome)
 
     def _catch_up(self, token_ids: Sequence[int]) -> None:
         """Take in tokens added to the text since the last call."""
@@ -238,7 +238,7 @@ class AutoDrafter(Drafter):
         if due is not None:
             (choice.arm, choice.limit), choice.explores = due, True
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
         if self._reply.rested:
             return
         began = self._costs.clock()
@@ -246,19 +246,19 @@ class AutoDrafter(Drafter):
         self._catch_up(token_ids)
         choice, reply = self._choice, self._reply
         if choice.copier:
-            self._copies[choice.copier][choice.kind].judged(choice.copy.outcome(stepped.tokens))
+            self._copies[choice.copier][choice.kind].judged(choice.copy.matches(outcome.tokens))
         if self._copy_on is not None and choice.watched:
-            self._copy_on.judge(stepped.tokens)
+            self._copy_on.judge(outcome.tokens)
         if (arm := self._arms.get(choice.arm)) is not None:
-            own = until(stepped, stepped.switch) if stepped.switch else stepped
+            own = until(outcome, outcome.switch) if outcome.switch else outcome
             self._judge(arm, own)
             arm.drafter.observe(token_ids, own)
-        rejected, reply.rejected = reply.rejected, stepped.accepted < stepped.drafted / 2
+        rejected, reply.rejected = reply.rejected, outcome.accepted < outcome.drafted / 2
         if rejected and reply.rejected:
             reply.goes_on = 0
         self._noting.add(1e3 * (self._costs.clock() - began))
 
-    def _judge(self, arm: Arm, stepped: Stepped) -> None:
+    def _judge(self, arm: Arm, outcome: StepOutcome) -> None:
         choice, longest = self._choice, self._reply.longest
         arm.drafts += 1
         if choice.reads:
@@ -266,7 +266,7 @@ class AutoDrafter(Drafter):
         if choice.explores or arm.drafts % REFRESHED == 0:
             # A chain and its tree share a model and its cache.
             self._estimates.refresh(one for one in self._arms.values() if arm in (one, one.chain) or one is arm.chain)
-        whole = 0 < stepped.accepted == stepped.drafted
+        whole = 0 < outcome.accepted == outcome.drafted
         short = choice.explores and choice.limit < longest and not arm.again and arm.chain is None
         arm.again = short and whole
         arm.last = self._step - 1
@@ -275,9 +275,9 @@ class AutoDrafter(Drafter):
         if choice.explores or self._pressing:
             self._pressing = self._exploration.pressing
         # A draft cut short and accepted whole does not show how many more tokens would be accepted.
-        if not (whole and stepped.drafted == choice.limit < longest):
+        if not (whole and outcome.drafted == choice.limit < longest):
             self._estimates.judged(choice.kind)
-            arm.judged(choice.kind, stepped.accepted, None if short else stepped.drafted, choice.explores)
+            arm.judged(choice.kind, outcome.accepted, None if short else outcome.drafted, choice.explores)
             arm.barren *= not self.tries
 
     def _look_again(self) -> None:

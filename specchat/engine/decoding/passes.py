@@ -17,7 +17,7 @@ ONE_BY_ONE = "one token after the other: nothing is drafted"
 
 
 def checked(error: float) -> str:
-    """Return the verdict on rows whose logits differ by at most `error`."""
+    """Describe rows whose logits differ by at most `error`."""
     return f"checked: choices closer than {error:.1g} in a logit are made again by one row alone"
 
 
