@@ -67,12 +67,12 @@ def test_a_copy_is_judged_taken_or_not() -> None:
         watching = watched(Copy([5, 6], matched=8), copies, goes_on=0.6)
         assert bool(watching.copy([3], lambda: 1.0)) == watching.taken == (first == 0.9)
         before = copies.gain(1, 1.0, 0.0, CHECKS)[0]
-        watching.judge([4])
+        watching.observe([4])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] == before, "the model's token was refused: nothing is known"
-        watching.judge([3, 5, 6])
+        watching.observe([3, 5, 6])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] > before
         for _ in range(20):
-            watching.judge([3, 9])
+            watching.observe([3, 9])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] < before
 
 
@@ -97,7 +97,7 @@ def auto_of(session: Session) -> AutoDrafter:
 def often_joint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model drafts in every step, and what can be copied after its tokens is."""
     monkeypatch.setattr("specchat.engine.bandit.copies.SHORTEST", 2)
-    monkeypatch.setattr(Estimates, "most", lambda *_: ("draft", 1e6))
+    monkeypatch.setattr(Estimates, "best", lambda *_: ("draft", 1e6))
     monkeypatch.setattr("specchat.engine.bandit.copies.model_gain", lambda *_: 0.0)
     monkeypatch.setattr(Copies, "gain", lambda _self, longest, *_: (1.0, longest))
 
