@@ -39,8 +39,10 @@ class Counting(CpuDecoder):
 
     chains = passes = 0
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
-        found = super().drafted(tokens, start, chain, skip)
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
+        found = super().draft_chain(tokens, start, chain, skip)
         self.chains += bool(found)
         return found
 
@@ -52,7 +54,9 @@ class Counting(CpuDecoder):
 class TokenByToken(Counting):
     """What is compared with."""
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
         return []
 
 
@@ -140,7 +144,7 @@ def test_a_token_that_the_model_has_no_row_for_is_its_last(decoders: tuple[Count
     chain = ChainParameters(3, quick.vocab, 0.0, 0, np.array(((np.inf,), (1.0,), (1.0,))), 1.0, -1.0)
     for decoder in decoders:
         decoder.write(PROMPT, 0)
-    found, last = (quick.drafted([token], len(PROMPT), chain, NOTHING) for token in (10**9, quick.vocab - 1))
+    found, last = (quick.draft_chain([token], len(PROMPT), chain, NOTHING) for token in (10**9, quick.vocab - 1))
     assert found == last
     if found:
         logits = slow.logits(slow.forward([10**9], len(PROMPT)))
@@ -152,7 +156,7 @@ def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, Token
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
     packed = quick.packed_embeddings is not None
     for limit in (4, 5):
-        made = quick.drafted([5], 60, ChainParameters(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
+        made = quick.draft_chain([5], 60, ChainParameters(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
         assert len(made) == (4 if packed and limit == 4 else 0)
 
 
@@ -173,11 +177,11 @@ def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByTo
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
     quick.write(PROMPT, 0)
     whole = ChainParameters(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
-    tokens = [token for token, _ in quick.drafted([5], len(PROMPT), whole, NOTHING)]
+    tokens = [token for token, _ in quick.draft_chain([5], len(PROMPT), whole, NOTHING)]
     if quick.packed_embeddings is not None:
         last = tokens[5]
         ended = whole._replace(ends=np.array([10**6, last]))
-        found = [token for token, _ in quick.drafted([5], len(PROMPT), ended, NOTHING)]
+        found = [token for token, _ in quick.draft_chain([5], len(PROMPT), ended, NOTHING)]
         assert found == tokens[: 1 + tokens.index(last)]
 
 
@@ -295,7 +299,7 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
     quick.write(prompt[:-1], 0)
     chain = ChainParameters(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9)
     for _ in range(40):
-        made = quick.drafted(prompt[-1:], len(prompt) - 1, chain, NOTHING)
+        made = quick.draft_chain(prompt[-1:], len(prompt) - 1, chain, NOTHING)
         assert len(made) == 1
     assert quick._chains is not None
     assert quick._chains._acceptance.min() < MIN_ACCEPTANCE + 0.02

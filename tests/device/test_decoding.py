@@ -123,9 +123,9 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
         monkeypatch.setattr(torch, "argmax", out_of_memory)
         with pytest.raises(torch.OutOfMemoryError):
             # A number of rows that was not captured before.
-            model.guesses(text[5:14], 5, skip)
+            model.likeliest(text[5:14], 5, skip)
     else:
-        assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
+        assert model.likeliest(text[5:15], 5, skip) != model.likeliest(text[5:15], 5, Skip())
     assert all(torch.equal(a[:, :19], b[:, :19]) for a, (b, _) in zip(before, model.decoder.entries, strict=True))
 
 

@@ -190,12 +190,12 @@ def test_states_are_the_hosts(headed: Runner, on_host: Runner) -> None:
 def test_what_the_target_gives_heads_is_the_hosts(headed: Runner, on_host: Runner) -> None:
     host, ours = on_host.target.model, model(headed)
     assert isinstance(host, CachedDecoder)
-    hidden = host.embedded([5, 70, VOCAB - 1])
-    torch.testing.assert_close(ours.embedded([5, 70, VOCAB - 1]).cpu(), hidden)
-    torch.testing.assert_close(ours.normed(hidden.to(DEVICE)).cpu(), host.normed(hidden))
-    projected = ours.projected(hidden.to(DEVICE)).cpu()
+    hidden = host.embed([5, 70, VOCAB - 1])
+    torch.testing.assert_close(ours.embed([5, 70, VOCAB - 1]).cpu(), hidden)
+    torch.testing.assert_close(ours.final_norm(hidden.to(DEVICE)).cpu(), host.final_norm(hidden))
+    projected = ours.project(hidden.to(DEVICE)).cpu()
     assert projected.shape == (3, ours.vocab)
-    torch.testing.assert_close(projected, host.projected(hidden), atol=SLACK, rtol=SLACK)
+    torch.testing.assert_close(projected, host.project(hidden), atol=SLACK, rtol=SLACK)
 
 
 class Tree:
@@ -238,7 +238,7 @@ def test_a_trial_of_skipping_leaves_the_states_as_they_were(headed: Runner) -> N
     headed.target.keep(0)
     headed.target.begin(PROMPT)
     before = model(headed).states(LAYERS, 0, len(PROMPT) - 1).clone()
-    headed.target.model.guesses(PROMPT[2:6], 2, Skip(frozenset({1}), frozenset({2})))
+    headed.target.model.likeliest(PROMPT[2:6], 2, Skip(frozenset({1}), frozenset({2})))
     assert torch.equal(model(headed).states(LAYERS, 0, len(PROMPT) - 1), before)
 
 

@@ -108,7 +108,7 @@ def test_drafts_that_end_with_a_copy_do_not_change_the_text(
     session: Session, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[int] = []
-    monkeypatch.setattr(CopyOn, "judge", lambda _, new: judged.append(len(new)))
+    monkeypatch.setattr(CopyOn, "observe", lambda _, new: judged.append(len(new)))
     few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
     sources = Counter[str]()
     joint = 0

@@ -67,7 +67,7 @@ class Reference:
         self.before = self.output = False
         self.known: dict[tuple[int, ...], Tensor] = {}
 
-    def embedded(self, ids: list[int]) -> Tensor:
+    def embed(self, ids: list[int]) -> Tensor:
         return self.w.get("embed_tokens.weight", self.target["model.embed_tokens.weight"])[ids]
 
     def given(self, text: list[int]) -> Tensor:
@@ -129,7 +129,7 @@ class Reference:
         raise AssertionError
 
     def step(self, ids: list[int], features: Tensor) -> Tensor:
-        e, w, p = self.embedded(ids), self.w, self.prefix
+        e, w, p = self.embed(ids), self.w, self.prefix
         if not self.three:
             x = torch.cat([e, features], -1) @ w["fc.weight"].T + w.get("fc.bias", torch.zeros(1))
             return self.layer(x, x)

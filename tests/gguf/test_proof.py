@@ -113,7 +113,7 @@ def test_trees_and_skipped_layers_are_refused(model: GgufModel) -> None:
         lambda: model.forward([1], 0, Skip(frozenset({1}))),
         lambda: model.forward([1, 2], 0, layout=chain(2)),
         lambda: model.keep([0], 0),
-        lambda: model.guesses([1], 0, Skip()),
+        lambda: model.likeliest([1], 0, Skip()),
     ):
         with pytest.raises(ValueError, match=r"llama\.cpp"):
             call()

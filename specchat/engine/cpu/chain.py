@@ -243,8 +243,8 @@ class Chains:
         self._span, self._ancestors = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
         self._scores: dict[int, NDArray[np.float32]] = {}
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
-        """Draft a chain; see `CachedDecoder.drafted`."""
+    def draft_chain(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
+        """Draft a chain; see `CachedDecoder.draft_chain`."""
         # A target may choose a padding token that a draft model has no row for.
         self._token_ids[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
         made, confidence = np.empty(chain.limit, np.int64), np.empty(chain.limit, np.float64)

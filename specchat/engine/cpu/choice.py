@@ -17,6 +17,7 @@ from specchat.engine.cpu.simd import (
     F32,
     I32,
     VECTOR,
+    broadcast,
     called,
     constant,
     each_vector,
@@ -25,7 +26,6 @@ from specchat.engine.cpu.simd import (
     primitive,
     reduce_lanes,
     splat,
-    spread,
 )
 from specchat.engine.model.vectors import LANES
 from specchat.engine.streams import FIRST, GOLDEN, SECOND, TOKEN
@@ -124,7 +124,7 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, vectors, peak = arguments
-        slot, less = cgutils.alloca_once(builder, VECTOR), spread(builder, peak)
+        slot, less = cgutils.alloca_once(builder, VECTOR), broadcast(builder, peak)
         builder.store(splat(0.0), slot)
 
         def one(at: Any) -> None:

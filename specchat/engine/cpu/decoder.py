@@ -114,16 +114,16 @@ class CpuDecoder(CachedDecoder):
         with self._timing(len(tokens)):
             return super().forward(tokens, start, skip, layout)
 
-    def scored(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
+    def logits_after(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
         rows = len(tokens)
         if rows > TILE:
-            return super().scored(tokens, start, layout)
+            return super().logits_after(tokens, start, layout)
         self._space.keep_tokens(tokens, start, layout)
         with self._timing(rows):
             at, layers = PassRows(tokens, start, layout), range(self.config.layers)
             kept_states = self._arguments.kept_states(self.aux_states, layers)
-            self._run(self.embedded(tokens), layers, at, NOTHING, kept_states, scoring=True)
-        return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
+            self._run(self.embed(tokens), layers, at, NOTHING, kept_states, scoring=True)
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
@@ -137,10 +137,10 @@ class CpuDecoder(CachedDecoder):
             self._count = 0
         threads.took(rows, self._clock() - started)
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
-        return self._parameters.embedded(tokens, normed)
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        return self._parameters.embed(tokens, normed)
 
-    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+    def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         return self._run(x, layers, rows, skip, None)
 
     def _run(
@@ -152,7 +152,7 @@ class CpuDecoder(CachedDecoder):
         kept_states: KeptStates | None,
         scoring: bool = False,
     ) -> Tensor:
-        """Run `through`, keep states on the way, and compute the rows' logits with `scoring`."""
+        """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
         tokens, start, layout = at
         rows = len(x)
         spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
@@ -164,7 +164,7 @@ class CpuDecoder(CachedDecoder):
         space = self._space
         space.x[:rows] = filled_rows(x).numpy()
         if self._inputs is not None:
-            self._inputs.put(tokens, self.embedded(tokens))
+            self._inputs.put(tokens, self.embed(tokens))
         space.counters[:] = 0
         self._crew.active = self._count or self._threads.of(rows).settled
         of = self._arguments
@@ -181,7 +181,7 @@ class CpuDecoder(CachedDecoder):
         if self.cache.slide(start, end, layers.start, layers.stop):
             self._layers.begin_at(self.cache.bases)
 
-    def onward(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+    def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         # One pass keeps hidden states on its way.
         kept_states = self._arguments.kept_states(self.aux_states, layers) if skip == NOTHING else None
         return self._run(x, layers, rows, skip, kept_states)
@@ -190,7 +190,9 @@ class CpuDecoder(CachedDecoder):
         self._arguments.forget_states()
         return super().record_states(layers)
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
@@ -208,7 +210,7 @@ class CpuDecoder(CachedDecoder):
             self._chains = Chains(
                 PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
             )
-        return self._chains.drafted(tokens, start, chain)
+        return self._chains.draft_chain(tokens, start, chain)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
@@ -234,10 +236,10 @@ class CpuDecoder(CachedDecoder):
             return keys, values
         return keys[..., head_places(of)], values[..., : of.head_dim]
 
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
 
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         # A norm of equal weights divides each row by its length; multiply by the length again.
         recipe = self.config.recipe
         lengths = hidden.square().mean(-1, keepdim=True).add(recipe.norm.eps).sqrt()
@@ -252,11 +254,11 @@ class CpuDecoder(CachedDecoder):
         x, of, nothing = filled_rows(hidden).contiguous().numpy(), self._arguments, self._chain_spans(1)
         given, head_args = of.of_layers(of.all), of.of_head(norm, cap, self._space.room(rows))
         self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, given, head_args, False, True)
-        return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        embed = self._parameters.embed
+        embed = self._parameters.embeddings
         return None if isinstance(embed, Tensor) or self.config.recipe.embed_eps is not None else embed
 
     @property

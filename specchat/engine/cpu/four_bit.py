@@ -15,6 +15,7 @@ from specchat.engine.cpu.simd import (
     I32,
     I64,
     VECTOR,
+    broadcast,
     constant,
     constants_primitive,
     each_vector,
@@ -24,7 +25,6 @@ from specchat.engine.cpu.simd import (
     load,
     primitive,
     splat,
-    spread,
     store,
 )
 from specchat.engine.cpu.tiles import NIBBLES, fetch
@@ -83,7 +83,7 @@ def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, furt
                 for k, weight in enumerate(weights):
                     for i, r in enumerate(at):
                         value = load(builder, x, builder.add(builder.mul(x_row, r), constant(k)), F32, 4)
-                        totals[i] = fma(builder, spread(builder, value, HALF), weight, totals[i])
+                        totals[i] = fma(builder, broadcast(builder, value, HALF), weight, totals[i])
                 for place, total in zip(places, totals, strict=True):
                     store(builder, total, sums, place)
 

@@ -59,12 +59,12 @@ class HeadChain:
         args = layer_args(inputs.ctypes.data), head_args, feature_args
         self._chains = Chains(PASS_ADDRESSES, embed, vocab, embed_scale, token_ids, self._features, *args)
 
-    def drafted(
+    def draft_chain(
         self, tokens: Sequence[int], start: int, features: Tensor, chain: ChainParameters
     ) -> list[tuple[int, float]]:
-        """Draft a chain, see `CachedDecoder.drafted`, after up to TILE tokens; `features` float32 [rows, hidden]."""
+        """Draft a chain (`CachedDecoder.draft_chain`) after up to TILE tokens; `features` float32 [rows, hidden]."""
         self._features[: len(tokens)] = features.numpy()
-        return self._chains.drafted(tokens, start, chain)
+        return self._chains.draft_chain(tokens, start, chain)
 
     def memory(self) -> int:
         """Bytes of weights."""

@@ -71,24 +71,24 @@ class Parameters:
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
         shared = c.tied and self.tokens is None
-        self.embed: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
+        self.embeddings: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
         self.table, self.extras = self._packed.table, self._packed.extras
         self.kernels = kernels_of(self.table)
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
-        if isinstance(self.embed, Tensor):
-            rows = embedding(torch.tensor(known), self.embed).float()
+        if isinstance(self.embeddings, Tensor):
+            rows = embedding(torch.tensor(known), self.embeddings).float()
         else:
-            rows = torch.from_numpy(looked_up(self.embed, known))
+            rows = torch.from_numpy(looked_up(self.embeddings, known))
         scale = self._recipe.embed_scale
         rows = rows[:, : self._recipe.hidden]
         return unscaled(rows if scale == 1 else rows * scale, self._recipe.embed_eps if normed else None)
 
-    def spread(self, scores: Tensor) -> Tensor:
-        """Spread the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""
+    def scatter(self, scores: Tensor) -> Tensor:
+        """Scatter the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""
         if self.tokens is None:
             return scores[:, : self._recipe.vocab]
         whole = scores.new_full((len(scores), self._recipe.vocab), float("-inf"))
@@ -96,7 +96,7 @@ class Parameters:
 
     def memory(self) -> int:
         """Bytes held."""
-        embed = self.embed.numel() * self.embed.element_size() if isinstance(self.embed, Tensor) else 0
+        embed = self.embeddings.numel() * self.embeddings.element_size() if isinstance(self.embeddings, Tensor) else 0
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
         rows = 0 if self.layer_rows is None else self.layer_rows.numel() * self.layer_rows.element_size()
         return self._packed.memory() + embed + norms + rows

@@ -12,6 +12,7 @@ from specchat.engine.cpu.rowwise import exponential
 from specchat.engine.cpu.simd import (
     F32,
     VECTOR,
+    broadcast,
     constant,
     constants_primitive,
     each_vector,
@@ -20,7 +21,6 @@ from specchat.engine.cpu.simd import (
     load,
     primitive,
     splat,
-    spread,
     store,
     wide_vectors,
 )
@@ -45,7 +45,7 @@ def advance(typing: Any, vectors: Any, state: Any, rows: Any, key: Any, update: 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         count = vectors.literal_value
         _, state, rows, key, update, decay = arguments
-        factor = spread(builder, load(builder, decay, constant(0), F32))
+        factor = broadcast(builder, load(builder, decay, constant(0), F32))
         updates = [load(builder, update, constant(LANES * v)) for v in range(count)]
         with cgutils.for_range(builder, rows) as loop:
             place = builder.mul(loop.index, constant(LANES * count))
@@ -75,7 +75,7 @@ def step(
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         count = vectors.literal_value
         _, state, rows, key, query, write, decay, value, update = arguments
-        factor, writes = (spread(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
+        factor, writes = (broadcast(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
 
         def found(place: Any, index: Any) -> tuple[Any, list[Any]]:
             return _number(builder, key, index), [
@@ -101,7 +101,7 @@ def step(
 
 def _number(builder: Any, numbers: Any, index: Any) -> Any:
     """One of some numbers, in every lane."""
-    return spread(builder, load(builder, numbers, index, F32))
+    return broadcast(builder, load(builder, numbers, index, F32))
 
 
 def _changed(builder: Any, state: Any, place: Any, factor: Any, key: Any, updates: list[Any]) -> list[Any]:

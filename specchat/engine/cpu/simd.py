@@ -157,7 +157,7 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return instruction(builder, f"llvm.fma.v{a.type.count}f32", a.type, [a, b, c])
 
 
-def spread(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
+def broadcast(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
     """Vector with `scalar` in every lane."""
     unset = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
     one = builder.insert_element(unset, scalar, ir.Constant(I32, 0))

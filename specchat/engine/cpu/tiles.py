@@ -12,6 +12,7 @@ from specchat.engine.cpu.simd import (
     VECTOR,
     WORDS,
     at,
+    broadcast,
     constant,
     constants_primitive,
     emitted,
@@ -19,7 +20,6 @@ from specchat.engine.cpu.simd import (
     instruction,
     load,
     splat,
-    spread,
     store,
     wide_vectors,
 )
@@ -191,7 +191,7 @@ def add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any
     """Add x[r, k] * weights to the sums of each row r."""
     for r, row in enumerate(sums):
         at = builder.add(builder.mul(x_row, constant(r)), k)
-        value = spread(builder, load(builder, x, at, F32, 4), weights[0].type.count)
+        value = broadcast(builder, load(builder, x, at, F32, 4), weights[0].type.count)
         for slot, weight in zip(row, weights, strict=True):
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
 

@@ -110,7 +110,7 @@ class HostExecutor:
         if not isinstance(target, CachedDecoder):
             return target.logits(target.forward(fed, start, layout=layout))
         if not begun:
-            return target.scored(fed, start, layout)
+            return target.logits_after(fed, start, layout)
         after, first, others = fed[begun:], range(made.layers), range(made.layers, target.config.layers)
-        last = target.onward(target.embedded(after), first, PassRows(after, start + begun))
-        return target.logits(target.onward(cat([*made.early, last]), others, PassRows(fed, start)))
+        last = target.run_and_record(target.embed(after), first, PassRows(after, start + begun))
+        return target.logits(target.run_and_record(cat([*made.early, last]), others, PassRows(fed, start)))
