@@ -34,7 +34,7 @@ class HeadChain:
         """Pack the head's output matrix.
 
         Args:
-            layer_args: `CompiledLayer.of_layers` of the head's layer.
+            layer_args: `CompiledLayer.layer_args` of the head's layer.
             embed: the target's packed embeddings, which are multiplied by `embed_scale`.
             norms: of tokens, of features, and before the output matrix: float32 [hidden] each.
             scoring: float32 [vocab, hidden].

@@ -16,12 +16,12 @@ from specchat.engine.cpu.simd import (
     constant,
     constants_primitive,
     each_vector,
-    emitted,
     fma,
     load,
     primitive,
     splat,
     store,
+    void_primitive,
     wide_vectors,
 )
 from specchat.engine.cpu.softmax import sigmoid
@@ -51,7 +51,7 @@ def advance(typing: Any, vectors: Any, state: Any, rows: Any, key: Any, update: 
             place = builder.mul(loop.index, constant(LANES * count))
             _changed(builder, state, place, factor, _number(builder, key, loop.index), updates)
 
-    return emitted([vectors], 5, emit)
+    return void_primitive([vectors], 5, emit)
 
 
 @constants_primitive
@@ -96,7 +96,7 @@ def step(
         for v, one in enumerate(_sums(builder, count, rows, changed)):
             store(builder, one, value, constant(LANES * v))
 
-    return emitted([vectors], 8, emit)
+    return void_primitive([vectors], 8, emit)
 
 
 def _number(builder: Any, numbers: Any, index: Any) -> Any:
@@ -143,7 +143,7 @@ def open_gates(typing: Any, write: Any, decay: Any, rates: Any, shifts: Any, siz
 
         each_vector(builder, size, one)
 
-    return emitted([], 5, emit)
+    return void_primitive([], 5, emit)
 
 
 def _softplus(builder: Any, x: Any) -> Any:
@@ -171,7 +171,7 @@ def add_products(typing: Any, x: Any, weights: Any, out: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 4, emit)
+    return void_primitive([], 4, emit)
 
 
 @primitive
@@ -187,7 +187,7 @@ def activate(typing: Any, x: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 2, emit)
+    return void_primitive([], 2, emit)
 
 
 @primitive
@@ -199,4 +199,4 @@ def copy_numbers(typing: Any, x: Any, out: Any, size: Any) -> Any:
         with cgutils.for_range(builder, size) as loop:
             store(builder, load(builder, x, loop.index, F32), out, loop.index)
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)

@@ -14,13 +14,13 @@ from specchat.engine.cpu.simd import (
     broadcast,
     constant,
     each_vector,
-    emitted,
     fma,
     load,
     primitive,
     reduce_lanes,
     splat,
     store,
+    void_primitive,
 )
 from specchat.engine.model.vectors import LANES
 
@@ -64,7 +64,7 @@ def rotate(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
                 crossed = builder.fmul(values[other], load(builder, sin, own, kind))
                 store(builder, builder.fadd(straight, crossed), out, own)
 
-    return emitted([], 5, emit)
+    return void_primitive([], 5, emit)
 
 
 @primitive
@@ -75,7 +75,7 @@ def copy_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
         x, out, size = arguments
         each_vector(builder, size, lambda at: store(builder, load(builder, x, at), out, at))
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)
 
 
 @primitive
@@ -100,7 +100,7 @@ def multiply_by_entry(typing: Any, x: Any, size: Any, factors: Any, index: Any) 
         times = broadcast(builder, load(builder, factors, index, F32))
         each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
 
-    return emitted([], 4, emit)
+    return void_primitive([], 4, emit)
 
 
 @primitive
@@ -124,16 +124,16 @@ def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
 @primitive
 def add_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out + x; float32 [size], a multiple of LANES."""
-    return _joined(lambda builder, a, b: builder.fadd(a, b))
+    return _elementwise(lambda builder, a, b: builder.fadd(a, b))
 
 
 @primitive
 def multiply_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out * x; float32 [size], a multiple of LANES."""
-    return _joined(lambda builder, a, b: builder.fmul(a, b))
+    return _elementwise(lambda builder, a, b: builder.fmul(a, b))
 
 
-def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
+def _elementwise(join: Callable[[Any, Any, Any], Any]) -> Any:
     """Make an elementwise operation: out = join(out, x)."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -144,7 +144,7 @@ def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)
 
 
 @primitive

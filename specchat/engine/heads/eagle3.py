@@ -99,7 +99,7 @@ class Eagle3Head(FeatureHead):
         norms = self._token_norm, self._feature_norm, self._norm
         token, feature, last = (read_norm(weights, one) for one in norms)
         return HeadChain(
-            layer.compiled.of_layers,
+            layer.compiled.layer_args,
             embed,
             model.config.recipe.embed_scale,
             (token, feature, last),
