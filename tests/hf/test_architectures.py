@@ -45,7 +45,7 @@ def runner(kind: str) -> tuple[Runner, Any]:
     """A pair of an architecture, and the target's network."""
     made = network(kind)
     target = HfModel(made, 256, kind)
-    proved = proof.prove(target)
+    proved = proof.prove(target, None)
     draft = None if target.alone else HfModel(perturbed(made), 256, "draft")
     return assembled(target, draft, target_info(target, proved, "cpu")), made
 
