@@ -279,6 +279,26 @@ def test_what_is_repeated_counts_for_every_strategy_of_its_reply() -> None:
     assert 1.5 < one.token_ms / two.token_ms < 2.5
 
 
+def test_plain_steps_of_a_reply_count_for_every_strategy_before_them() -> None:
+    """`auto` tries some strategies once, and plain steps come later; then nothing is repeated."""
+    machine = Machine(steady)
+    machine.yardstick.begin(PLAIN_MS)
+    tried = [("one", 2.0), ("two", 1.0), ("two", 1.0), ("two", 1.0)]
+    for strategy, slow in [*tried, *[("plain", 1.1)] * 12, ("two", 1.0), *[("plain", 1.1)] * 12]:
+        drafts = () if strategy == "plain" else (0,) * DRAFTED
+        draft_ms, verify_ms = slow * DRAFT_MS * len(drafts), slow * (VERIFY_MS if drafts else PLAIN_MS)
+        stepped = Stepped((0,), drafts, (), len(drafts), (), draft_ms, verify_ms, strategy=strategy)
+        machine.seconds += (draft_ms + verify_ms) / 1e3
+        machine.costs.add("draft" if drafts else "plain", stepped)
+        machine.yardstick.add(f"auto {strategy}", stepped)
+    one, two = machine.repeated()
+    assert machine.repeats == 0
+    assert (one.strategy, two.strategy) == ("one", "two")
+    assert two.token_ms == pytest.approx(1.1 * PLAIN_MS, rel=0.05)
+    assert 1.5 < two.token_ms / one.token_ms < 2.2
+    assert one.error == two.error < 0.058
+
+
 def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None:
     """Of the time since the last reply a hundredth might go to measuring at once, which would slow this one."""
     machine = Machine(steady, ms=0.1, cold=1.3)

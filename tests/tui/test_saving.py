@@ -75,6 +75,27 @@ def test_what_is_written_is_saved_twice_a_second(store: Store) -> None:
     assert saved.error == INTERRUPTED
 
 
+def test_replies_that_wait_do_not_put_off_the_save_of_the_one_written(store: Store) -> None:
+    engine, clock = paced()
+    session = ready(engine, store)
+    ticks = Clock()
+    session.chat.saving._clock = ticks
+    session.send("hello")
+    session.poll()
+    key, reply = session.conversation.key, session.reply
+    clock.now = 0.5
+    for _ in range(4):
+        ticks.now += FLUSH_S / 2
+        session.chats.new()
+        session.send("of another chat")
+        session.poll()
+    flush(store)
+    saved = store.load(key)[0].turns[0].reply
+    assert saved is not None
+    assert reply is not None
+    assert saved.text == reply.text != ""
+
+
 def test_a_stopped_reply_stays_as_stopped(store: Store) -> None:
     engine, clock = paced()
     session = ready(engine, store)
