@@ -287,10 +287,10 @@ def test_plain_steps_of_a_reply_count_for_every_strategy_before_them() -> None:
     for strategy, slow in [*tried, *[("plain", 1.1)] * 12, ("two", 1.0), *[("plain", 1.1)] * 12]:
         drafts = () if strategy == "plain" else (0,) * DRAFTED
         draft_ms, verify_ms = slow * DRAFT_MS * len(drafts), slow * (VERIFY_MS if drafts else PLAIN_MS)
-        stepped = Stepped((0,), drafts, (), len(drafts), (), draft_ms, verify_ms, strategy=strategy)
+        outcome = StepOutcome((0,), drafts, (), len(drafts), (), draft_ms, verify_ms, strategy=strategy)
         machine.seconds += (draft_ms + verify_ms) / 1e3
-        machine.costs.add("draft" if drafts else "plain", stepped)
-        machine.yardstick.add(f"auto {strategy}", stepped)
+        machine.costs.add("draft" if drafts else "plain", outcome)
+        machine.yardstick.add(f"auto {strategy}", outcome)
     one, two = machine.repeated()
     assert machine.repeats == 0
     assert (one.strategy, two.strategy) == ("one", "two")
