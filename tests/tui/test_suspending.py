@@ -1,5 +1,6 @@
 """ctrl+z on a real terminal: the shell gets it, and the whole window is drawn again by fg."""
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -11,6 +12,11 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specchat.tui.terminal import Terminal
 
 PROGRAM = Path(__file__).with_name("logged_app.py")
 
@@ -56,3 +62,20 @@ def test_the_whole_window_is_drawn_again_after_ctrl_z(tmp_path: Path) -> None:
         process.wait()
         for descriptor in (leader, follower, log):
             os.close(descriptor)
+
+
+@pytest.mark.parametrize(("running", "leaving"), [(True, False), (True, True), (False, False)])
+def test_only_an_app_that_stays_is_drawn_again(running: bool, leaving: bool) -> None:
+    drawn: list[bool] = []
+    terminal = object.__new__(Terminal)
+    terminal._auto_restart, terminal._app = True, SimpleNamespace(_exit=leaving)  # type: ignore[assignment]
+    terminal.resume_application_mode = lambda: drawn.append(True)  # type: ignore[method-assign]
+
+    async def go_on() -> None:
+        terminal._sigcont_application(signal.SIGCONT, None)
+
+    if running:
+        asyncio.run(go_on())
+    else:
+        terminal._sigcont_application(signal.SIGCONT, None)
+    assert drawn == [True] * (running and not leaving)
