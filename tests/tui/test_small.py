@@ -285,6 +285,12 @@ def test_nothing_lost_is_not_called_lost(saved_ms: float, words: str) -> None:
     assert any(row.plain.startswith(words) for row in rows)
 
 
+@pytest.mark.parametrize(("lately", "begins"), [(False, "2.0x faster · 142"), (True, "2.0x faster lately · 142")])
+def test_one_row_says_where_the_factor_is_of_replies_before_too(lately: bool, begins: str) -> None:
+    shown = replace(gauges(finished((3,)), INFO), speedup=2.0, lately=lately, tokens_per_second=142.0)
+    assert one_row(shown, 99, "F4").plain.startswith(begins)
+
+
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])
 def test_the_panel_fits(height: int) -> None:
     for reply in (None, finished((3, 0, 5, 1)), finished((15, 14, 0), plain=0), finished((0,), "plain")):

@@ -142,6 +142,7 @@ def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
     if shown.speedup is not None:
         number, words = figures.faster(shown.speedup)
         faster = f"{words} as plain" if words == figures.AS_FAST else f"{number} {words}"
+        faster += " lately" * shown.lately
         row = styled(faster, ".slow" if shown.slower else ".big") + styled(" · ", ".label") + row
     elif shown.measuring:
         row += styled(" · measuring", ".label")
