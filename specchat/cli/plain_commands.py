@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import click
 
+from specchat import figures
 from specchat.clean import one_line
 from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import Named
@@ -128,7 +129,7 @@ def _stats(chat: PlainChat, value: str) -> None:
     context = f" of {chat.info.context}" if chat.info else ""
     times = "" if stats.speedup_vs_plain is None else f", {stats.speedup_vs_plain:.1f} times plain"
     lines += [
-        f"Last reply: {stats.completion_tokens} tokens, {stats.tokens_per_second:.0f} a second{times}.",
+        f"Last reply: {figures.of(stats.completion_tokens, 'token')}, {stats.tokens_per_second:.0f} a second{times}.",
         f"First token after {stats.ttft_ms / 1e3:.2f} seconds; {stats.reused_tokens} of {stats.prompt_tokens} prompt "
         "tokens were in the cache.",
         f"Context used: {stats.prompt_tokens + stats.completion_tokens}{context} tokens.",

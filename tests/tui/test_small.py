@@ -208,6 +208,7 @@ def test_figures() -> None:
         ("1.2x", "slower"),
     ]
     assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
+    assert [figures.of(value, "token") for value in (0, 1, 1234)] == ["0 tokens", "1 token", "1,234 tokens"]
     times = {120: "0.12 s", 997: "1.0 s", 3_440: "3.4 s", 9_960: "10 s", -12_340: "12 s", 59_700: "1 min 00 s"}
     times |= {125_000: "2 min 05 s", 599_400: "9 min 59 s", 599_600: "10 min", 754_000: "13 min"}
     times |= {3_599_000: "1 h 00 min", 7_320_000: "2 h 02 min"}
