@@ -63,12 +63,12 @@ class MtpReference(Reference):
             after = self.decoder(torch.tensor([text])).last_hidden_state[0]
         return after if self.normed else self.before_norm
 
-    def embedded(self, ids: list[int]) -> Tensor:
+    def embed(self, ids: list[int]) -> Tensor:
         return self.target["model.embed_tokens.weight"][ids]
 
     def step(self, ids: list[int], features: Tensor) -> Tensor:
         w, p = self.w, self.prefix
-        e, h = rms(self.embedded(ids), w[f"{p}token_layernorm.weight"]), rms(features, w[f"{p}hidden_layernorm.weight"])
+        e, h = rms(self.embed(ids), w[f"{p}token_layernorm.weight"]), rms(features, w[f"{p}hidden_layernorm.weight"])
         x = torch.cat([h, e], -1) @ w[f"{p}input_proj.weight"].T
         hidden = self.layer(rms(x, w[f"{p}input_layernorm.weight"]), x)
         return rms(hidden, w[f"{p}final_layernorm.weight"]) if self.normed else hidden
@@ -114,7 +114,7 @@ class QwenReference(MtpReference):
             scaled = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
             return scaled * (1 + self.w[f"mtp.{name}.weight"])
 
-        both = normed(self.embedded(ids), "pre_fc_norm_embedding"), normed(features, "pre_fc_norm_hidden")
+        both = normed(self.embed(ids), "pre_fc_norm_embedding"), normed(features, "pre_fc_norm_hidden")
         x = (torch.cat(both, -1) @ self.w["mtp.fc.weight"].T)[None]
         places = torch.arange(len(ids))[None]
         mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)[None, None]
@@ -152,7 +152,7 @@ class GlmReference(MtpReference):
         self.own.layers[0].load_state_dict({name: one for name, one in named.items() if name in wanted})
 
     def step(self, ids: list[int], features: Tensor) -> Tensor:
-        x, places = self.embedded(ids)[None], torch.arange(len(ids))[None]
+        x, places = self.embed(ids)[None], torch.arange(len(ids))[None]
         mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)[None, None]
         with torch.no_grad():
             rotations = self.decoder.rotary_emb(x, places)

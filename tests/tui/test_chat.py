@@ -85,7 +85,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
             "• two",
             "tokens per step",
             "tok/s",
-            "measuring the time saved",
+            "too little to tell",
         ):
             assert words in shown
         assert app.chat.prompt.text == ""
@@ -135,6 +135,16 @@ async def test_escape_stops_and_keeps_the_partial_reply() -> None:
         assert any(isinstance(request, Cancel) for request in app.engine.requests)
         await until_shown(pilot, app, "stopped")
         assert "word20" in screen_text(app)
+
+
+async def test_a_reply_that_repeats_itself_says_so_until_it_is_stopped() -> None:
+    async with being_answered("The home of " * 2000, (120, 36), 20, "The home of The home") as (app, pilot, clock):
+        assert "writing; esc stops" in status(app)
+        clock.now = 400
+        await wait_until(pilot, lambda: "the reply repeats itself; esc stops it" in status(app))
+        await pilot.press("escape")
+        await wait_until(pilot, lambda: app.session.reply is None)
+        assert "repeats" not in status(app)
 
 
 async def test_regenerate_shows_the_new_reply() -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import ceil, exp, log
 
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.plain_ratio import PLAIN_STEPS, PlainRatio, Repeated
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.events import PlainKnown
 
 SHARE, OF_REPLY = 0.01, 0.06
@@ -191,7 +191,7 @@ class Yardstick:
         least = max(self._repeated.spent_ms + self.plain_ms, (self._cold + FEWEST) * self._usual * self._reply_load)
         return least <= min(max(LAST_MS, OF_REPLY * self._lasted), MOST_MS)
 
-    def add_repeated(self, stepped: Stepped) -> None:
+    def add_repeated(self, stepped: StepOutcome) -> None:
         """Count a plain step that was repeated after a reply. The processing of its text is taken to last as usual."""
         self._settled += 1
         load = self._reply_load
@@ -215,7 +215,7 @@ class Yardstick:
             if error <= UNSURE
         )
 
-    def add(self, strategy: str, stepped: Stepped) -> Measured:
+    def add(self, strategy: str, stepped: StepOutcome) -> Measured:
         """Count a step by `strategy` that just ended, processing of its text included."""
         now = self._costs.clock()
         self._fade(now)

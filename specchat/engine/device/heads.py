@@ -61,7 +61,7 @@ class BlockDrafting(Drafting, Protocol):
         states: Callable[[int, Tensor], Tensor],
         attend_after: Callable[[Tensor, int, bool, int], Attend],
     ) -> None: ...
-    def scored(self, place: Tensor, token: Tensor) -> Tensor: ...
+    def logits_at(self, place: Tensor, token: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
@@ -73,7 +73,7 @@ class LevelDrafting(Drafting, Protocol):
     @property
     def looked_at(self) -> Sequence[int]: ...
 
-    def scored(self, place: int, state: Tensor) -> Tensor: ...
+    def logits_at(self, place: int, state: Tensor) -> Tensor: ...
 
 
 class CapturedHead(ABC, Generic[H]):
@@ -163,7 +163,7 @@ class KvDrafts(CapturedHead[KvDrafting]):
         state, target = self._state, self._target
         known, at = state.length.long(), state.node.long()
         if node == 0:
-            token, before = self._recent[-1:], target.normed(target.states_at(target.config.layers, known - 1))
+            token, before = self._recent[-1:], target.final_norm(target.states_at(target.config.layers, known - 1))
         else:
             token, before = torch.index_select(state.fed, 0, state.node), self._states.index_select(0, at)
         hidden, following = self._head.chained(token, before, target.whole_entries, known)
@@ -182,7 +182,7 @@ class BlockDrafts(CapturedHead[BlockDrafting]):
         state = self._state
         if node == 0:
             self._head.guess(self._recent, state.length.long(), self._target.states_at, self._attention.after)
-        return self._head.scored(state.node.long(), torch.index_select(state.fed, 0, state.node))
+        return self._head.logits_at(state.node.long(), torch.index_select(state.fed, 0, state.node))
 
     @property
     def chance(self) -> Tensor | None:
@@ -205,7 +205,7 @@ class LevelDrafts(CapturedHead[LevelDrafting]):
 
     def _scored(self, level: int) -> Tensor:
         (layer,), last = self._head.looked_at, self._state.length.long() - 1
-        return self._head.scored(level, self._target.states_at(layer, last))
+        return self._head.logits_at(level, self._target.states_at(layer, last))
 
 
 def captured(head: Any, target: DeviceModel, state: VerifyState, recent: Tensor) -> CapturedHead[Any] | None:

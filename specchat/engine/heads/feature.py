@@ -60,9 +60,9 @@ class FeatureHead(StandIn):
             return self._made[:0]
         return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.looked_at], -1))
 
-    def embedded(self, tokens: Sequence[int] | Tensor) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Token embeddings for the layer, float32 [len(tokens), hidden]."""
-        return self.target.model.embedded(tokens) if self._embedding is None else self._embedding(tokens)
+        return self.target.model.embed(tokens) if self._embedding is None else self._embedding(tokens)
 
     @property
     def table(self) -> Tensor | None:
@@ -88,7 +88,7 @@ class FeatureHead(StandIn):
             return self._made[:0]
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
-        hidden = self.step(self.embedded(tokens), features, Places(first))
+        hidden = self.step(self.embed(tokens), features, Places(first))
         self._made[first + 1 : last + 1] = self.fed_on(hidden)
         return hidden
 
@@ -101,7 +101,7 @@ class FeatureHead(StandIn):
         Their KV entries go to `slots` and their `positions` rotate, int64 [rows] both; `attend` as in `Places`.
         """
         places = Places(0, slots=DeviceSlots(slots, positions, self._layers[0].capacity), attend=attend)
-        hidden = self.step(self.embedded(tokens), features, places)
+        hidden = self.step(self.embed(tokens), features, places)
         return hidden, self.fed_on(hidden)
 
     def _level(self, tokens: Sequence[int], start: int, layout: Layout) -> Tensor:
@@ -120,7 +120,7 @@ class FeatureHead(StandIn):
             before.append(self._nodes[path[-1]] if path else self._made[start])
         positions = torch.tensor([start + depth - 1 for depth in layout.depths])
         at = Places(start + layout.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
-        hidden = self.step(self.embedded(tokens), torch.stack(before), at)
+        hidden = self.step(self.embed(tokens), torch.stack(before), at)
         self._nodes += self.fed_on(hidden)
         return hidden
 

@@ -50,12 +50,12 @@ class MtpHead(FeatureHead):
             )
             self._joined = tensors.read(weights, Matrix((layout.joined,), (hidden,), 2 * hidden))
             self._layer = self._read_layer(weights, given.layer, compiles(given.of_one))
-        self._scores = model.projected if files.frequent is None else FrequentScores(files.frequent, model, tensors)
+        self._scores = model.project if files.frequent is None else FrequentScores(files.frequent, model, tensors)
         self._normed, self._token_first = given.normed, layout.token_first
         model.record_states(recipe.aux_layers)
 
     def feature(self, states: Tensor) -> Tensor:
-        return self.target.model.normed(states) if self._normed else states
+        return self.target.model.final_norm(states) if self._normed else states
 
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
         tensors = self._tensors

@@ -112,7 +112,7 @@ def stored(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
     return torch.cat(found), torch.cat(biases) if biases else None
 
 
-def spread(few: Tensor, tokens: Tensor, vocab: int, others: float = float("-inf")) -> Tensor:
+def scatter(few: Tensor, tokens: Tensor, vocab: int, others: float = float("-inf")) -> Tensor:
     """Scatter values float32 [rows, proposed] of `tokens` int64 [proposed] into float32 [rows, vocab] of `others`."""
     return few.new_full((len(few), vocab), others).index_copy_(1, tokens, few)
 

@@ -240,7 +240,7 @@ def ordered(ranks: Tensor) -> Tensor:
     return ranks.sort(dim=-1, descending=True, stable=True).indices
 
 
-def embedded(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
+def embed(of: Recipe, tokens: Tensor, tensors: ModelTensors) -> Tensor:
     """The hidden states float32 [..., hidden] of tokens int64 [...] before the first layer."""
     return unscaled(of.embed_scale * tensors.rows(of.embed, tokens), of.embed_eps)
 
@@ -259,7 +259,7 @@ def hidden_states(
 
     `run` is called as `layer`, whose result it gives.
     """
-    states = [embedded(of, tokens, tensors)]
+    states = [embed(of, tokens, tensors)]
     own = inputs(of.per_layer, states[0], tokens, tensors) if of.per_layer else None
     made: dict[int, tuple[Tensor, ...]] = {}
     for index, each in enumerate(of.layers):
