@@ -327,6 +327,11 @@ async def test_a_chats_own_pair_is_not_downloaded_unasked(places: ModelPlaces) -
         app.chat.prompt.insert("hello")
         await wait_until(pilot, lambda: f"{REPO} is not here; F3 downloads it" in status(app))
         assert app.session.loaded.id == "demo"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "tiny is not loaded: ask again, and demo answers instead" in status(app))
+        assert app.chat.prompt.text == "hello"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
 
 
