@@ -56,8 +56,12 @@ class Terminal(LinuxDriver):
             asyncio.get_running_loop()
         except RuntimeError:
             return
-        if not self._app._exit:
-            super()._sigcont_application(*arguments)
+        if self._app._exit:
+            return
+        if not self._must_signal_resume:  # stopped from outside: the terminal was not given back
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        super()._sigcont_application(*arguments)
 
     def write(self, data: str) -> None:
         if not self._gone:
