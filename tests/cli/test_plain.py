@@ -20,7 +20,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message, Speculation
 from specchat.engine.requests import Generate, Load
 from tests.cli.conftest import Run, configure
-from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, taken, wait_for, workers
+from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, wait_until_pressed, workers
 
 REPLIES = ("One.", "Two \x1b[2Jtwo.", "Three.")
 
@@ -247,7 +247,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     terminal.type(b"stuck\n")
     wait_for(lambda: "stuck" in log.read_text())
     os.kill(terminal.pid, signal.SIGINT)
-    wait_for(lambda: taken(terminal.pid, signal.SIGINT))
+    wait_until_pressed()
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.end() == ExitCode.INTERRUPTED
     wait_for(lambda: not Path(f"/proc/{worker}").exists())

@@ -1,6 +1,5 @@
 """The models there are, in the app: shown, asked about, downloaded beside the chat, stopped, gone on with, loaded."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -41,8 +40,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture
 def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     with loopback_hub({REPO: files}) as served:
         yield served
