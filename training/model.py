@@ -12,7 +12,7 @@ from specchat.engine import families
 from specchat.engine.model.rope import tables
 from specchat.engine.recipe import Attention
 from specchat.engine.reference import layer as reference
-from specchat.engine.reference.layer import Context, attended, embedded
+from specchat.engine.reference.layer import Context, attended, embed
 from specchat.engine.reference.tensors import Dense
 from specchat.tune.parts import add
 
@@ -110,7 +110,7 @@ class Llama(nn.Module):
             return key, value
 
         tensors, context = self.tensors, Context(rotation, entries, seen, attend)
-        made = [embedded(self.recipe, tokens, tensors)]
+        made = [embed(self.recipe, tokens, tensors)]
         for layer in self.recipe.layers:
             made.append(reference.layer(layer, made[-1], tensors, context))
         return made, kept

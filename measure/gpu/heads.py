@@ -18,7 +18,7 @@ from measure.gpu.kernels import Rows
 from measure.gpu.steps import Setting, on_gpu
 from specchat.bench.shapes import StepCost, timed_in_turn
 from specchat.engine.decoding.draft import Drafter, Proposal, Tree
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.measure import Unlike
 from specchat.engine.runners.device import device_runner
 from specchat.engine.runners.runner import Runner
@@ -49,8 +49,8 @@ class Whole(Drafter):
         made = self._of.propose(token_ids, limit)
         return made._replace(least=0.0, levels=min(made.levels, LEVELS)) if isinstance(made, Tree) else made
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
-        self._of.observe(token_ids, stepped)
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
+        self._of.observe(token_ids, outcome)
 
 
 def headed(setting: Setting, folder: Path) -> Runner:
@@ -73,7 +73,7 @@ def heads(setting: Setting) -> Rows:
     for (drafter, _), steps, cost in zip(tried, timed, costs, strict=True):
         if cost is None:
             continue
-        drafted = median(stepped.drafted for _, stepped in steps)
+        drafted = median(outcome.drafted for _, outcome in steps)
         found.append(
             {
                 "step": f"verify {drafted + 1:.0f}" if isinstance(drafter, Unlike) else drafter.name,

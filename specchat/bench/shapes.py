@@ -14,7 +14,7 @@ from specchat.bench.cost_model import even_survival, expected_tokens, speed_up
 from specchat.bench.published import Shapes
 from specchat.bench.summary import Spread
 from specchat.engine.decoding.draft import Drafter
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.options import Sampling
 from specchat.engine.pair import Quant
 from specchat.engine.runners.runner import Runner
@@ -57,7 +57,7 @@ class StepCost:
         return cls(length, draft, verify, other, whole)
 
 
-TimedStep = tuple[float, Stepped]
+TimedStep = tuple[float, StepOutcome]
 """Milliseconds and outcome of a step."""
 
 
@@ -160,9 +160,9 @@ def _steps(
     try:
         for i in range(WARM_UP + STEPS):
             start = clock()
-            stepped = reply.step(drafter, length, "coupled")
+            outcome = reply.step(drafter, length, "coupled")
             if i >= WARM_UP:
-                timed.append((1e3 * (clock() - start), stepped))
+                timed.append((1e3 * (clock() - start), outcome))
     finally:
         reply.close()
         runner.target.keep(len(prompt) - 1)

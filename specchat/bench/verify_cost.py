@@ -47,12 +47,12 @@ def verify_cost(runner: Runner, notify: Callable[[float], None], wanted: Callabl
         for m in sizes:
             reply = runner.reply(Sampling(), list(prompt), ())
             try:
-                stepped = reply.step(drafter, m - 1, "coupled")
+                outcome = reply.step(drafter, m - 1, "coupled")
             finally:
                 reply.close()
                 runner.target.keep(PROMPT_TOKENS - 1)
             if turn >= WARM_UP_STEPS:
-                times[m].append(stepped.verify_ms)
+                times[m].append(outcome.verify_ms)
     runner.target.keep(0)
     spreads = {m: Spread.of(of_size) for m, of_size in times.items()}
     one = spreads[1]

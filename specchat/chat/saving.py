@@ -37,13 +37,14 @@ class Saving:
         return f"This message is not saved yet. {self.store.delay}"
 
     def begun(self, chat: Conversation, reply: Reply) -> None:
-        self._flushed = self._clock()
         self.store.save_reply(chat, reply)
 
     def written(self, chat: Conversation, reply: Reply) -> None:
-        """More of a reply is there."""
-        if self._clock() - self._flushed >= FLUSH_S:
-            self.begun(chat, reply)
+        """More may be there of the reply that the engine writes, whatever begins in other chats."""
+        now = self._clock()
+        if now - self._flushed >= FLUSH_S:
+            self._flushed = now
+            self.store.save_reply(chat, reply)
 
     def ended(self, chat: Conversation, reply: Reply) -> None:
         """A reply is complete, stopped or failed."""

@@ -141,7 +141,7 @@ def _suggested(one: VariantSpeed, best: str, toml: Path, ask: bool) -> list[str]
         f"With its {one.variant.name}, {one.case} would write {one.speed.times:.2f} times as fast as {best} does "
         f"({interval(one.speed.low, one.speed.high)}). The text would be another: that of a target of other weights."
     )
-    keys = " and ".join(f'{key} = "{value}"' for key, value in (one.variant.keys or {}).items())
+    keys = " and ".join(f'{key} = "{value}"' for key, value in one.variant.described()["keys"].items())
     place = f'of the {one.variant.key} of "{one.variant.spec.id}" in {toml}'
     if ask and can_ask() and click.confirm(f"{words}\nSet {keys} {place}?", default=False, err=True):
         one.variant.write(toml)

@@ -159,12 +159,14 @@ def vocabulary(pair: str, size: int | None, out: Path | None, models: Path | Non
     """
     from specchat.config.catalog import read_catalog
     from specchat.config.paths import private_folder, user_paths
+    from specchat.models.declare import vocabulary_file
 
     paths = user_paths()
     toml, found = models or paths.models_file, ready(read_catalog(paths, models).find(pair), models)
     if out is None:
-        folder = toml.absolute().parent
-        out = (folder if models else private_folder(folder)) / f"{found.id}.vocabulary.json"
+        out = vocabulary_file(toml, found.id)
+        if not models:
+            private_folder(out.parent)
     progress = ProgressLine()
     with ending(progress) as interrupt:
         progress.show("starting ...")

@@ -78,7 +78,7 @@ class Learnt:
         pair = _read(self._path).pairs.get(self._key)
         if pair is not None:
             known = {name: pair.families[kept] for name, kept in self._names.items() if kept in pair.families}
-            auto.take({name: (one.drafts, one.kept, one.had) for name, one in known.items()})
+            auto.restore({name: (one.drafts, one.kept, one.had) for name, one in known.items()})
 
     def keep(self, auto: Drafter | None) -> None:
         """Write the statistics of `auto`, at most once in WRITE_INTERVAL_S."""

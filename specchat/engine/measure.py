@@ -7,7 +7,7 @@ from time import perf_counter
 
 from specchat.engine.bandit.drafter import AutoDrafter
 from specchat.engine.decoding.draft import Copier, Copy, Drafter
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.events import Event, Finished
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Cancel, Generate
@@ -120,7 +120,7 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
             one = STRATEGIES[name]
             # A tree must be tried before `auto` takes it, and what a model drafts of is up to its chain.
             for length in DRAFT_LENGTHS if one.group in ("model", "heads") and not one.tree_of else ():
-                steps = [stepped for _, stepped in _steps(runner, name, length, DRAFTS) if stepped.drafted]
+                steps = [outcome for _, outcome in _steps(runner, name, length, DRAFTS) if outcome.drafted]
                 for drafted, ms in _by_length(steps).items():
                     if len(ms) >= min(MIN_DRAFTS, len(steps)):
                         costs.setdefault(name, {})[drafted] = min(ms)
@@ -129,11 +129,11 @@ def draft_costs(runner: Runner) -> dict[str, dict[int, float]]:
     return costs
 
 
-def _by_length(steps: Iterable[Stepped]) -> dict[int, list[float]]:
+def _by_length(steps: Iterable[StepOutcome]) -> dict[int, list[float]]:
     """Milliseconds of drafts by length."""
     timed: dict[int, list[float]] = {}
-    for stepped in steps:
-        timed.setdefault(stepped.drafted, []).append(stepped.draft_ms)
+    for outcome in steps:
+        timed.setdefault(outcome.drafted, []).append(outcome.draft_ms)
     return timed
 
 
@@ -150,16 +150,16 @@ def check_costs(runner: Runner) -> dict[int, float]:
     for length in VERIFIED_LENGTHS * (1 + ROUNDS):
         if perf_counter() - begun > BUDGET_S:
             break
-        stepped = _copied(runner, prompt, length)
-        rows = 1 + stepped.drafted
+        outcome = _copied(runner, prompt, length)
+        rows = 1 + outcome.drafted
         if rows in warm:
-            timed.setdefault(rows, []).append(stepped.verify_ms)
+            timed.setdefault(rows, []).append(outcome.verify_ms)
         warm.add(rows)
     runner.target.keep(0)
     return {rows: min(ms) for rows, ms in timed.items()}
 
 
-def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
+def _copied(runner: Runner, prompt: list[int], length: int) -> StepOutcome:
     """A step after `prompt` that drafts `length` unlike tokens."""
     runner.target.begin(prompt)
     reply = runner.reply(Sampling(), prompt, ())
@@ -169,23 +169,23 @@ def _copied(runner: Runner, prompt: list[int], length: int) -> Stepped:
         reply.close()
 
 
-def _steps(runner: Runner, strategy: str, length: int, most: int) -> list[tuple[float, Stepped]]:
+def _steps(runner: Runner, strategy: str, length: int, most: int) -> list[tuple[float, StepOutcome]]:
     """Milliseconds and outcome of up to `most` steps after the warm-up."""
     prompt = [0] * max(1, min(PROMPT_TOKENS, runner.context - (most + WARM_UP) * (length + 1) - 1))
     runner.target.begin(prompt)
     drafter = runner.drafters[strategy]
     drafter.begin(prompt)
     reply = runner.reply(Sampling(), prompt, ())
-    timed: list[tuple[float, Stepped]] = []
+    timed: list[tuple[float, StepOutcome]] = []
     begun = perf_counter()
     try:
         for i in range(most + WARM_UP):
             if reply.room <= length:
                 break
             start = perf_counter()
-            stepped = reply.step(drafter, length, "coupled")
+            outcome = reply.step(drafter, length, "coupled")
             if i >= WARM_UP:
-                timed.append((1e3 * (perf_counter() - start), stepped))
+                timed.append((1e3 * (perf_counter() - start), outcome))
             if timed and perf_counter() - begun > BUDGET_S:
                 break
     finally:

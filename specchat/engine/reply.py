@@ -7,8 +7,8 @@ from time import perf_counter
 
 from specchat.engine.control import Control
 from specchat.engine.decoding.meter import Meter
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Changed, Drafted, Event, Finished, FinishReason, Step, TokenLogprob
@@ -67,12 +67,12 @@ class ReplyInProgress:
         while reason is None:
             drafter = self._runner.drafters[self.speculation.strategy]
             left = None if most is None else most - len(tokens)
-            stepped = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
+            outcome = decoding.step(drafter, longest_draft(self.speculation), self.speculation.acceptance, left)
             if self.constraint is not None and (error := self.constraint.error):
                 raise EngineError("request", error)
             turned = text.turned
-            taken, reason = self._take(stepped.tokens[:left], stepped)
-            tokens += stepped.tokens[:taken]
+            taken, reason = self._take(outcome.tokens[:left], outcome)
+            tokens += outcome.tokens[:taken]
             if reason is None and most is not None and len(tokens) >= most:
                 reason = "length"
             elif reason is None and decoding.room == 0:
@@ -83,9 +83,9 @@ class ReplyInProgress:
             now = perf_counter()
             meter.ttft_ms = meter.ttft_ms or 1e3 * (now - self._started)
             ran_ms = 1e3 * (self._runner.executor.costs.clock() - ran)
-            other_ms, waited_ms = meter.other_ms(stepped, 1e3 * (now - begun), ran_ms)
+            other_ms, waited_ms = meter.other_ms(outcome, 1e3 * (now - begun), ran_ms)
             # A strategy that chooses others has them draft otherwise than they do alone.
-            measured = yardstick.add(f"{self.speculation.strategy} {stepped.strategy}", stepped)
+            measured = yardstick.add(f"{self.speculation.strategy} {outcome.strategy}", outcome)
             while reason in ("stop", "length") and decoding.repeatable and yardstick.repeats():
                 yardstick.add_repeated(decoding.repeat())
             pieces = text.take() if reason is None else text.finish(complete=reason == "stop")
@@ -93,17 +93,17 @@ class ReplyInProgress:
             step = Step(
                 id=self.request.id,
                 pieces=pieces,
-                drafted=stepped.drafted,
-                tested=stepped.tested,
-                accepted=min(stepped.accepted, taken),
+                drafted=outcome.drafted,
+                tested=outcome.tested,
+                accepted=min(outcome.accepted, taken),
                 emitted=taken,
-                draft_ms=stepped.draft_ms,
-                verify_ms=stepped.verify_ms,
+                draft_ms=outcome.draft_ms,
+                verify_ms=outcome.verify_ms,
                 other_ms=other_ms,
                 context_used=len(self.prompt) + len(tokens),
-                strategy=stepped.strategy,
-                drafts=self._drafts(stepped),
-                again=stepped.again,
+                strategy=outcome.strategy,
+                drafts=self._drafts(outcome),
+                again=outcome.again,
                 usual_ms=measured.usual_ms,
                 plain_ms=measured.plain_ms * taken,
                 plain_error=measured.plain_error,
@@ -113,7 +113,7 @@ class ReplyInProgress:
                 call_pieces=called.pieces,
                 tool_calls=called.complete,
                 call_deltas=called.deltas,
-                logprobs=self._logprobs(stepped, taken),
+                logprobs=self._logprobs(outcome, taken),
             )
             meter.tally.add(step)
             yield step
@@ -139,32 +139,32 @@ class ReplyInProgress:
             changes.append(Changed(self.request.id, self.speculation, len(self._tokens)))
         return False, changes
 
-    def _take(self, tokens: Sequence[int], stepped: Stepped) -> tuple[int, FinishReason | None]:
+    def _take(self, tokens: Sequence[int], outcome: StepOutcome) -> tuple[int, FinishReason | None]:
         """Pass on a step's `tokens` until the reply ends; returns their number, and "stop" at its end."""
         for i, token in enumerate(tokens):
-            if token in self._ends or self._text.push(token, source(stepped, i), i):
+            if token in self._ends or self._text.push(token, source(outcome, i), i):
                 return i + 1, "stop"
         return len(tokens), None
 
-    def _drafts(self, stepped: Stepped) -> tuple[Drafted, ...]:
+    def _drafts(self, outcome: StepOutcome) -> tuple[Drafted, ...]:
         """Drafts with the accepted ones first; in a tree each names its parent."""
         drafts = [
             Drafted(self._tokenizer.text_of(token), probability, mark=token in self._tokenizer.hidden)
-            for token, probability in zip_longest(stepped.drafts, stepped.confidence)
+            for token, probability in zip_longest(outcome.drafts, outcome.confidence)
         ]
-        if not stepped.parents:
+        if not outcome.parents:
             return tuple(drafts)
-        others = [node for node in range(1, len(drafts) + 1) if node not in stepped.path]
-        order = [*stepped.path, *others]
+        others = [node for node in range(1, len(drafts) + 1) if node not in outcome.path]
+        order = [*outcome.path, *others]
         place = {node: number for number, node in enumerate([0, *order], PENDING)}
-        return tuple(replace(drafts[node - 1], parent=place[stepped.parents[node - 1]]) for node in order)
+        return tuple(replace(drafts[node - 1], parent=place[outcome.parents[node - 1]]) for node in order)
 
-    def _logprobs(self, stepped: Stepped, taken: int) -> tuple[TokenLogprob, ...]:
+    def _logprobs(self, outcome: StepOutcome, taken: int) -> tuple[TokenLogprob, ...]:
         """Log-probabilities of the first `taken` tokens, without an end-of-text token."""
         text_of = self._tokenizer.text_of
         return tuple(
             TokenLogprob(text_of(token), value, tuple((text_of(other), logprob) for other, logprob in top))
-            for token, value, top in stepped.logprobs[:taken]
+            for token, value, top in outcome.logprobs[:taken]
             if token not in self._ends
         )
 
@@ -182,10 +182,10 @@ def longest_draft(speculation: Speculation) -> int:
     return min(speculation.draft_length, MAX_DRAFT_LENGTH)
 
 
-def source(stepped: Stepped, index: int) -> str:
+def source(outcome: StepOutcome, index: int) -> str:
     """Source of token `index` of a step: a strategy, "target" for its correction, "bonus" or "plain"."""
-    if index < stepped.accepted:
-        return stepped.sources[index >= stepped.switch if stepped.switch else 0]
-    if stepped.drafted == 0:
+    if index < outcome.accepted:
+        return outcome.sources[index >= outcome.switch if outcome.switch else 0]
+    if outcome.drafted == 0:
         return "plain"
-    return "bonus" if stepped.tested == stepped.accepted else "target"
+    return "bonus" if outcome.tested == outcome.accepted else "target"

@@ -162,7 +162,7 @@ class Session:
         yield from changes
         yield from self._write(reply, control)
         if isinstance(auto := self.drafters.get("auto"), AutoDrafter):
-            auto.think()
+            auto.rank()
             self._learnt.keep(auto)
 
     def _read(self, reply: ReplyInProgress, control: Control) -> tuple[bool, list[Changed]]:

@@ -110,7 +110,7 @@ class Worker:
         """Serve until the requests end; does not return."""
         self._emit(Loading("starting the engine"))
         Thread(target=self._read, name="requests", daemon=True).start()
-        compiled.share()  # needs no torch
+        compiled.share_compilation()  # needs no torch
         with contextlib.suppress(Exception):  # reported when a pair is loaded
             self._find_loader()
         while True:

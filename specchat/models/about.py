@@ -15,7 +15,7 @@ from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.hf.known import unsupported
 from specchat.engine.model.config import ModelConfig, parse_config
-from specchat.engine.model.files import found, read_json, stored_values
+from specchat.engine.model.files import StoredTensors, found, read_json, stored_tensors
 from specchat.engine.model.written import Quantised, StoredWeights
 
 Format = Literal["safetensors", "GGUF"]
@@ -50,7 +50,7 @@ def about_folder(folder: Path, name: str) -> About:
     """The checkpoint in `folder`, to be called `name`.
 
     Raises:
-        ModelError: files are missing, damaged or cut short.
+        ModelError: files are missing, damaged or cut short, or lack layers that config.json states.
     """
     path = folder / "config.json"
     if not found(path):
@@ -64,7 +64,7 @@ def about_folder(folder: Path, name: str) -> About:
         raise ModelError(f"{folder} has {what}. Download the rest of it.")
     raw = read_json(path)
     files = weights(folder)
-    values = sum(_stored(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    stored = [_stored(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
     config, why_not, foreign = None, "", False
     try:
         config = parse_config(folder, raw)
@@ -73,6 +73,12 @@ def about_folder(folder: Path, name: str) -> About:
         foreign = not why_not
     except ModelError as error:
         why_not = error.message.removeprefix(f"{path}: ")
+    held = max(one.layers for one in stored)
+    if config is not None and 0 < held < config.layers:
+        raise ModelError(
+            f"{folder} has weights of {held} layers, and its config.json states {config.layers}. "
+            "Download the checkpoint again."
+        )
     written = checked(_ConfigFile, raw, str(path))
     method, inner = written.quantization_config, written.text_config or written
     return About(
@@ -81,7 +87,7 @@ def about_folder(folder: Path, name: str) -> About:
         format="safetensors",
         size=sum(path.stat().st_size for path in files),
         architecture=one_line(written.model_type or "", 40),
-        parameters=config.parameters() if config else values,
+        parameters=config.parameters() if config else sum(one.values for one in stored),
         quant=_method(method) if method else one_line(written.dtype or written.torch_dtype or "", 20),
         context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
@@ -129,10 +135,10 @@ def about_gguf(file: Path, name: str = "") -> About:
 
 
 @lru_cache(maxsize=2048)
-def _stored(path: Path, changed: int, size: int) -> int:
+def _stored(path: Path, changed: int, size: int) -> StoredTensors:
     """Read once until the file changes."""
     del changed, size
-    return stored_values(path)
+    return stored_tensors(path)
 
 
 @lru_cache(maxsize=512)

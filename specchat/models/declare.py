@@ -86,10 +86,11 @@ def setting_of(path: Path, id_: str, key: str) -> Table | None:
     return table
 
 
-def set_setting(path: Path, id_: str, key: str, value: Path | Table | None) -> Catalog:
+def set_setting(path: Path, id_: str, key: str, value: Path | Table | str | None) -> Catalog:
     """Set a `key`, as of `setting_of`, in the pair `id_` of the models.toml at `path`.
 
-    A folder takes the place of a model's or head's, whose other keys stay; a table replaces the whole; None removes it.
+    A folder takes the place of a model's or head's, whose other keys stay; a table or a text replaces the whole; None
+    removes it.
     A shipped pair is copied there first.
 
     Raises:
@@ -105,6 +106,9 @@ def set_setting(path: Path, id_: str, key: str, value: Path | Table | None) -> C
         if outer and not owner:
             pair.pop(outer)
         return _write(path, document)
+    if isinstance(value, str):
+        _insert(owner, last, value)
+        return _write(path, document)
     if last not in owner and outer:
         owner[last] = tomlkit.inline_table()
     elif last not in owner:
@@ -117,6 +121,11 @@ def set_setting(path: Path, id_: str, key: str, value: Path | Table | None) -> C
             table.pop(name)
         table.update(value)
     return _write(path, document)
+
+
+def vocabulary_file(path: Path, id_: str) -> Path:
+    """Usual place of the draft vocabulary of the pair `id_` of the models.toml at `path`."""
+    return path.absolute().parent / f"{id_}.vocabulary.json"
 
 
 def set_strategy(path: Path, id_: str, strategy: str, length: int | None) -> Catalog:

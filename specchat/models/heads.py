@@ -9,7 +9,7 @@ from typing import Any
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import need
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.files import found, read_json, stored_values
+from specchat.engine.model.files import found, read_json, stored_tensors
 from specchat.engine.model.need import Place
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.strategies import HEADS
@@ -68,5 +68,5 @@ def look(spec: PairSpec, target: About | None, about: Callable[[ModelSource], Ab
 
 
 def _heads_in(folder: Path) -> HeadsHere:
-    stored = sum(stored_values(file) for file in folder.glob("*.safetensors") if found(file))
+    stored = sum(stored_tensors(file).values for file in folder.glob("*.safetensors") if found(file))
     return HeadsHere(folder, read_json(folder / "config.json"), stored)

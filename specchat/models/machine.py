@@ -47,7 +47,7 @@ def this_machine(environ: Mapping[str, str] = os.environ) -> FreeMemory:
         memory=free_memory(),
         llama_gpu=max((gpu.free for gpu in gpus if llamas), default=None),
         missing=missing_packages(),
-        threads=max(1, (os.cpu_count() or 1) // 2) if compiled.expected() else 0,
+        threads=max(1, (os.cpu_count() or 1) // 2) if compiled.likely_available() else 0,
         bus=roomiest.bus if roomiest else ASSUMED_BUS,
     )
 

@@ -100,6 +100,8 @@ class Recommending(BesideWork):
                     for one in shelved(places.shelf):
                         if one.id == id_:
                             use(one, places.toml)
+                case {"key": str(key), "value": str(text)}:
+                    set_setting(places.toml, self.pair, key, text)
                 case {"key": str(key), "keys": dict(keys)}:
                     table = {**(setting_of(places.toml, self.pair, key) or {}), **keys}
                     set_setting(places.toml, self.pair, key, table)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specchat.engine.backends import DEFAULT_BACKEND
 from specchat.engine.pair import ModelSource, PairSpec, Quant, Wanted
 from specchat.engine.strategies import STRATEGIES
+from specchat.models.declare import vocabulary_file
 
 if TYPE_CHECKING:
     from specchat.config.catalog import Pair
@@ -24,7 +25,7 @@ class Variant:
         name: in words.
         spec: the pair.
         affects: True for a strategy, by its name, that the setting makes a difference to.
-        key, keys: the table in models.toml, and its keys that are set.
+        key, value: the table in models.toml and its keys that are set, or a key and its text.
         tuned: the result on the shelf instead.
         same_text: False if the target computes otherwise, so that its text changes.
     """
@@ -33,7 +34,7 @@ class Variant:
     spec: PairSpec
     affects: Callable[[str], bool]
     key: str = ""
-    keys: Mapping[str, str] | None = None
+    value: Mapping[str, str] | str | None = None
     tuned: "Tuned | None" = None
     same_text: bool = True
 
@@ -41,7 +42,9 @@ class Variant:
         """Name, and the id on the shelf or the table and keys that are set, for programs."""
         if self.tuned is not None:
             return {"name": self.name, "tuned": self.tuned.id}
-        return {"name": self.name, "key": self.key, "keys": dict(self.keys or {})}
+        if isinstance(self.value, str):
+            return {"name": self.name, "key": self.key, "value": self.value}
+        return {"name": self.name, "key": self.key, "keys": dict(self.value or {})}
 
     def write(self, toml: Path) -> None:
         """Set it in the models.toml at `toml`.
@@ -54,9 +57,11 @@ class Variant:
 
         if self.tuned is not None:
             use(self.tuned, toml)
-        elif self.keys is not None:
+        elif isinstance(self.value, str):
+            set_setting(toml, self.spec.id, self.key, self.value)
+        elif self.value is not None:
             table = setting_of(toml, self.spec.id, self.key) or {}
-            set_setting(toml, self.spec.id, self.key, {**table, **self.keys})
+            set_setting(toml, self.spec.id, self.key, {**table, **self.value})
 
 
 def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Variant]:
@@ -72,6 +77,10 @@ def variants(pair: "Pair", on_gpu: bool, shelf: Path, toml: Path) -> Iterator[Va
             changed, affects = _with(spec, tuned)
             if changed is not None:
                 yield Variant(tuned.id, changed, affects, tuned=tuned)
+    frequent = vocabulary_file(toml, pair.id)
+    if spec.draft_vocabulary is None and frequent.is_file():
+        fewer = replace(spec, draft_vocabulary=str(frequent))
+        yield Variant("draft vocabulary", fewer, _by_vocabulary, "draft_vocabulary", frequent.name)
     if spec.draft is not None:
         for quant in _quants(spec.draft):
             draft = replace(spec, draft=replace(spec.draft, quant=quant), heads={})
@@ -97,6 +106,11 @@ def _named(quant: Wanted) -> str:
 
 def _by_draft(name: str) -> bool:
     return STRATEGIES[name].needs_draft
+
+
+def _by_vocabulary(name: str) -> bool:
+    head = STRATEGIES[name].head
+    return _by_draft(name) or (head is not None and bool(head.in_target))
 
 
 def _with(spec: PairSpec, tuned: "Tuned") -> tuple[PairSpec | None, Callable[[str], bool]]:

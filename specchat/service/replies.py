@@ -11,17 +11,20 @@ from specchat.engine.options import Arguments, Grammar, Speculation, Tool
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Cancel, Generate
 from specchat.engine.stats import Stats
+from specchat.service.repetition import repeats_itself
 from specchat.service.settings import ChatSettings
 
 _REFUSALS = ("context", "request")
 """Failures of a request, not of the engine."""
+LOOK_STEPS = 16
+"""Steps between two looks for repeated text."""
 
 
 @dataclass
 class Running:
     """A reply and the chat it is written in; it is the reply to round number `round` of tool calls after a prompt.
 
-    `grammar` holds its answer.
+    `grammar` holds its answer; `repeats` is True while its text repeats itself.
     """
 
     chat: Conversation
@@ -31,6 +34,7 @@ class Running:
     round: int = 0
     grammar: Grammar | None = None
     stopping: bool = False
+    repeats: bool = False
 
 
 class Replies:
@@ -95,6 +99,8 @@ class Replies:
                 running.reply.started(event)
             case Step():
                 running.reply.step(event)
+                if len(running.reply.steps) % LOOK_STEPS == 0:
+                    running.repeats = repeats_itself(running.reply.raw)
             case Changed():
                 running.reply.changed(event)
             case Finished():

@@ -64,13 +64,15 @@ class ServiceState:
         self.loaded = LoadedPair(engine, fallback, restarts)
         self.wanted = ""
         """The pair of the open chat, where another is loaded; empty when it is the loaded one."""
+        self.reopened = ""
+        """The pair that was to be loaded for the open chat; another one answers there once that was said."""
         self.others = OtherReplies(engine, watches)
         self.listeners = Listeners()
         self.replies = Replies(engine, self.chat.saving, ended)
         self.saved = SavedReplies(engine, store, copies_saved)
         self.tools = ChatTools(servers, usual=uses_tools)
         self.calls = Calls(self.tools)
-        self.prompt_count = PromptCount()
+        self.prompt_count = PromptCount(lambda: (self.settings.limits, self.conversation.system, self.loaded.id))
         self.prefill = ""
         """The beginning of the next reply, used once."""
         self._personas = personas

@@ -1,5 +1,6 @@
 """The app's session: the chat service, and what only the app shows."""
 
+from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
 from specchat.engine.port import EnginePort
@@ -15,18 +16,6 @@ from specchat.service.settings import ChatSettings
 from specchat.tui.draft import QueuedPrompt
 from specchat.tui.launch import Launch
 from specchat.tune.beside_tune import Tuning
-
-_CUT = {
-    "length": "the reply reached the token limit: /continue goes on",
-    "context": "the context is full, so the reply ends here: /new starts a new chat",
-}
-"""Ways on from a reply that did not come to its end, by the reason."""
-
-
-def words(update: Update) -> str:
-    """The sentence that an update deserves in the app."""
-    ended = update.event if update.kind == "ended" else None
-    return (_CUT.get(ended.reason, "") if isinstance(ended, Finished) else "") or update.message
 
 
 class AppSession(ChatService):
@@ -63,8 +52,20 @@ class AppSession(ChatService):
         """Whether drafting pays, and what would pay more."""
         return self._advisor.diagnose(self.last_reply, self.loaded.info, self.settings.speculation, self.loaded.lengths)
 
+    def words(self, update: Update) -> str:
+        """The sentence that an update deserves; of a reply that was cut, with the way on."""
+        match update.event if update.kind == "ended" else None:
+            case Finished(reason="length"):
+                return "the reply reached the token limit" + ": /continue goes on" * self.loaded.continues
+            case Finished(reason="context"):
+                refuses = self.settings.limits.context == "refuse"
+                way = "/new starts a new chat" if refuses else "the next one leaves out earlier turns"
+                return f"the context is full, so the reply ends here: {way}"
+        return update.message
+
     def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
         self.racing.end()
+        self.reopened = ""
         super().load(pair, settings)
 
     @property
@@ -85,7 +86,10 @@ class AppSession(ChatService):
     def refusal(self, content: str) -> str:
         if not self.at_work and self.racing.running:
             return "a race is running; your text is kept"
-        return super().refusal(content)
+        if (words := super().refusal(content)) or self.reopened in ("", self.loaded.id):
+            return words
+        missing, self.reopened = one_line(self.reopened, 40), ""  # once: asked again, it is meant
+        return f"{missing} is not loaded: ask again, and {self.loaded.name} answers instead; your text is kept"
 
     def count(self, content: str) -> bool:
         return not self.racing.running and super().count(content)

@@ -110,6 +110,8 @@ def _running(session: AppSession, reply: Reply, stop: str) -> str:
         return f"waits for {_title(before)} to be answered; {stop} stops"
     if reply.state == "reading" and (other := session.others.now) is not None:
         return f"waits for {other.client} to be answered, which /watch shows; {stop} stops"
+    if session.running is not None and session.running.repeats:
+        return f"the reply repeats itself; {stop} stops it"
     return _RUNNING.get(reply.state, "") + f"; {stop} stops" * (reply.state == "writing")
 
 

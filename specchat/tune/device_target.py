@@ -31,11 +31,11 @@ class DeviceTarget(FrozenTarget):
         self._embed, self._head = weights.embed, weights.head
         self._norm = RMSNorm(weights.norms[self._recipe.norm], self._recipe.norm.eps)
 
-    def embedded(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
         return self._recipe.embed_scale * embedding(tokens.to(self.device), self._embed).float()
 
     @torch.no_grad()
-    def normed(self, states: Tensor) -> Tensor:
+    def final_norm(self, states: Tensor) -> Tensor:
         return self._norm(states)
 
     @torch.no_grad()

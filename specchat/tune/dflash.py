@@ -95,8 +95,8 @@ class DFlashTrainee(Trainee):
         tensors, mixer = self.tensors, self._stack[0].attention
         states = torch.cat([batch.states[layer][:, :slots] for layer in self.layers], -1)
         text = norm(self._text_norm, tensors.product(states, self._fc), tensors)
-        x = self._target.embedded(torch.tensor([self._mask], device=self.device)).repeat(rows, at.shape[1], BLOCK, 1)
-        x[:, :, 0] = self._target.embedded(batch.tokens.gather(1, at + 1))
+        x = self._target.embed(torch.tensor([self._mask], device=self.device)).repeat(rows, at.shape[1], BLOCK, 1)
+        x[:, :, 0] = self._target.embed(batch.tokens.gather(1, at + 1))
         turns = tables(mixer.rope, mixer.head_dim, max(slots, LONGEST) + BLOCK)
         cos, sin = (table.to(self.device) for table in turns)
         places = (at.unsqueeze(-1) + torch.arange(1, BLOCK + 1, device=self.device)).unsqueeze(2)

@@ -74,7 +74,7 @@ class Eagle3Trainee(Trainee):
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
         length, tensors = batch.tokens.shape[1], self.tensors
         features = tensors.product(torch.cat([batch.states[layer] for layer in self.layers], -1), self._fc)
-        embedded = norm(self._token_norm, self._target.embedded(batch.tokens[:, 1:]), tensors)
+        embedded = norm(self._token_norm, self._target.embed(batch.tokens[:, 1:]), tensors)
         turns = tables(self._layer.attention.rope, self._layer.attention.head_dim, max(length, LONGEST))
         cos, sin = (table.to(self.device) for table in turns)
         kept: list[tuple[Tensor, Tensor]] = []

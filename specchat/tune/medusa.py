@@ -72,7 +72,7 @@ class MedusaTrainee(Trainee):
 
     def hidden(self, batch: Batch, anchors: Tensor) -> Iterator[Tensor]:
         states = batch.states[self.layers[0]]
-        normed = self._target.normed(states.flatten(0, 1)).view_as(states)
+        normed = self._target.final_norm(states.flatten(0, 1)).view_as(states)
         for place in range(min(HEADS, batch.tokens.shape[1] - 2)):
             yield normed[:, : batch.tokens.shape[1] - 2 - place]
 

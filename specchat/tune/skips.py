@@ -148,7 +148,7 @@ class SkipTuning:
                 self._target.begin(tokens[:at])
                 truth = tokens[at : at + WINDOW]
                 for found, skip in zip(of_text, skips, strict=True):
-                    guesses = self._target.model.guesses([tokens[at - 1], *truth[:-1]], at - 1, skip)
+                    guesses = self._target.model.likeliest([tokens[at - 1], *truth[:-1]], at - 1, skip)
                     found += [a == b for a, b in zip(guesses, truth, strict=True)]
             for every, found in zip(right, of_text, strict=True):
                 every.append(found)

@@ -29,14 +29,14 @@ class FrozenTarget:
     def config(self) -> ModelConfig:
         return self.checkpoint.config
 
-    def embedded(self, tokens: Tensor) -> Tensor:
+    def embed(self, tokens: Tensor) -> Tensor:
         """Embeddings float32 [*tokens.shape, hidden] of tokens int64."""
-        rows = self.model.embedded(tokens.flatten().tolist(), normed=False)
+        rows = self.model.embed(tokens.flatten().tolist(), normed=False)
         return rows.clone().view(*tokens.shape, self.config.hidden)
 
-    def normed(self, states: Tensor) -> Tensor:
+    def final_norm(self, states: Tensor) -> Tensor:
         """States float32 [rows, hidden] after the last layer, with the final norm."""
-        return torch.cat([self.model.normed(block).clone() for block in states.split(PREFILL_ROWS)])
+        return torch.cat([self.model.final_norm(block).clone() for block in states.split(PREFILL_ROWS)])
 
     def logits(self, states: Tensor) -> Tensor:
         """Logits float32 [rows, vocab] of states [rows, hidden] after the last layer."""

@@ -30,8 +30,8 @@ from specchat.cli.bench import bench
 from specchat.cli.bench_shapes import QUANTS, SHAPES
 from specchat.cli.exit_codes import ExitCode
 from specchat.engine.decoding.draft import Drafter
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import EngineError
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -155,10 +155,10 @@ def drafted(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int]]:
     """The length asked for and the tokens drafted, of every step."""
     step, seen = Decoding.step, set[tuple[int, int]]()
 
-    def noted(decoding: Decoding, drafter: Drafter, length: int, acceptance: Acceptance) -> Stepped:
-        stepped = step(decoding, drafter, length, acceptance)
-        seen.add((length, stepped.drafted))
-        return stepped
+    def noted(decoding: Decoding, drafter: Drafter, length: int, acceptance: Acceptance) -> StepOutcome:
+        outcome = step(decoding, drafter, length, acceptance)
+        seen.add((length, outcome.drafted))
+        return outcome
 
     monkeypatch.setattr(Decoding, "step", noted)
     return seen

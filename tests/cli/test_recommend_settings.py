@@ -14,8 +14,11 @@ from specchat.cli import recommend
 from specchat.config.catalog import Pair, Requires, load_catalog
 from specchat.engine.loading import load
 from specchat.engine.loading.beside import load_beside
+from specchat.engine.model.draft_vocabulary import write
+from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Message
 from specchat.engine.pair import PairSpec
+from specchat.engine.strategies import STRATEGIES
 from specchat.models.speed import SpeedEstimate
 from specchat.recommend import search
 from specchat.recommend.decision import decided
@@ -119,6 +122,30 @@ def test_settings_that_a_pair_has_are_not_tried(pair: Pair, tuned: Tuned, toml: 
     assert names(replace(pair, spec=replace(pair.spec, backend="gguf"))) == []
     use(tuned, toml)
     assert names(pair) == usual
+    toml.with_name("tiny.vocabulary.json").touch()
+    assert names(pair) == ["draft vocabulary", *usual]
+    assert names(replace(pair, spec=replace(pair.spec, draft_vocabulary="another"))) == usual
+
+
+def test_a_draft_vocabulary_that_was_counted_is_tried_and_written(
+    run: Run, toml: Path, pair: Pair, command: tuple[str, ...], folders: tuple[Path, Path]
+) -> None:
+    tokenizer = Tokenizer.read(folders[0])
+    write(toml.with_name("tiny.vocabulary.json"), tokenizer, range(tokenizer.size // 2, tokenizer.size))
+    result = run(*command, "--dry-run", "--json")
+    measured = [name for name, *_ in json.loads(result.stdout.splitlines()[-1])["others"]]
+    assert any(name.startswith("draft") and name.endswith(", draft vocabulary") for name in measured)
+    (one,) = (one for one in variants(pair, False, Path("none"), toml) if one.key == "draft_vocabulary")
+    affected = {name for name in STRATEGIES if one.affects(name)}
+    assert affected == {"mtp", *(name for name, of in STRATEGIES.items() if of.needs_draft)}
+    one.write(toml)
+    assert load_catalog(toml).find("tiny").spec.draft_vocabulary == str(toml.with_name("tiny.vocabulary.json"))
+    assert 'id = "tiny" # small' in toml.read_text()
+    assert one.described() == {
+        "name": "draft vocabulary",
+        "key": "draft_vocabulary",
+        "value": "tiny.vocabulary.json",
+    }
 
 
 @pytest.mark.parametrize(("low", "taken"), [(1.05, True), (0.96, True), (0.94, False)])

@@ -17,8 +17,8 @@ from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Chain, Copy, Follow, Then
 from specchat.engine.decoding.host_loops import HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.errors import ModelError
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.checkpoint import Checkpoint
@@ -39,8 +39,10 @@ class Counting(CpuDecoder):
 
     chains = passes = 0
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
-        found = super().drafted(tokens, start, chain, skip)
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
+        found = super().draft_chain(tokens, start, chain, skip)
         self.chains += bool(found)
         return found
 
@@ -52,7 +54,9 @@ class Counting(CpuDecoder):
 class TokenByToken(Counting):
     """What is compared with."""
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
         return []
 
 
@@ -62,7 +66,7 @@ def made(
     limit: int = LIMIT,
     acceptance: Acceptance = "coupled",
     unread: int = 1,
-    taught: Stepped | None = None,
+    taught: StepOutcome | None = None,
     copied: Sequence[int] = (),
     copy: Copies | None = None,
     skip: Skip = NOTHING,
@@ -140,7 +144,7 @@ def test_a_token_that_the_model_has_no_row_for_is_its_last(decoders: tuple[Count
     chain = ChainParameters(3, quick.vocab, 0.0, 0, np.array(((np.inf,), (1.0,), (1.0,))), 1.0, -1.0)
     for decoder in decoders:
         decoder.write(PROMPT, 0)
-    found, last = (quick.drafted([token], len(PROMPT), chain, NOTHING) for token in (10**9, quick.vocab - 1))
+    found, last = (quick.draft_chain([token], len(PROMPT), chain, NOTHING) for token in (10**9, quick.vocab - 1))
     assert found == last
     if found:
         logits = slow.logits(slow.forward([10**9], len(PROMPT)))
@@ -152,7 +156,7 @@ def test_a_chain_beyond_the_context_is_not_begun(decoders: tuple[Counting, Token
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
     packed = quick.packed_embeddings is not None
     for limit in (4, 5):
-        made = quick.drafted([5], 60, ChainParameters(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
+        made = quick.draft_chain([5], 60, ChainParameters(limit, quick.vocab, 0.0, 0, shares, 1.0, -1.0), NOTHING)
         assert len(made) == (4 if packed and limit == 4 else 0)
 
 
@@ -173,19 +177,19 @@ def test_a_chain_in_one_go_ends_there_itself(decoders: tuple[Counting, TokenByTo
     shares = np.array(((np.inf,), (1.0,), (1.0,)))
     quick.write(PROMPT, 0)
     whole = ChainParameters(12, quick.vocab, 1.0, 3, shares, 1.0, -1.0)
-    tokens = [token for token, _ in quick.drafted([5], len(PROMPT), whole, NOTHING)]
+    tokens = [token for token, _ in quick.draft_chain([5], len(PROMPT), whole, NOTHING)]
     if quick.packed_embeddings is not None:
         last = tokens[5]
         ended = whole._replace(ends=np.array([10**6, last]))
-        found = [token for token, _ in quick.drafted([5], len(PROMPT), ended, NOTHING)]
+        found = [token for token, _ in quick.draft_chain([5], len(PROMPT), ended, NOTHING)]
         assert found == tokens[: 1 + tokens.index(last)]
 
 
-def taught(stayed: int) -> Stepped:
+def taught(stayed: int) -> StepOutcome:
     """A judged draft whose tokens had all kinds of probabilities."""
     sure = (0.2, 0.4, 0.65, 0.75, 0.85, 0.93, 0.97, 0.985, 0.9999)
     path = tuple(range(1, stayed + 1))
-    return Stepped((1,) * (stayed + 1), (3,) * len(sure), sure, min(stayed + 1, len(sure)), path, 0.0, 0.0)
+    return StepOutcome((1,) * (stayed + 1), (3,) * len(sure), sure, min(stayed + 1, len(sure)), path, 0.0, 0.0)
 
 
 def test_it_ends_where_the_next_token_is_unlikely_to_pay(decoders: tuple[Counting, TokenByToken]) -> None:
@@ -295,7 +299,7 @@ def test_guesses_of_no_use_are_left_for_a_while() -> None:
     quick.write(prompt[:-1], 0)
     chain = ChainParameters(9, quick.vocab, 0.0, 0, shares, 1.0, 0.9)
     for _ in range(40):
-        made = quick.drafted(prompt[-1:], len(prompt) - 1, chain, NOTHING)
+        made = quick.draft_chain(prompt[-1:], len(prompt) - 1, chain, NOTHING)
         assert len(made) == 1
     assert quick._chains is not None
     assert quick._chains._acceptance.min() < MIN_ACCEPTANCE + 0.02

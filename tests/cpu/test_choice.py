@@ -27,7 +27,7 @@ def test_the_token_is_that_of_numpy(count: int, scale: float) -> None:
         seed = (i * 0x9E3779B97F4A7C15) % 2**64
         for kind in (np.float32, np.float64):
             values = scores.astype(kind)
-            assert choice.drawn(values, seed, i, i % 9) == sampler._drawn(values, seed, i, i % 9)
+            assert choice.draw(values, seed, i, i % 9) == sampler._draw(values, seed, i, i % 9)
 
 
 def test_a_token_far_below_wins_where_its_noise_is_the_largest() -> None:
@@ -37,7 +37,7 @@ def test_a_token_far_below_wins_where_its_noise_is_the_largest() -> None:
     for margin, wins in ((0.01, True), (-0.01, False)):
         second = np.delete(noise, luckiest).max()
         scores[luckiest] = second - noise[luckiest] + margin
-        assert (choice.drawn(scores, 0, 5, TOKEN) == luckiest) is wins
+        assert (choice.draw(scores, 0, 5, TOKEN) == luckiest) is wins
 
 
 @pytest.mark.parametrize("scores", [[np.nan, 1.0, np.nan], [np.nan, -np.inf], [-np.inf, np.inf, np.inf], []])
@@ -45,7 +45,7 @@ def test_a_token_far_below_wins_where_its_noise_is_the_largest() -> None:
 def test_scores_that_are_no_numbers_are_never_chosen(scores: list[float], times: int) -> None:
     values = np.array(scores * times, np.float32)
     with np.errstate(invalid="ignore"):
-        assert choice.drawn(values, 1, 2, 3) == sampler._drawn(values, 1, 2, 3)
+        assert choice.draw(values, 1, 2, 3) == sampler._draw(values, 1, 2, 3)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0])

@@ -17,7 +17,7 @@ from pathlib import Path
 logging.basicConfig(level="INFO", stream=sys.stderr)
 from specchat.engine.cpu import compiled
 told = []
-with compiled.telling(told.append):
+with compiled.reporting(told.append):
 {made}
 print(bool(told) and told == sorted(told) and 0 < told[0] < told[-1] <= 1)
 print({result}, flush=True)
@@ -40,10 +40,10 @@ PARTS = START.format(
     found = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
     assert (found > 0).all()
 """,
-    result='"Parts", choice.drawn(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',
+    result='"Parts", choice.draw(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',
 )
 """A module and products, as a pair's are, in a quarter of the time."""
-SHARING = "from specchat.engine.cpu import compiled; compiled.share(); print(compiled._helpers)"
+SHARING = "from specchat.engine.cpu import compiled; compiled.share_compilation(); print(compiled._helpers)"
 """Prints the processes that compile for this one."""
 
 
@@ -137,7 +137,7 @@ def test_without_the_compiler_the_reference_runs(missing: str, error: str, tmp_p
 SHARED = START.format(
     made="""
     import numpy as np
-    compiled.share()
+    compiled.share_compilation()
     (helper,) = compiled._helpers
     if sys.argv[2]:
         helper.kill()
@@ -145,14 +145,14 @@ SHARED = START.format(
     from specchat.engine.cpu import choice, products, tiles
     products.kernels(tiles.FLOAT16)
 """,
-    result="helper.returncode, choice.drawn(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)",
+    result="helper.returncode, choice.draw(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)",
 )
 
 
 def test_another_process_compiles_what_is_read_here(tmp_path: Path) -> None:
     assert started(tmp_path, SHARED).stdout == "False\n0 6\n", "nothing was compiled here"
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
-    assert kept >= {"chain.draft_chain", "orders.lead", "orders.follow", "scoring.run_pass", "choice.drawn"}
+    assert kept >= {"chain.draft_chain", "orders.lead", "orders.follow", "scoring.run_pass", "choice.draw"}
 
 
 def test_without_the_other_process_all_is_compiled_here(tmp_path: Path) -> None:

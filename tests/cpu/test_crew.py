@@ -37,7 +37,7 @@ def test_whoever_sleeps_or_falls_asleep_is_there_for_the_next_pass(threads: int)
         several.use_threads(drawn.choice((1, 2, threads)))
         tokens = [drawn.randrange(3000) for _ in range(drawn.choice((1, 5)))]
         assert torch.equal(several.forward(tokens, 3), alone.forward(tokens, 3))
-        assert torch.equal(several.scored(tokens, 3), alone.scored(tokens, 3))
+        assert torch.equal(several.logits_after(tokens, 3), alone.logits_after(tokens, 3))
 
 
 def test_they_look_for_the_next_pass_and_sleep_where_none_comes() -> None:

@@ -134,7 +134,7 @@ def test_layers_that_are_left_out_are_those_of_the_reference(tmp_path: Path) -> 
     decoder.forward(ids, 0)
     held = torch.stack(decoder.cache.keys), torch.stack(decoder.cache.values)
     assert not torch.equal(kept[0], held[0])
-    guesses = decoder.guesses(ids[5:9], 5, skip)
+    guesses = decoder.likeliest(ids[5:9], 5, skip)
     assert len(guesses) == 4
     assert torch.equal(torch.stack(decoder.cache.keys), held[0])
     assert torch.equal(torch.stack(decoder.cache.values), held[1])
@@ -154,7 +154,7 @@ def test_a_pass_with_its_scores_is_a_pass_and_its_scores(
         one.forward(ids[:40], 0)
     nodes = ids[40 : 41 + len(PARENTS)]
     for fed, start, layout in ((ids[40:41], 40, None), (ids[40:49], 40, None), (ids[:20], 40, None), (nodes, 40, tree)):
-        scores = made.scored(fed, start, layout).clone()
+        scores = made.logits_after(fed, start, layout).clone()
         assert torch.equal(scores, apart.logits(apart.forward(fed, start, layout=layout)))
         if layout is not None:
             for one in (made, apart):

@@ -130,10 +130,10 @@ def test_a_row_of_no_numbers_changes_no_other(bad: float, tmp_path: Path) -> Non
     """Whatever it chooses, there is room for it."""
     decoder, ids = CpuDecoder(Checkpoint.open(checkpoint(tmp_path / "m", **MANY)), threads=2), tokens(128)
     decoder.use_threads(2)
-    x = decoder.embedded(ids)
+    x = decoder.embed(ids)
 
     def through(rows: Tensor) -> Tensor:
-        return decoder.through(rows, range(1), PassRows((), 0))
+        return decoder.run_layers(rows, range(1), PassRows((), 0))
 
     expected = through(x)
     x[64:] = bad

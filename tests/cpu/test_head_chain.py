@@ -86,13 +86,13 @@ def test_a_chain_beyond_the_context_is_not_begun(
 ) -> None:
     head = Eagle3Head(HeadFiles.open(eagle3(tmp_path, few=None)), target)
     found: list[bool] = []
-    chain = head.drafted
+    chain = head.draft_chain
 
     def counted(*arguments: Any) -> list[tuple[int, float]]:
         made = chain(*arguments)
         found.append(bool(made))
         return made
 
-    monkeypatch.setattr(head, "drafted", counted)
+    monkeypatch.setattr(head, "draft_chain", counted)
     drafted(head, tokens(CONTEXT)[:length], length - 2, Sampling())
     assert found[0] is whole

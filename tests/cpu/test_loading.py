@@ -29,7 +29,7 @@ def test_compiling_is_told_when_it_begins_and_reading_when_it_goes_on(
         told(0.001)
         yield
 
-    monkeypatch.setattr(compiled, "telling", compiling)
+    monkeypatch.setattr(compiled, "reporting", compiling)
     said: list[Loading] = []
     load(pair, said.append)
     words = [loading.what.partition(" ")[0] for loading in said]

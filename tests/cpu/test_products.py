@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specchat.engine.cpu import passes
-from specchat.engine.cpu.packed import Packed, form, looked_up
+from specchat.engine.cpu.packed import Packed, format_of, look_up
 from specchat.engine.cpu.products import FORM, KERNELS, PANELS, kernels
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
@@ -141,15 +141,17 @@ def test_parts_that_begin_a_vector_keep_their_outputs() -> None:
 def test_a_packed_table_is_looked_up_as_it_is(name: str) -> None:
     weight = FORMATS[name]()
     assert isinstance(weight, Tensor)
-    rows = looked_up(Packed().add(weight), [0, 199, 17])
+    rows = look_up(Packed().add(weight), [0, 199, 17])
     np.testing.assert_array_equal(rows, weight[[0, 199, 17]].float().numpy())
 
 
 def test_weights_are_kept_in_the_fewest_bytes_that_hold_them() -> None:
-    sizes = {name: form(FORMATS[name]()) for name in ("float32", "float16", "bfloat16", "float32 that float16 holds")}
+    sizes = {
+        name: format_of(FORMATS[name]()) for name in ("float32", "float16", "bfloat16", "float32 that float16 holds")
+    }
     assert sizes["float32 that float16 holds"] == sizes["float16"]
     assert len(set(sizes.values())) == 3
-    assert form(matrix().bfloat16().float() * 2.0**-100) == sizes["bfloat16"]
+    assert format_of(matrix().bfloat16().float() * 2.0**-100) == sizes["bfloat16"]
 
 
 def test_four_bits_are_packed_as_two_inputs_a_byte() -> None:

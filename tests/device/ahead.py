@@ -63,7 +63,7 @@ def main() -> None:
         lambda: rehearse(target, ReferenceDecoder(Checkpoint.open(Path(sys.argv[2]))), target.config.vocab)
     )
     model = DeviceModel(blank(target), "target", target.config.vocab, Rehearsed(HOST, []), HOST)
-    of_heads = rehearsed(lambda: [model.projected(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
+    of_heads = rehearsed(lambda: [model.project(torch.zeros(rows, model.config.hidden)) for rows in (1, 3, 15)])
     quick, told, hits = [kernel for kernel in found if kernel.name in QUICK], list[str](), list[bool]()
 
     def compiled(*, cache_hit: bool, **_: object) -> None:

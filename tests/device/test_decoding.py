@@ -61,16 +61,16 @@ def write(
     reply = runner.reply(sampling, list(PROMPT), eos)
     made: list[int] = []
     while len(made) < tokens and not set(made) & set(eos):
-        stepped = reply.step(drafter, min(length, tokens - len(made) - 1), acceptance)
-        assert 1 <= len(stepped.tokens) <= stepped.drafted + 1
-        assert stepped.accepted <= stepped.tested <= stepped.drafted
-        assert refused or stepped.accepted == stepped.drafted
-        assert tuple(stepped.drafts[node - 1] for node in stepped.path) == stepped.tokens[: stepped.accepted]
-        parents, last = stepped.parents or range(stepped.drafted), (0, *stepped.path)[-1]
-        after = [token for token, parent in zip(stepped.drafts, parents, strict=True) if parent == last]
-        assert stepped.tested == stepped.accepted + bool(after) or set(stepped.tokens) & set(eos)
-        assert stepped.tokens[-1] not in after or set(stepped.tokens) & set(eos)
-        made += stepped.tokens
+        outcome = reply.step(drafter, min(length, tokens - len(made) - 1), acceptance)
+        assert 1 <= len(outcome.tokens) <= outcome.drafted + 1
+        assert outcome.accepted <= outcome.tested <= outcome.drafted
+        assert refused or outcome.accepted == outcome.drafted
+        assert tuple(outcome.drafts[node - 1] for node in outcome.path) == outcome.tokens[: outcome.accepted]
+        parents, last = outcome.parents or range(outcome.drafted), (0, *outcome.path)[-1]
+        after = [token for token, parent in zip(outcome.drafts, parents, strict=True) if parent == last]
+        assert outcome.tested == outcome.accepted + bool(after) or set(outcome.tokens) & set(eos)
+        assert outcome.tokens[-1] not in after or set(outcome.tokens) & set(eos)
+        made += outcome.tokens
         for _ in range(repeats):
             assert reply.repeat().drafted == 0
     reply.close()
@@ -123,9 +123,9 @@ def test_a_trial_of_skipping_leaves_the_cache_as_it_was(
         monkeypatch.setattr(torch, "argmax", out_of_memory)
         with pytest.raises(torch.OutOfMemoryError):
             # A number of rows that was not captured before.
-            model.guesses(text[5:14], 5, skip)
+            model.likeliest(text[5:14], 5, skip)
     else:
-        assert model.guesses(text[5:15], 5, skip) != model.guesses(text[5:15], 5, Skip())
+        assert model.likeliest(text[5:15], 5, skip) != model.likeliest(text[5:15], 5, Skip())
     assert all(torch.equal(a[:, :19], b[:, :19]) for a, (b, _) in zip(before, model.decoder.entries, strict=True))
 
 
@@ -153,8 +153,8 @@ def test_what_the_target_drafts_for_itself_is_accepted(twins: Runner) -> None:
     drafter.begin(PROMPT)
     reply = twins.reply(sampling, list(PROMPT), ())
     for length in (3, 1, 0, 4):
-        stepped = reply.step(drafter, length, "coupled")
-        assert stepped.accepted == stepped.drafted == length
+        outcome = reply.step(drafter, length, "coupled")
+        assert outcome.accepted == outcome.drafted == length
     reply.close()
 
 
@@ -166,9 +166,9 @@ def test_an_unsure_draft_ends_one_token_later(runner: Runner, monkeypatch: pytes
     drafter = runner.drafters["draft"]
     drafter.begin(PROMPT)
     reply = runner.reply(Sampling(), list(PROMPT), ())
-    stepped = [reply.step(drafter, 5, "coupled") for _ in range(3)]
+    outcomes = [reply.step(drafter, 5, "coupled") for _ in range(3)]
     reply.close()
-    for step in stepped:
+    for step in outcomes:
         assert min(step.confidence) < 0.7
         assert step.drafted == 2
     assert reply.committed[len(PROMPT) :] == write(runner, "plain", 0, Sampling())[: len(reply.committed) - len(PROMPT)]
@@ -220,9 +220,9 @@ def test_a_draft_made_on_the_host_says_how_sure_it_is(shallow: Folders) -> None:
     pair = device_runner(decoder(shallow.target), ReferenceDecoder(Checkpoint.open(shallow.draft)), VOCAB, DEVICE)
     pair.target.begin(PROMPT)
     reply = pair.reply(Sampling(), list(PROMPT), ())
-    stepped = reply.step(pair.drafters["draft"], 3, "coupled")
+    outcome = reply.step(pair.drafters["draft"], 3, "coupled")
     reply.close()
-    assert len(stepped.confidence) == stepped.drafted > 0
+    assert len(outcome.confidence) == outcome.drafted > 0
 
 
 def test_ratio_writes_text_and_repeats_it_for_a_seed(runner: Runner) -> None:

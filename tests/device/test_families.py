@@ -121,11 +121,11 @@ def test_heads_are_given_what_the_layers_and_the_head_have(folder: Path) -> None
     for layer in range(last + 1):
         expected = theirs.states(layer, 0, 6)
         torch.testing.assert_close(ours.states(layer, 0, 6).cpu(), expected, atol=SLACK, rtol=SLACK)
-    embedded = ours.embedded(tokens).cpu()
+    embedded = ours.embed(tokens).cpu()
     torch.testing.assert_close(embedded, theirs.states(0, 0, 6), atol=SLACK, rtol=SLACK)
-    normed = ours.normed(ours.states(last, 0, 6))
-    torch.testing.assert_close(normed.cpu(), theirs.normed(theirs.states(last, 0, 6)), atol=SLACK, rtol=SLACK)
-    torch.testing.assert_close(ours.projected(normed).cpu(), logits, atol=2 * SLACK, rtol=SLACK)
+    normed = ours.final_norm(ours.states(last, 0, 6))
+    torch.testing.assert_close(normed.cpu(), theirs.final_norm(theirs.states(last, 0, 6)), atol=SLACK, rtol=SLACK)
+    torch.testing.assert_close(ours.project(normed).cpu(), logits, atol=2 * SLACK, rtol=SLACK)
     torch.testing.assert_close(ours.next_logits(tokens[5], 5), logits[5, :VOCAB], atol=2 * SLACK, rtol=SLACK)
 
 
@@ -135,9 +135,9 @@ def test_heads_that_want_rows_of_the_table_get_them_without_the_norm(tmp_path: P
     ours = device_runner(decoder(folder), None, VOCAB, DEVICE).target.model
     opened = Checkpoint.open(folder)
     for model in (ours, host_model(opened), ReferenceDecoder(opened)):
-        assert torch.equal(model.embedded(tokens, normed=False).cpu(), table)
+        assert torch.equal(model.embed(tokens, normed=False).cpu(), table)
         assert torch.equal(Embedding(Weights(opened), HeadTensors(), model, model.config.hidden)(tokens).cpu(), table)
-        assert not torch.allclose(model.embedded(tokens).cpu(), table, atol=0.1)
+        assert not torch.allclose(model.embed(tokens).cpu(), table, atol=0.1)
 
 
 def launched(layer: Layer, apart: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.states import States
@@ -96,7 +96,7 @@ def model(runner: Runner) -> DeviceModel:
 
 def steps(
     runner: Runner, drafting: Sequence[tuple[str, int]], sampling: Sampling, acceptance: Acceptance = "coupled"
-) -> list[Stepped]:
+) -> list[StepOutcome]:
     runner.target.keep(0)
     runner.target.begin(PROMPT)
     for drafter in runner.drafters.values():
@@ -107,21 +107,21 @@ def steps(
     return made
 
 
-def shape(made: Sequence[Stepped]) -> list[object]:
+def shape(made: Sequence[StepOutcome]) -> list[object]:
     """What depends neither on last bits nor on the order of a tree's nodes."""
-    return [(stepped.tokens, drafted(stepped).keys(), len(stepped.path)) for stepped in made]
+    return [(outcome.tokens, drafted(outcome).keys(), len(outcome.path)) for outcome in made]
 
 
-def drafted(stepped: Stepped) -> dict[tuple[int, ...], float | None]:
+def drafted(outcome: StepOutcome) -> dict[tuple[int, ...], float | None]:
     """The confidence of each node, by the tokens of its path."""
     paths: list[tuple[int, ...]] = [()]
-    for node, token in enumerate(stepped.drafts):
-        paths.append((*paths[stepped.parents[node] if stepped.parents else node], token))
-    return dict(zip(paths[1:], stepped.confidence, strict=True))
+    for node, token in enumerate(outcome.drafts):
+        paths.append((*paths[outcome.parents[node] if outcome.parents else node], token))
+    return dict(zip(paths[1:], outcome.confidence, strict=True))
 
 
-def text(made: Sequence[Stepped]) -> list[int]:
-    return [token for stepped in made for token in stepped.tokens]
+def text(made: Sequence[StepOutcome]) -> list[int]:
+    return [token for outcome in made for token in outcome.tokens]
 
 
 @pytest.fixture(scope="module")
@@ -190,12 +190,12 @@ def test_states_are_the_hosts(headed: Runner, on_host: Runner) -> None:
 def test_what_the_target_gives_heads_is_the_hosts(headed: Runner, on_host: Runner) -> None:
     host, ours = on_host.target.model, model(headed)
     assert isinstance(host, CachedDecoder)
-    hidden = host.embedded([5, 70, VOCAB - 1])
-    torch.testing.assert_close(ours.embedded([5, 70, VOCAB - 1]).cpu(), hidden)
-    torch.testing.assert_close(ours.normed(hidden.to(DEVICE)).cpu(), host.normed(hidden))
-    projected = ours.projected(hidden.to(DEVICE)).cpu()
+    hidden = host.embed([5, 70, VOCAB - 1])
+    torch.testing.assert_close(ours.embed([5, 70, VOCAB - 1]).cpu(), hidden)
+    torch.testing.assert_close(ours.final_norm(hidden.to(DEVICE)).cpu(), host.final_norm(hidden))
+    projected = ours.project(hidden.to(DEVICE)).cpu()
     assert projected.shape == (3, ours.vocab)
-    torch.testing.assert_close(projected, host.projected(hidden), atol=SLACK, rtol=SLACK)
+    torch.testing.assert_close(projected, host.project(hidden), atol=SLACK, rtol=SLACK)
 
 
 class Tree:
@@ -208,7 +208,7 @@ class Tree:
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None: ...
     def forget(self) -> None: ...
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None: ...
+    def observe(self, text: Sequence[int], outcome: StepOutcome) -> None: ...
 
     def propose(self, _: Sequence[int], __: int) -> Copy:
         first, second, third = self._right
@@ -222,9 +222,9 @@ def test_the_states_of_a_path_that_stays_are_those_of_a_chain(headed: Runner, pl
     headed.target.keep(0)
     headed.target.begin(PROMPT)
     reply = headed.reply(Sampling(), list(PROMPT), ())
-    stepped = reply.step(Tree(right), 5, "coupled")
+    outcome = reply.step(Tree(right), 5, "coupled")
     reply.close()
-    assert stepped.path == (2, 3, 5)
+    assert outcome.path == (2, 3, 5)
     known = len(headed.target.tokens)
     assert known == len(PROMPT) + 3
     kept = {layer: model(headed).states(layer, 0, known).clone() for layer in LOOKED_AT}
@@ -238,7 +238,7 @@ def test_a_trial_of_skipping_leaves_the_states_as_they_were(headed: Runner) -> N
     headed.target.keep(0)
     headed.target.begin(PROMPT)
     before = model(headed).states(LAYERS, 0, len(PROMPT) - 1).clone()
-    headed.target.model.guesses(PROMPT[2:6], 2, Skip(frozenset({1}), frozenset({2})))
+    headed.target.model.likeliest(PROMPT[2:6], 2, Skip(frozenset({1}), frozenset({2})))
     assert torch.equal(model(headed).states(LAYERS, 0, len(PROMPT) - 1), before)
 
 

@@ -141,7 +141,7 @@ def test_drafts_without_some_layers_and_their_trials_change_no_bit(folder: Path)
             run(model.decoder, [i], at + i, flags)
         assert torch.equal(run(model.decoder, tokens[at : at + 8], at), run(other.decoder, tokens[at : at + 8], at)), at
         if at > 80:
-            model.guesses(tokens[at - 24 : at + 8], at - 24, skip)
+            model.likeliest(tokens[at - 24 : at + 8], at - 24, skip)
     assert torch.equal(run(model.decoder, tokens[102:], 102), run(other.decoder, tokens[102:], 102))
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from specchat.engine.decoding.draft import Copy
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.drafters import draft_model
@@ -40,7 +40,7 @@ class Guesses:
     def forget(self) -> None:
         pass
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
         pass
 
     def propose(self, token_ids: Sequence[int], limit: int) -> Copy:
@@ -80,14 +80,14 @@ def plain(runner: Runner, prompt: Sequence[int], sampling: Sampling, tokens: int
     return reply.committed
 
 
-def assert_consistent(stepped: Stepped, guess: tuple[list[int], list[int]]) -> None:
+def assert_consistent(outcome: StepOutcome, guess: tuple[list[int], list[int]]) -> None:
     """What is told of a step is what was drafted, and its path is one."""
     tokens, parents = guess
-    assert list(stepped.drafts) == tokens
-    assert not stepped.parents or list(stepped.parents) == parents
-    assert [tokens[node - 1] for node in stepped.path] == list(stepped.tokens[: stepped.accepted])
-    above = [parents[node - 1] for node in stepped.path]
-    assert above == [0, *stepped.path][: len(above)]
+    assert list(outcome.drafts) == tokens
+    assert not outcome.parents or list(outcome.parents) == parents
+    assert [tokens[node - 1] for node in outcome.path] == list(outcome.tokens[: outcome.accepted])
+    above = [parents[node - 1] for node in outcome.path]
+    assert above == [0, *outcome.path][: len(above)]
 
 
 def assert_caches_hold(runner: Runner, reply: Decoding) -> None:
@@ -112,9 +112,9 @@ def test_trees_and_chains_in_turn_write_what_plain_writes(runner: Runner, name: 
     guesses = Guesses(truth, random.Random(3))
     kinds, number = set(), 0
     while len(reply.committed) < len(truth):
-        stepped = reply.step(guesses, 7, "coupled")
-        assert_consistent(stepped, guesses.made[number])
-        kinds.add((bool(stepped.parents), stepped.accepted > 1))
+        outcome = reply.step(guesses, 7, "coupled")
+        assert_consistent(outcome, guesses.made[number])
+        kinds.add((bool(outcome.parents), outcome.accepted > 1))
         number += 1
     reply.close()
     assert reply.committed[: len(truth)] == truth
@@ -142,10 +142,10 @@ def test_the_text_ends_inside_a_path(runner: Runner) -> None:
     runner.executor.start("coupled")
     coming = truth[len(PROMPT) :]
     runner.executor.verify(Copy([7, *coming[:5]], [0, 0, 2, 3, 4, 5]))
-    stepped = runner.executor.verdict()
+    outcome = runner.executor.outcome()
     until = coming.index(end) + 1
-    assert list(stepped.tokens) == coming[:until]
-    assert stepped.path == tuple(range(2, 2 + until))
+    assert list(outcome.tokens) == coming[:until]
+    assert outcome.path == tuple(range(2, 2 + until))
     reply.close()
 
 
@@ -155,22 +155,22 @@ def test_a_grown_tree_writes_what_plain_writes(runner: Runner, name: str) -> Non
     reply = started(runner, PROMPT, SAMPLINGS[name])
     branched = 0
     for length in (5, 3):
-        stepped = reply.step(runner.drafters["draft-tree"], length, "coupled")
-        assert_consistent(stepped, (list(stepped.drafts), list(stepped.parents)))
-        assert len(stepped.parents) == len(stepped.confidence) == stepped.drafted == length
-        branched += any(parent != i for i, parent in enumerate(stepped.parents))
+        outcome = reply.step(runner.drafters["draft-tree"], length, "coupled")
+        assert_consistent(outcome, (list(outcome.drafts), list(outcome.parents)))
+        assert len(outcome.parents) == len(outcome.confidence) == outcome.drafted == length
+        branched += any(parent != i for i, parent in enumerate(outcome.parents))
     reply.close()
     made = reply.committed[len(PROMPT) :]
     assert made[:6] == expected[: len(made)]
     assert branched
 
 
-def named(stepped: Stepped) -> dict[tuple[int, ...], float]:
+def named(outcome: StepOutcome) -> dict[tuple[int, ...], float]:
     """The nodes of a tree by the tokens on their paths, with their probabilities."""
     paths: list[tuple[int, ...]] = [()]
-    for token, parent in zip(stepped.drafts, stepped.parents, strict=True):
+    for token, parent in zip(outcome.drafts, outcome.parents, strict=True):
         paths.append((*paths[parent], token))
-    return dict(zip(paths[1:], stepped.confidence, strict=True))
+    return dict(zip(paths[1:], outcome.confidence, strict=True))
 
 
 @pytest.mark.parametrize("acceptance", ["ratio", pytest.param("coupled", marks=pytest.mark.slow)])
@@ -262,6 +262,6 @@ def test_a_tree_made_on_the_host_is_verified_here(shallow: Folders) -> None:
     reply = started(pair, PROMPT, SAMPLINGS["sampled"])
     steps = [reply.step(pair.drafters["draft-tree"], 7, "coupled") for _ in range(3)]
     reply.close()
-    assert all(len(stepped.parents) == stepped.drafted == 7 for stepped in steps)
+    assert all(len(outcome.parents) == outcome.drafted == 7 for outcome in steps)
     made = reply.committed[len(PROMPT) :]
     assert made[:4] == expected[: len(made)]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.yardstick import Yardstick
 from specchat.engine.events import Event, Finished, Started
 from specchat.engine.options import Limits, Message, Sampling, Speculation
@@ -14,15 +14,15 @@ TIMES = 5
 """Repeated steps of a reply."""
 
 
-def always_repeated(monkeypatch: pytest.MonkeyPatch) -> list[Stepped]:
+def always_repeated(monkeypatch: pytest.MonkeyPatch) -> list[StepOutcome]:
     """Have every reply repeat `TIMES` steps; return those that were."""
-    made = list[Stepped]()
+    made = list[StepOutcome]()
 
-    def add(yardstick: Yardstick, stepped: Stepped) -> None:
+    def add(yardstick: Yardstick, outcome: StepOutcome) -> None:
         # As long as expected, whatever the load is.
         times = yardstick._reply_load * yardstick._ratio.known(yardstick.load, yardstick._costs.load.value)[0]
-        yardstick._repeated.add(stepped.verify_ms, times)
-        made.append(stepped)
+        yardstick._repeated.add(outcome.verify_ms, times)
+        made.append(outcome)
 
     monkeypatch.setattr(Yardstick, "repeats", lambda yardstick: len(yardstick._repeated._times) < TIMES)
     monkeypatch.setattr(Yardstick, "add_repeated", add)

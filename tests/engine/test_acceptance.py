@@ -75,10 +75,10 @@ def enumerated(
                 continue
         draft = Draft(list(tokens), q=laws)
         run = lambda draft=draft: judge(rows(tuple(draft.tokens)), draft, 0, sampler, History([]), mode)  # noqa: E731
-        for verdict, probability in branches.outcomes(run):
-            assert verdict.tested == min(len(verdict.path) + 1, length)
-            emitted = (*tokens[: len(verdict.path)], verdict.token)
-            stay[len(verdict.path)] += drawn * probability
+        for judged, probability in branches.outcomes(run):
+            assert judged.tested == min(len(judged.path) + 1, length)
+            emitted = (*tokens[: len(judged.path)], judged.token)
+            stay[len(judged.path)] += drawn * probability
             for rest in itertools.product(range(V), repeat=length + 1 - len(emitted)):
                 reached[emitted + rest] += drawn * probability * plainly(rest, emitted)
     return dict(reached), stay
@@ -144,9 +144,9 @@ def test_a_token_that_cannot_have_been_drawn_does_not_stay() -> None:
     q = torch.tensor([0.5, 0.5, 0.0, 0.0], dtype=torch.float64)
     for seed in range(8):
         sampler = Sampler(Sampling(seed=seed, temperature=1.0))
-        verdict = judge(logits, Draft([2, 0], q=[q, q]), 3, sampler, History([]), "block")
-        assert (verdict.path, verdict.tested) == ((), 1)
-        assert verdict.token in (2, 3)
+        judged = judge(logits, Draft([2, 0], q=[q, q]), 3, sampler, History([]), "block")
+        assert (judged.path, judged.tested) == ((), 1)
+        assert judged.token in (2, 3)
 
 
 def test_where_rounding_leaves_nothing_the_token_is_a_sample_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,8 +154,8 @@ def test_where_rounding_leaves_nothing_the_token_is_a_sample_of_the_target(monke
     monkeypatch.setattr(noise, "uniform", lambda *_: 1 - 1e-9)
     logits = torch.zeros(2, V)
     q = torch.full((V,), 0.25 * (1 + 1e-6), dtype=torch.float64)
-    verdict = judge(logits, Draft([2], q=[q]), 3, Sampler(SAMPLING), History([]), "block")
-    assert (verdict.path, verdict.tested) == ((), 1)
+    judged = judge(logits, Draft([2], q=[q]), 3, Sampler(SAMPLING), History([]), "block")
+    assert (judged.path, judged.tested) == ((), 1)
 
 
 TREE = Draft([2, 1, 3, 0, 1, 3], [0, 1, 1, 0, 4, 0])
@@ -172,10 +172,10 @@ def test_ratio_on_a_tree_follows_the_target_exactly(monkeypatch: pytest.MonkeyPa
     reached: Counter[tuple[int, ...]] = Counter()
     kept: Counter[tuple[int, ...]] = Counter()
     run = lambda: judge(logits, TREE, 0, Sampler(SAMPLING), History([]), "ratio")  # noqa: E731
-    for verdict, probability in Branches(monkeypatch).outcomes(run):
-        emitted = (*(TREE.tokens[node - 1] for node in verdict.path), verdict.token)
-        assert verdict.tested == len(verdict.path) + bool(TREE.children()[(0, *verdict.path)[-1]])
-        kept[verdict.path] += probability
+    for judged, probability in Branches(monkeypatch).outcomes(run):
+        emitted = (*(TREE.tokens[node - 1] for node in judged.path), judged.token)
+        assert judged.tested == len(judged.path) + bool(TREE.children()[(0, *judged.path)[-1]])
+        kept[judged.path] += probability
         for rest in itertools.product(range(V), repeat=3 - len(emitted)):
             tail = np.prod([float(exact[emitted + rest[:i]][token]) for i, token in enumerate(rest)])
             reached[emitted + rest] += probability * tail
@@ -196,8 +196,8 @@ def test_rounds_of_one_place_have_noise_of_their_own() -> None:
     sampler, history, draft = Sampler(Sampling(seed=9, temperature=1.0)), History([]), Draft([3, 1, 4], [0, 0, 0])
     first: Counter[int] = Counter()
     for step in range(steps):
-        verdict = judge(logits, draft, 2 * step, sampler, history, "ratio")
-        first[draft.tokens[verdict.path[0] - 1] if verdict.path else verdict.token] += 1
+        judged = judge(logits, draft, 2 * step, sampler, history, "ratio")
+        first[draft.tokens[judged.path[0] - 1] if judged.path else judged.token] += 1
     assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
 
 
@@ -220,7 +220,7 @@ def test_what_cannot_have_been_drawn_is_refused() -> None:
     """And does not come back as what follows the refusal, unless the target knows nothing else."""
     never = float("-inf")
     draft = Draft([1], q=[torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64)])
-    for sure, expected in ((0.0, acceptance.Verdict((), 1, 2)), (never, acceptance.Verdict((1,), 1, 1))):
+    for sure, expected in ((0.0, acceptance.AcceptedPath((), 1, 2)), (never, acceptance.AcceptedPath((1,), 1, 1))):
         logits = torch.tensor([[never, 2.0, sure, never]]).repeat(2, 1)
         for position in range(50):
             assert judge(logits, draft, position, Sampler(SAMPLING), History([]), "ratio") == expected
@@ -233,8 +233,8 @@ def test_a_refusal_has_other_noise_than_the_draft() -> None:
     first: Counter[int] = Counter()
     for step in range(steps):
         token = sampler.pick(q.log(), 2 * step)
-        verdict = judge(logits, Draft([token], q=[q.double()]), 2 * step, sampler, History([]), "ratio")
-        first[token if verdict.path else verdict.token] += 1
+        judged = judge(logits, Draft([token], q=[q.double()]), 2 * step, sampler, History([]), "ratio")
+        first[token if judged.path else judged.token] += 1
     assert chisquare([first[i] for i in range(V)], (p.double() / p.double().sum() * steps).numpy()).pvalue > 1e-3
 
 
@@ -242,10 +242,10 @@ def test_a_refusal_has_other_noise_than_the_draft() -> None:
 def test_a_tree_is_walked_by_the_targets_own_choices(mode: Acceptance) -> None:
     logits = torch.full((7, V), 0.0)
     logits[0, 0] = logits[4, 1] = logits[5, 2] = 50.0
-    verdict = judge(logits, TREE, 3, Sampler(SAMPLING), History([]), mode)
-    assert verdict == acceptance.Verdict((4, 5), 2, 2)
+    judged = judge(logits, TREE, 3, Sampler(SAMPLING), History([]), mode)
+    assert judged == acceptance.AcceptedPath((4, 5), 2, 2)
     greedy = judge(logits, TREE, 3, Sampler(Sampling()), History([]), mode)
-    assert greedy == verdict
+    assert greedy == judged
 
 
 @pytest.mark.parametrize("mode", ["ratio", "coupled"])
@@ -265,9 +265,9 @@ def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) 
         position = 2 * step
         token = 3 if deterministic else sampler.pick(q_logits, position)
         draft = Draft([token], q=[] if deterministic else [q])
-        verdict = judge(logits, draft, position, sampler, history, mode)  # type: ignore[arg-type]
-        first[token if verdict.path else verdict.token] += 1
-        kept += len(verdict.path)
+        judged = judge(logits, draft, position, sampler, history, mode)  # type: ignore[arg-type]
+        first[token if judged.path else judged.token] += 1
+        kept += len(judged.path)
     assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
     best = float(p[3]) if deterministic else 1 - 0.5 * float((p - q).abs().sum())
     if mode == "ratio" or deterministic:
@@ -304,8 +304,8 @@ def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) ->
         drafts.start("block")
         draft = drafts.make(Chain("draft", "draft", 4)).draft
         position = len(drafts.token_ids)
-        verdict = judge(logits.repeat(5, 1), draft, position, drafts.sampler, drafts.history, "block")
-        drafts.added([*draft.tokens[: len(verdict.path)], verdict.token], ())
+        judged = judge(logits.repeat(5, 1), draft, position, drafts.sampler, drafts.history, "block")
+        drafts.added([*draft.tokens[: len(judged.path)], judged.token], ())
         steps += 1
     return drafts.token_ids[1:], steps
 
@@ -340,12 +340,12 @@ def test_coupled_emits_the_same_token_whatever_was_drafted() -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(1))
     sampler = Sampler(Sampling(seed=4, temperature=1.0, top_p=0.8))
     alone = [sampler.choose(logits[i], 10 + i, History([])) for i in range(3)]
-    assert judge(logits, Draft(alone[:2]), 10, sampler, History([]), "coupled") == acceptance.Verdict(
+    assert judge(logits, Draft(alone[:2]), 10, sampler, History([]), "coupled") == acceptance.AcceptedPath(
         (1, 2), 2, alone[2]
     )
     wrong = (alone[1] + 1) % 50
-    verdict = judge(logits, Draft([alone[0], wrong]), 10, sampler, History([]), "coupled")
-    assert verdict == acceptance.Verdict((1,), 2, alone[1])
+    judged = judge(logits, Draft([alone[0], wrong]), 10, sampler, History([]), "coupled")
+    assert judged == acceptance.AcceptedPath((1,), 2, alone[1])
 
 
 def test_history_is_returned_as_it_was() -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from specchat.engine.bandit.averages import kind
-from specchat.engine.bandit.choice import UNASKED, WEIGHING
+from specchat.engine.bandit.averages import text_kind
+from specchat.engine.bandit.choice import CHOOSING, UNASKED
 from specchat.engine.bandit.copies import Copies
 from specchat.engine.bandit.drafter import REVIEW, STALE, AutoDrafter
 from specchat.engine.bandit.estimates import MARGIN
@@ -15,7 +15,7 @@ from specchat.engine.bandit.exploration import SOONEST
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Copy
 from specchat.engine.decoding.length_policy import LengthPolicies
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.fences import Fences
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
@@ -69,7 +69,7 @@ class Scripted:
     policies: LengthPolicies
     random: random.Random
     instant: bool = True
-    observed: list[Stepped] = field(default_factory=list)
+    observed: list[StepOutcome] = field(default_factory=list)
     unread: int = 0
     matched: int = 4
 
@@ -96,8 +96,8 @@ class Scripted:
     def behind(self, text: Sequence[int]) -> float:
         return self.unread * self.world.read_ms
 
-    def observe(self, text: Sequence[int], stepped: Stepped) -> None:
-        self.observed.append(stepped)
+    def observe(self, text: Sequence[int], outcome: StepOutcome) -> None:
+        self.observed.append(outcome)
 
     def _tokens(self, stays: float, limit: int) -> list[int]:
         return [RIGHT if self.random.random() < stays else WRONG for _ in range(limit)]
@@ -142,10 +142,10 @@ class Simulation:
         self.tokens += accepted + 1
         path = tuple(range(1, accepted + 1))
         new, sure = (RIGHT,) * (accepted + 1), tuple(draft.confidence)
-        stepped = Stepped(new, tokens, sure, min(accepted + 1, len(tokens)), path, draft_ms, verify_ms)
-        self.policies.observe(stepped)
-        self.costs.add(family, stepped)
-        self.auto.observe(self.text, stepped)
+        outcome = StepOutcome(new, tokens, sure, min(accepted + 1, len(tokens)), path, draft_ms, verify_ms)
+        self.policies.observe(outcome)
+        self.costs.add(family, outcome)
+        self.auto.observe(self.text, outcome)
         return family, len(tokens), accepted
 
     def speed(self, steps: int) -> float:
@@ -242,9 +242,9 @@ def test_what_was_read_is_not_counted_any_more() -> None:
     assert simulation.step()[0] == "draft"
     model.unread = 400
     auto.begin(simulation.text)
-    (_, dear), _ = estimates.most(0, simulation.text), simulation.step()
+    (_, dear), _ = estimates.best(0, simulation.text), simulation.step()
     model.unread = 0
-    assert estimates.most(0, simulation.text)[1] > dear
+    assert estimates.best(0, simulation.text)[1] > dear
 
 
 def test_a_model_is_tried_less_often_where_it_must_read_much_for_that() -> None:
@@ -266,8 +266,8 @@ def test_prose_and_code_are_told_apart() -> None:
     assert families[:3] == ["plain"] * 3
     simulation.fences.code, simulation.model.world = False, World(agrees=0.9)
     assert [simulation.step()[0] for _ in range(3)] == ["draft"] * 3
-    assert kind(0) != kind(0, code=True)
-    assert kind(9) == kind(9, code=True)
+    assert text_kind(0) != text_kind(0, code=True)
+    assert text_kind(9) == text_kind(9, code=True)
 
 
 def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied() -> None:
@@ -295,11 +295,11 @@ def test_a_model_that_drafts_goes_on_while_its_tokens_stay_and_nothing_is_copied
         return len(times)
 
     assert asked(0.0) == 40
-    assert asked(3.5 * WEIGHING) == 10
-    assert asked(100 * WEIGHING) == 40 / (1 + UNASKED)
-    assert asked(100 * WEIGHING, agrees=0.05) > 35
-    assert asked(100 * WEIGHING, copies=0.9) == 40
-    assert asked(100 * WEIGHING, copies=0.01) == 40
+    assert asked(3.5 * CHOOSING) == 10
+    assert asked(100 * CHOOSING) == 40 / (1 + UNASKED)
+    assert asked(100 * CHOOSING, agrees=0.05) > 35
+    assert asked(100 * CHOOSING, copies=0.9) == 40
+    assert asked(100 * CHOOSING, copies=0.01) == 40
 
 
 def test_a_tree_is_taken_where_it_pays() -> None:
@@ -506,12 +506,12 @@ def test_a_step_dropped_on_the_way_is_no_lesson() -> None:
 
 
 def test_outcomes_of_guesses() -> None:
-    assert Copy([5, 6, 7]).outcome([5, 9]) == [True, False, False]
-    assert Copy([5, 6, 7]).outcome([5, 6]) == [True, True, None]
+    assert Copy([5, 6, 7]).matches([5, 9]) == [True, False, False]
+    assert Copy([5, 6, 7]).matches([5, 6]) == [True, True, None]
     tree = Copy([5, 6, 7, 8], parents=[0, 1, 1, 0])
-    assert tree.outcome([5, 7, 1]) == [True, False, True, False]
-    assert tree.outcome([5]) == [True, None, None, False]
-    assert tree.outcome([8, 6]) == [False, False, False, True]
+    assert tree.matches([5, 7, 1]) == [True, False, True, False]
+    assert tree.matches([5]) == [True, None, None, False]
+    assert tree.matches([8, 6]) == [False, False, False, True]
 
 
 def test_a_copy_takes_the_place_of_a_model_for_a_clear_gain_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -522,7 +522,7 @@ def test_a_copy_takes_the_place_of_a_model_for_a_clear_gain_only(monkeypatch: py
         ("", 1.05, "plain"),
         ("", 1.1, "lookup"),
     ):
-        monkeypatch.setattr(simulation.auto._estimates, "most", lambda *_, model=model: (model, 1.0))
+        monkeypatch.setattr(simulation.auto._estimates, "best", lambda *_, model=model: (model, 1.0))
         monkeypatch.setattr(Copies, "best", lambda *_, gain=gain: (gain, 4))
         assert simulation.step()[0] == family
 
@@ -649,7 +649,7 @@ def test_what_was_thought_between_replies_no_reply_waits_for(monkeypatch: pytest
         auto._estimates.refresh_all()
         asked.clear()
         if thinks:
-            auto.think()
+            auto.rank()
             assert asked == ["draft"]
         asked.clear()
         auto.begin(simulation.text)

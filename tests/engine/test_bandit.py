@@ -3,7 +3,7 @@
 import pytest
 
 from specchat.engine.bandit.averages import Average, by_kind, expected_throughput
-from specchat.engine.bandit.choice import BARREN, RESTING, RESTS, UNASKED, WEIGHING, rest_steps, unasked_steps
+from specchat.engine.bandit.choice import BARREN, CHOOSING, RESTING, RESTS, UNASKED, rest_steps, unasked_steps
 from specchat.engine.bandit.copies import Copies, model_gain
 from specchat.engine.bandit.estimates import with_reading
 from specchat.engine.bandit.exploration import LATEST, SHARE, SOONEST, patience
@@ -97,8 +97,8 @@ def test_copies_are_as_long_as_pays_best(stays: float, row_ms: float) -> None:
 def test_first_tokens_and_later_ones_are_told_apart() -> None:
     copies = Copies(0.5, 0.5)
     for _ in range(20):
-        copies.judged([False] * 8)
-        copies.judged([True] * 8)
+        copies.add([False] * 8)
+        copies.add([True] * 8)
     most, length = copies.best(8, CHECKS, 0.0)
     assert length == 8, "what has begun well goes on well"
     assert most == pytest.approx((1 + 8 * 0.5) / CHECKS[9], rel=0.1)
@@ -106,17 +106,17 @@ def test_first_tokens_and_later_ones_are_told_apart() -> None:
 
 def test_what_is_not_known_of_a_copy_counts_neither_way() -> None:
     known, open_ended = Copies(0.5, 0.5), Copies(0.5, 0.5)
-    known.judged([True, True])
-    open_ended.judged([True, True, None, None])
-    open_ended.judged([None])
-    open_ended.judged([])
+    known.add([True, True])
+    open_ended.add([True, True, None, None])
+    open_ended.add([None])
+    open_ended.add([])
     assert known.best(8, CHECKS, 0.0) == open_ended.best(8, CHECKS, 0.0)
 
 
 def test_forgetting_a_text_keeps_what_copies_do_in_general() -> None:
     copies = Copies(0.5, 0.5)
     for _ in range(50):
-        copies.judged([True] * 8)
+        copies.add([True] * 8)
     copies.forget()
     assert copies.best(8, CHECKS, 0.0)[0] > 1.2 * Copies(0.5, 0.5).best(8, CHECKS, 0.0)[0]
 
@@ -129,7 +129,7 @@ def test_rests_get_longer_while_nothing_is_found() -> None:
 
 
 def test_an_arm_goes_on_unasked_so_long_that_weighing_is_a_small_share() -> None:
-    assert [unasked_steps(ms, 1.0) for ms in (0.0, 3.5 * WEIGHING, 99.0)] == [0, 3, UNASKED]
+    assert [unasked_steps(ms, 1.0) for ms in (0.0, 3.5 * CHOOSING, 99.0)] == [0, 3, UNASKED]
 
 
 def test_what_loses_more_is_explored_less_often_and_what_was_in_vain_still_less() -> None:

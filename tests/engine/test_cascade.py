@@ -9,9 +9,9 @@ import torch
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import cascade, ngram
 from specchat.engine.drafters.cascade import TRUSTED, CascadeDrafter
 from specchat.engine.events import Step
@@ -89,7 +89,7 @@ def test_the_model_goes_on_once_copies_are_kept_whole(session: Session) -> None:
     assert (family, copied) == ("ngram", 2 * TRUSTED)
     one = cascade_of(session)
     for _ in range(20):
-        one.observe(text, Stepped((), tuple(draft.tokens), (), 0, tuple(range(copied)), 0.0, 0.0))
+        one.observe(text, StepOutcome((), tuple(draft.tokens), (), 0, tuple(range(copied)), 0.0, 0.0))
     drafts = session.runner.executor
     assert isinstance(drafts, HostExecutor)
     drafts.start("coupled")
@@ -99,7 +99,7 @@ def test_the_model_goes_on_once_copies_are_kept_whole(session: Session) -> None:
     assert len(longer.tokens) > copied
     assert len(longer.confidence) == len(longer.tokens) - copied
     for _ in range(20):
-        one.observe(text, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
+        one.observe(text, StepOutcome((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
     drafts.start("coupled")
     assert made(drafts, session, text, 15)[0] == "ngram"
 
@@ -135,8 +135,8 @@ def test_joint_drafts_do_not_change_the_text(
 
 
 def test_each_token_of_a_joint_draft_has_its_own_source() -> None:
-    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("ngram", "draft"), switch=2)
-    assert [source(stepped, i) for i in range(4)] == ["ngram", "ngram", "draft", "target"]
+    outcome = StepOutcome((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("ngram", "draft"), switch=2)
+    assert [source(outcome, i) for i in range(4)] == ["ngram", "ngram", "draft", "target"]
 
 
 @pytest.mark.usefixtures("always_joint")

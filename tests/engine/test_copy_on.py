@@ -12,8 +12,8 @@ from specchat.engine.bandit.estimates import Estimates
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.draft import Chain, Copy, Follow
 from specchat.engine.decoding.host import HostExecutor
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.lookup import LookupDrafter
 from specchat.engine.drafters.occurrences import Occurrences
 from specchat.engine.events import Step
@@ -67,12 +67,12 @@ def test_a_copy_is_judged_taken_or_not() -> None:
         watching = watched(Copy([5, 6], matched=8), copies, goes_on=0.6)
         assert bool(watching.copy([3], lambda: 1.0)) == watching.taken == (first == 0.9)
         before = copies.gain(1, 1.0, 0.0, CHECKS)[0]
-        watching.judge([4])
+        watching.observe([4])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] == before, "the model's token was refused: nothing is known"
-        watching.judge([3, 5, 6])
+        watching.observe([3, 5, 6])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] > before
         for _ in range(20):
-            watching.judge([3, 9])
+            watching.observe([3, 9])
         assert copies.gain(1, 1.0, 0.0, CHECKS)[0] < before
 
 
@@ -97,7 +97,7 @@ def auto_of(session: Session) -> AutoDrafter:
 def often_joint(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model drafts in every step, and what can be copied after its tokens is."""
     monkeypatch.setattr("specchat.engine.bandit.copies.SHORTEST", 2)
-    monkeypatch.setattr(Estimates, "most", lambda *_: ("draft", 1e6))
+    monkeypatch.setattr(Estimates, "best", lambda *_: ("draft", 1e6))
     monkeypatch.setattr("specchat.engine.bandit.copies.model_gain", lambda *_: 0.0)
     monkeypatch.setattr(Copies, "gain", lambda _self, longest, *_: (1.0, longest))
 
@@ -108,7 +108,7 @@ def test_drafts_that_end_with_a_copy_do_not_change_the_text(
     session: Session, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judged: list[int] = []
-    monkeypatch.setattr(CopyOn, "judge", lambda _, new: judged.append(len(new)))
+    monkeypatch.setattr(CopyOn, "observe", lambda _, new: judged.append(len(new)))
     few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
     sources = Counter[str]()
     joint = 0
@@ -130,8 +130,8 @@ def test_drafts_that_end_with_a_copy_do_not_change_the_text(
 
 
 def test_each_token_of_such_a_draft_has_its_own_source() -> None:
-    stepped = Stepped((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("draft", "lookup"), switch=2)
-    assert [source(stepped, i) for i in range(4)] == ["draft", "draft", "lookup", "target"]
+    outcome = StepOutcome((1, 2, 3, 4), (1, 2, 3, 9), (), 4, (1, 2, 3), 0.0, 0.0, sources=("draft", "lookup"), switch=2)
+    assert [source(outcome, i) for i in range(4)] == ["draft", "draft", "lookup", "target"]
 
 
 @pytest.mark.usefixtures("often_joint")

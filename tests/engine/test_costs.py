@@ -7,7 +7,7 @@ import pytest
 
 from specchat.engine.decoding.costs import STEADY, StepCosts, VerifyCosts
 from specchat.engine.decoding.means import KEPT, Line, Mean
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 
@@ -75,8 +75,8 @@ def test_weights_are_the_same_after_any_number_of_checks() -> None:
         assert 1.45 < costs.table()[1] == costs.table()[4] < 1.52
 
 
-def step(drafted: int, draft_ms: float, verify_ms: float) -> Stepped:
-    return Stepped((0,), (0,) * drafted, (), 0, (), draft_ms, verify_ms)
+def step(drafted: int, draft_ms: float, verify_ms: float) -> StepOutcome:
+    return StepOutcome((0,), (0,) * drafted, (), 0, (), draft_ms, verify_ms)
 
 
 def test_what_was_not_seen_for_very_long_can_still_be_pooled() -> None:

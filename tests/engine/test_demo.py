@@ -91,18 +91,18 @@ def test_all_samplings_are_identical_on_one_with_other_lengths(demo: Session, mo
 def test_a_difference_is_found_and_measured(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter whose word is taken unchecked must be caught."""
     from specchat.engine.decoding import host
-    from specchat.engine.decoding.acceptance import Verdict
+    from specchat.engine.decoding.acceptance import AcceptedPath
 
     honest = host.judge
 
     def gullible(logits, draft, *rest):  # type: ignore[no-untyped-def]
-        verdict = honest(logits, draft, *rest)
+        judged = honest(logits, draft, *rest)
         if not draft.tokens:
-            return verdict
+            return judged
         children, path = draft.children(), [0]
         while children[path[-1]]:
             path.append(children[path[-1]][0])
-        return Verdict(tuple(path[1:]), len(path) - 1, int(logits[path[-1]].argmax()))
+        return AcceptedPath(tuple(path[1:]), len(path) - 1, int(logits[path[-1]].argmax()))
 
     monkeypatch.setattr(host, "judge", gullible)
     results = differing(list(run(demo, prompts(1)[:2], full=False)))

@@ -12,9 +12,9 @@ from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.host import HostExecutor
 from specchat.engine.decoding.means import Mean
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.sampler import History, Sampler
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.drafters.lookup import LookupDrafter
@@ -179,7 +179,7 @@ def test_q_is_what_the_draft_was_drawn_from(session: Session, strategy: str) -> 
         drafts.begin(ReplyRules(sampling), prompt)
         drafts.start("ratio")
         draft = drafts.loops.make(drafter.propose(prompt, 3)).draft
-        drafter.observe(prompt, Stepped((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
+        drafter.observe(prompt, StepOutcome((), tuple(draft.tokens), (), 0, (), 0.0, 0.0))
         for i, (q, token) in enumerate(zip(draft.q, draft.tokens, strict=True)):
             assert int((q > 0).sum()) == 6
             assert sampler.pick(q.log().float(), len(prompt) + i) == token

@@ -67,7 +67,7 @@ class Reference:
         self.before = self.output = False
         self.known: dict[tuple[int, ...], Tensor] = {}
 
-    def embedded(self, ids: list[int]) -> Tensor:
+    def embed(self, ids: list[int]) -> Tensor:
         return self.w.get("embed_tokens.weight", self.target["model.embed_tokens.weight"])[ids]
 
     def given(self, text: list[int]) -> Tensor:
@@ -129,7 +129,7 @@ class Reference:
         raise AssertionError
 
     def step(self, ids: list[int], features: Tensor) -> Tensor:
-        e, w, p = self.embedded(ids), self.w, self.prefix
+        e, w, p = self.embed(ids), self.w, self.prefix
         if not self.three:
             x = torch.cat([e, features], -1) @ w["fc.weight"].T + w.get("fc.bias", torch.zeros(1))
             return self.layer(x, x)
@@ -377,10 +377,10 @@ def drafts_as(session: Session, strategy: str, expected: Callable[[list[int], Te
                 if step == 3:
                     decoding.step(runner.drafters["plain"], 0, "coupled")
                     continue
-                stepped = decoding.step(drafter, 3, "coupled")
-                assert stepped.drafts == tuple(expected(text, bias))
-                accepted += stepped.accepted
-                refused += stepped.drafted - stepped.accepted
+                outcome = decoding.step(drafter, 3, "coupled")
+                assert outcome.drafts == tuple(expected(text, bias))
+                accepted += outcome.accepted
+                refused += outcome.drafted - outcome.accepted
             decoding.close()
     finally:
         runner.executor.policies.off = False

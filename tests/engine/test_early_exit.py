@@ -57,20 +57,22 @@ def test_what_is_checked_is_a_whole_pass(
     taps, expected = decoder.record_states([0, 1, EXIT, 3, LAYERS]), alone.record_states([0, 1, EXIT, 3, LAYERS])
     ran = [0] * LAYERS
     read: list[Tensor] = []
-    onward, logits = decoder.onward, decoder.logits
+    run, logits = decoder.run_and_record, decoder.logits
 
     def counted(x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         for layer in layers:
             ran[layer] += len(x)
-        return onward(x, layers, rows, skip)
+        return run(x, layers, rows, skip)
 
     def kept(hidden: Tensor) -> Tensor:
         read.append(logits(hidden).clone())
         return read[-1]
 
-    monkeypatch.setattr(decoder, "onward", counted)
+    monkeypatch.setattr(decoder, "run_and_record", counted)
     monkeypatch.setattr(decoder, "logits", kept)
-    monkeypatch.setattr(decoder, "scored", lambda fed, start, layout: kept(decoder.forward(fed, start, layout=layout)))
+    monkeypatch.setattr(
+        decoder, "logits_after", lambda fed, start, layout: kept(decoder.forward(fed, start, layout=layout))
+    )
     runner = host_runner(decoder, None, EXIT)
     runner.target.begin(PROMPT)
     drafter = runner.drafters["early-exit"]
@@ -80,18 +82,18 @@ def test_what_is_checked_is_a_whole_pass(
     for length in (3, 1, 5, 2, 0, 4):
         text = list(decoding.committed)
         ran[:] = [0] * LAYERS
-        stepped = decoding.step(drafter, length, acceptance)
-        assert (stepped.drafted, stepped.begun) == (length, length)
+        outcome = decoding.step(drafter, length, acceptance)
+        assert (outcome.drafted, outcome.begun) == (length, length)
         assert ran == [1 + length] * LAYERS
         alone.forward(text, 0)
-        whole = alone.logits(alone.forward([text[-1], *stepped.drafts], len(text) - 1))
+        whole = alone.logits(alone.forward([text[-1], *outcome.drafts], len(text) - 1))
         assert torch.equal(read[-1], whole)
         end = len(text) + length
         assert torch.equal(torch.stack(decoder.cache.keys)[:, :, :end], torch.stack(alone.cache.keys)[:, :, :end])
         assert torch.equal(torch.stack(decoder.cache.values)[:, :, :end], torch.stack(alone.cache.values)[:, :, :end])
         for layer in taps.layers:
             assert torch.equal(taps.at(layer, 0, end), expected.at(layer, 0, end))
-        kinds.add(stepped.accepted < stepped.drafted)
+        kinds.add(outcome.accepted < outcome.drafted)
     assert kinds == {False, True}
 
 
@@ -101,10 +103,10 @@ def test_the_first_layers_and_the_head_draft(folder: Path, make: Make) -> None:
     runner = host_runner(decoder, None, EXIT)
     runner.target.begin(PROMPT)
     decoding = runner.reply(Sampling(), list(PROMPT), ())
-    stepped = decoding.step(runner.drafters["early-exit"], 4, "coupled")
+    outcome = decoding.step(runner.drafters["early-exit"], 4, "coupled")
     text = list(PROMPT)
-    for token in stepped.drafts:
-        hidden = alone.through(alone.embedded(text), range(EXIT), PassRows(text, 0))
+    for token in outcome.drafts:
+        hidden = alone.run_layers(alone.embed(text), range(EXIT), PassRows(text, 0))
         assert token == int(alone.logits(hidden[-1:])[0].argmax())
         text.append(token)
 
@@ -119,7 +121,7 @@ def test_a_trial_tells_how_many_tokens_the_first_layers_would_have_drafted_right
     # What the first layer alone would write, but for some tokens.
     text = list(PROMPT)
     for _ in range(WINDOW + 1):
-        hidden = alone.through(alone.embedded(text), range(1), PassRows(text, 0))
+        hidden = alone.run_layers(alone.embed(text), range(1), PassRows(text, 0))
         text.append(int(alone.logits(hidden[-1:])[0].argmax()))
     told: list[tuple[int, float]] = []
     for wrong, right in ((0, 1.0), (1, 1.0 - 1 / WINDOW)):
@@ -159,7 +161,7 @@ def test_where_to_leave_is_found_while_it_writes(session: Session, monkeypatch: 
     plain = finished(reply(session, "abcabc", Sampling(), Limits(WINDOW + 60), Speculation()))
     assert last.token_ids == plain.token_ids
     # Nothing is tried any more.
-    monkeypatch.setattr(target, "guesses", None)
+    monkeypatch.setattr(target, "likeliest", None)
     reply(session, "abcabc", Sampling(), Limits(WINDOW + 60), Speculation("early-exit", 2))
     drafter.forget()
     assert not drafter.search.done

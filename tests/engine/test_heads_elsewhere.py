@@ -74,13 +74,13 @@ class Elsewhere:
         shape = of.kv_heads, last - first, of.head_dim
         return torch.zeros(shape, device=THERE), torch.zeros(shape, device=THERE)
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         return torch.zeros(len(tokens), self.config.hidden, device=THERE)
 
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         return torch.zeros_like(hidden)
 
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         assert hidden.dtype == torch.float32
         return hidden.new_zeros(len(hidden), VOCAB)
 

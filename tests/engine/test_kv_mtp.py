@@ -138,7 +138,7 @@ def test_a_captured_pass_sees_of_a_ring_what_the_host_does(
                     ring[:, position % held] = one[:, position]
             return rings[0], rings[1]
 
-        state, fed = model.normed(model.states(model.config.layers, known - 1, known)), text[known:]
+        state, fed = model.final_norm(model.states(model.config.layers, known - 1, known)), text[known:]
         for at, token in enumerate([*fed, *tokens(2, seed=2)]):
             row, state = head.chained(torch.tensor([token]), state, entries, torch.tensor([known]))
             near(row, head.forward([token], known + at))

@@ -119,7 +119,7 @@ def test_numbers_that_nothing_counted_are_refused(path: Path, value: str) -> Non
 
 def test_whatever_is_taken_promises_no_more_than_a_draft_can_keep() -> None:
     auto = fresh()
-    auto.take({"draft": (9, [(1e6, 0.0)] * 8, [(1e6, 1e6)] * 8), "unknown": (1, [], [])})
+    auto.restore({"draft": (9, [(1e6, 0.0)] * 8, [(1e6, 1e6)] * 8), "unknown": (1, [], [])})
     accepted, drafted = auto._arms["draft"].lengths(0)
     assert 0 <= accepted <= MAX_DRAFT_LENGTH
     assert 0 <= drafted <= MAX_DRAFT_LENGTH

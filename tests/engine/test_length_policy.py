@@ -7,7 +7,7 @@ import pytest
 
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import UNSURE, LengthPolicies, LengthPolicy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 SURE, TORN = 0.985, 0.6
@@ -50,9 +50,9 @@ class World:
         tokens = (0,) * (accepted + 1)
         path = tuple(range(1, accepted + 1))
         drafts = (0,) * len(probabilities)
-        stepped = Stepped(tokens, drafts, tuple(probabilities), tested, path, draft_ms, verify_ms)
-        self.costs.add("draft", stepped)
-        self.stop.observe(stepped)
+        outcome = StepOutcome(tokens, drafts, tuple(probabilities), tested, path, draft_ms, verify_ms)
+        self.costs.add("draft", outcome)
+        self.stop.observe(outcome)
         return len(tokens), draft_ms + verify_ms
 
     def speed(self, steps: int, least: float | None = None) -> float:
@@ -128,7 +128,7 @@ def test_where_the_text_depends_on_the_draft_nothing_measured_counts() -> None:
 def test_only_the_family_that_drafted_learns() -> None:
     costs = StepCosts(lambda: 0.0)
     stops = LengthPolicies(costs)
-    refused = Stepped((0,), (0,) * 4, (SURE,) * 4, 1, (), 1.0, 1.0)
+    refused = StepOutcome((0,), (0,) * 4, (SURE,) * 4, 1, (), 1.0, 1.0)
     for _ in range(50):
         stops.start()
         stops.begin("draft", timed=True)
@@ -143,8 +143,8 @@ def test_only_the_family_that_drafted_learns() -> None:
 def test_what_was_copied_tells_nothing_of_the_model() -> None:
     """Of four drafts the first two were copied and stayed; the model learns from the third, which did not."""
     joint, alone = (LengthPolicy("draft", StepCosts(lambda: 0.0)) for _ in range(2))
-    joint.observe(Stepped((0,) * 3, (0,) * 4, (None, None, SURE, SURE), 3, (1, 2), 1.0, 1.0, switch=2))
-    alone.observe(Stepped((0,), (0,) * 2, (SURE, SURE), 1, (), 1.0, 1.0))
+    joint.observe(StepOutcome((0,) * 3, (0,) * 4, (None, None, SURE, SURE), 3, (1, 2), 1.0, 1.0, switch=2))
+    alone.observe(StepOutcome((0,), (0,) * 2, (SURE, SURE), 1, (), 1.0, 1.0))
     assert joint._stay.values == alone._stay.values
     assert joint._follow.values == alone._follow.values
 

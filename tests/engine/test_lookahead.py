@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from specchat.engine.decoding.draft import Draft
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.step import Decoding
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.drafters import lookahead
 from specchat.engine.drafters.lookahead import LookaheadDrafter, Pool, window_columns
 from specchat.engine.options import Acceptance, Sampling
@@ -25,10 +25,10 @@ def drafted(draft: Draft) -> list[tuple[int, ...]]:
     return paths[1:]
 
 
-def stepped(draft: Draft, likeliest: dict[tuple[int, ...], int]) -> Stepped:
+def outcome_of(draft: Draft, likeliest: dict[tuple[int, ...], int]) -> StepOutcome:
     """A step that keeps nothing, with what is likeliest after some of the paths, and 0 elsewhere."""
     after = tuple(likeliest.get(path, 0) for path in [(), *drafted(draft)])
-    return Stepped((1,), tuple(draft.tokens), (), 0, (), 0.0, 0.0, likeliest=after)
+    return StepOutcome((1,), tuple(draft.tokens), (), 0, (), 0.0, 0.0, likeliest=after)
 
 
 def test_the_window_takes_half_of_the_rows() -> None:
@@ -62,15 +62,15 @@ def test_what_is_likeliest_completes_n_grams_and_moves_the_window() -> None:
     drafter = LookaheadDrafter()
     draft = drafter.propose(TEXT, 7)
     # Level 0 is 119 (pending), 118; level 1 is 118, 119.
-    drafter.observe([*TEXT, 50], stepped(draft, {(118,): 50, (118, 119): 51}))
+    drafter.observe([*TEXT, 50], outcome_of(draft, {(118,): 50, (118, 119): 51}))
     draft = drafter.propose([*TEXT, 118], 7)
     # Level 0 is 118 (pending), 119; level 1 is 50, 51. The n-gram 118 119 51 was made by the second column.
     assert drafted(draft) == [(119,), (119, 51), (50,)]
-    drafter.observe([*TEXT, 118, 60], stepped(draft, {(50,): 60, (119, 51): 61}))
+    drafter.observe([*TEXT, 118, 60], outcome_of(draft, {(50,): 60, (119, 51): 61}))
     draft = drafter.propose([*TEXT, 118, 118], 7)
     # Both n-grams of each column, those of the first one after the same token.
     assert drafted(draft) == [(51,), (51, 61), (60,), (50,), (50, 60), (119,), (119, 51)]
-    drafter.observe([*TEXT, 118, 118, 62], stepped(draft, {(60,): 62}))
+    drafter.observe([*TEXT, 118, 118, 62], outcome_of(draft, {(60,): 62}))
     draft = drafter.propose([*TEXT, 118, 118, 119], 3)
     # Of a shorter draft the first column alone.
     assert drafted(draft) == [(62,), (51,), (51, 61)]
@@ -84,7 +84,7 @@ def test_a_step_of_another_drafter_is_not_learnt_from() -> None:
     for limit in (0, 1):
         drafter.propose(TEXT, 7)
         drafter.propose(TEXT, limit)
-        drafter.observe(TEXT, Stepped((1,), (), (), 0, (), 0.0, 0.0))
+        drafter.observe(TEXT, StepOutcome((1,), (), (), 0, (), 0.0, 0.0))
 
 
 def test_a_reply_begins_with_the_n_grams_of_its_prompt_alone() -> None:
@@ -116,7 +116,7 @@ def test_n_grams_are_what_the_target_writes(session: Session, acceptance: Accept
     assert plain.likeliest == ()
 
 
-def _paths(step: Stepped) -> list[tuple[int, ...]]:
+def _paths(step: StepOutcome) -> list[tuple[int, ...]]:
     paths: list[tuple[int, ...]] = [()]
     for token, parent in zip(step.drafts, step.parents, strict=True):
         paths.append((*paths[parent], token))

@@ -9,7 +9,7 @@ import pytest
 from specchat.engine import measure
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.length_policy import LengthPolicies
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.loading import load
 from specchat.engine.measure import check_costs, draft_costs
 from specchat.engine.options import Message
@@ -53,12 +53,12 @@ class Machine:
     def close(self) -> None:
         self.kept = -1
 
-    def step(self, drafter: Drafter, length: int, acceptance: str) -> Stepped:
+    def step(self, drafter: Drafter, length: int, acceptance: str) -> StepOutcome:
         self.whole = self.policies.off
         length = min(length, next(self.ends))
         tokens = (0,) * length
         delay = next(self.delays)
-        return Stepped(tokens, tokens, (), length, (), 0.5 * length + delay, 1.0 + 0.1 * length + delay)
+        return StepOutcome(tokens, tokens, (), length, (), 0.5 * length + delay, 1.0 + 0.1 * length + delay)
 
 
 def test_other_programs_do_not_make_some_checks_dearer_than_others() -> None:

@@ -57,7 +57,7 @@ def test_each_head_scores_as_the_paper_says(
     heads = MedusaHeads(HeadFiles.open(folder), target)
     assert heads.places == 5  # and not the two that the settings tell of
     target.begin(TEXT)
-    states = target.model.normed(target.model.states(4, 18, 19))
+    states = target.model.final_norm(target.model.states(4, 18, 19))
     for head in range(5):
         fed = [*TEXT[-1:], *tokens(head, seed=1)]
         scores = heads.logits(heads.forward(fed[-1:], len(TEXT) - 1 + head))
@@ -68,7 +68,7 @@ def test_nodes_of_a_level_have_the_scores_of_their_place(target: CachedModel[Cac
     folder = medusa(tmp_path / "heads")
     heads = MedusaHeads(HeadFiles.open(folder), target)
     target.begin(TEXT)
-    states = target.model.normed(target.model.states(4, 18, 19))
+    states = target.model.final_norm(target.model.states(4, 18, 19))
     levels = Levels()
     heads.forward(TEXT[-1:], len(TEXT) - 1)
     for place in (1, 2):

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.reference.layer import after_feed
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from tests.engine.conftest import EVEN
@@ -63,12 +66,12 @@ class MtpReference(Reference):
             after = self.decoder(torch.tensor([text])).last_hidden_state[0]
         return after if self.normed else self.before_norm
 
-    def embedded(self, ids: list[int]) -> Tensor:
+    def embed(self, ids: list[int]) -> Tensor:
         return self.target["model.embed_tokens.weight"][ids]
 
     def step(self, ids: list[int], features: Tensor) -> Tensor:
         w, p = self.w, self.prefix
-        e, h = rms(self.embedded(ids), w[f"{p}token_layernorm.weight"]), rms(features, w[f"{p}hidden_layernorm.weight"])
+        e, h = rms(self.embed(ids), w[f"{p}token_layernorm.weight"]), rms(features, w[f"{p}hidden_layernorm.weight"])
         x = torch.cat([h, e], -1) @ w[f"{p}input_proj.weight"].T
         hidden = self.layer(rms(x, w[f"{p}input_layernorm.weight"]), x)
         return rms(hidden, w[f"{p}final_layernorm.weight"]) if self.normed else hidden
@@ -114,7 +117,7 @@ class QwenReference(MtpReference):
             scaled = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
             return scaled * (1 + self.w[f"mtp.{name}.weight"])
 
-        both = normed(self.embedded(ids), "pre_fc_norm_embedding"), normed(features, "pre_fc_norm_hidden")
+        both = normed(self.embed(ids), "pre_fc_norm_embedding"), normed(features, "pre_fc_norm_hidden")
         x = (torch.cat(both, -1) @ self.w["mtp.fc.weight"].T)[None]
         places = torch.arange(len(ids))[None]
         mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)[None, None]
@@ -135,6 +138,20 @@ def test_qwen_s_layer_is_what_transformers_own_layer_gives(family: str, tmp_path
     own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith("mtp.")}
     assert head.parameters() == sum(weight.numel() for weight in own.values())
     assert head.capturable == (family == "qwen3_5")
+    check_write(head, target)
+
+
+def check_write(head: MtpHead, target: CachedModel[Any]) -> None:
+    """Writing leaves out most rows of the layer's second half, and the next row is what it is after all of them."""
+    text = tokens(30)
+    target.begin(text)
+    whole = head.forward(text, 0)[-1].clone()
+    head.write(text[:11], 0)
+    head.write(text[11:-1], 11)
+    with patch("specchat.engine.heads.layer.after_feed", side_effect=after_feed) as fed:
+        head.write(text[11:-1], 11)
+    assert [len(call.args[1]) for call in fed.call_args_list] == [1]
+    torch.testing.assert_close(head.forward(text[-1:], len(text) - 1)[0], whole)
 
 
 class GlmReference(MtpReference):
@@ -152,7 +169,7 @@ class GlmReference(MtpReference):
         self.own.layers[0].load_state_dict({name: one for name, one in named.items() if name in wanted})
 
     def step(self, ids: list[int], features: Tensor) -> Tensor:
-        x, places = self.embedded(ids)[None], torch.arange(len(ids))[None]
+        x, places = self.embed(ids)[None], torch.arange(len(ids))[None]
         mask = torch.full((len(ids), len(ids)), float("-inf")).triu(1)[None, None]
         with torch.no_grad():
             rotations = self.decoder.rotary_emb(x, places)

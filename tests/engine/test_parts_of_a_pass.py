@@ -33,10 +33,10 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 def in_parts(decoder: CachedDecoder, ids: list[int], start: int, cut: tuple[int, ...], layout: Layout | None) -> Tensor:
-    x = decoder.embedded(ids)
+    x = decoder.embed(ids)
     for first, last in pairwise(cut):
         given = x.clone()
-        x, before = decoder.through(x, range(first, last), PassRows(ids, start, layout)), x
+        x, before = decoder.run_layers(x, range(first, last), PassRows(ids, start, layout)), x
         assert torch.equal(before, given)
     return x
 
@@ -66,7 +66,7 @@ def test_a_part_writes_the_entries_of_its_layers_alone(make: Make, tmp_path: Pat
     decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
     decoder.forward(tokens(5), 0)
     before = torch.stack(decoder.cache.keys)
-    decoder.through(decoder.embedded(tokens(5, seed=1)), range(1, 3), PassRows(tokens(5, seed=1), 0))
+    decoder.run_layers(decoder.embed(tokens(5, seed=1)), range(1, 3), PassRows(tokens(5, seed=1), 0))
     changed = [not torch.equal(a, b) for a, b in zip(before, decoder.cache.keys, strict=True)]
     assert changed == [False, True, True, False]
 
@@ -74,9 +74,9 @@ def test_a_part_writes_the_entries_of_its_layers_alone(make: Make, tmp_path: Pat
 def test_a_part_leaves_out_what_it_is_told_to(make: Make, tmp_path: Path) -> None:
     decoder = make(Checkpoint.open(checkpoint(tmp_path / "m")))
     skip = Skip(frozenset({2}), frozenset({0, 3}))
-    x = decoder.embedded(tokens(5))
+    x = decoder.embed(tokens(5))
     for first, last in ((0, 2), (2, 4)):
-        x = decoder.through(x, range(first, last), PassRows(tokens(5), 0), skip)
+        x = decoder.run_layers(x, range(first, last), PassRows(tokens(5), 0), skip)
     assert torch.equal(x, decoder.forward(tokens(5), 0, skip))
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.fake import INFO
 from specchat.engine.measure import REPLY_TOKENS
 from specchat.engine.options import Sampling
@@ -40,12 +40,12 @@ def test_a_repeated_step_is_compared_with_a_pass_of_the_target_alone() -> None:
     cast("Any", speed.yardstick)._tokens, cast("Any", speed.yardstick)._lasted = 100, 1000.0
     speed.observe(plain, GREEDY)
     speed.begin(100.0)
-    drafted = Stepped((0, 0), (0,), (), 1, (1,), 0.0, 10.0, strategy="draft")
+    drafted = StepOutcome((0, 0), (0,), (), 1, (1,), 0.0, 10.0, strategy="draft")
     for _ in range(8):
         costs.add("draft", drafted)
         speed.yardstick.add("draft", drafted)
     for _ in range(8):
-        speed.yardstick.add_repeated(Stepped((0,), (), (), 0, (), 0.0, 9.6))
+        speed.yardstick.add_repeated(StepOutcome((0,), (), (), 0, (), 0.0, 9.6))
     (known,) = speed.yardstick.known_after()
     assert known.token_ms == pytest.approx(12.0, rel=0.05)
 

@@ -223,16 +223,16 @@ def test_a_drafter_drafts_what_the_formulas_say(
                     continue
                 # More is asked for at times than a block has.
                 limit = 3 if step % 2 else 15
-                stepped = decoding.step(drafter, limit, "coupled")
+                outcome = decoding.step(drafter, limit, "coupled")
                 expected: list[int] = []
                 while len(expected) < min(limit, BLOCK - reference.first):
                     expected.append(int((reference.scores(text, expected) + bias).argmax()))
-                assert stepped.drafts == tuple(expected)
+                assert outcome.drafts == tuple(expected)
                 if isinstance(reference, DSparkReference):
                     chances = [reference.chance(text, expected[:at]) for at in range(len(expected))]
-                    assert stepped.confidence == pytest.approx(chances, abs=1e-4)
-                accepted += stepped.accepted
-                refused += stepped.drafted - stepped.accepted
+                    assert outcome.confidence == pytest.approx(chances, abs=1e-4)
+                accepted += outcome.accepted
+                refused += outcome.drafted - outcome.accepted
             decoding.close()
     finally:
         runner.executor.policies.off = False

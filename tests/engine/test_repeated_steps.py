@@ -18,7 +18,7 @@ def test_text_and_cache_stay_whatever_drafts(session: Session, monkeypatch: pyte
     made = always_repeated(monkeypatch)
     assert [outcome(chat(session, one)) for one in strategies] == without
     assert len(made) == 2 * TIMES * len(strategies)
-    assert all(stepped.drafted == 0 and stepped.verify_ms > 0 for stepped in made)
+    assert all(outcome.drafted == 0 and outcome.verify_ms > 0 for outcome in made)
 
 
 def test_a_reply_goes_on_after_them(session: Session) -> None:

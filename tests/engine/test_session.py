@@ -10,7 +10,7 @@ from torch import Tensor
 from specchat.engine import measure
 from specchat.engine.cpu.decoder import CpuDecoder
 from specchat.engine.decoding.length_policy import UNSURE, LengthPolicy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.yardstick import Measured, Yardstick
 from specchat.engine.drafters.swift import SwiftDrafter
 from specchat.engine.events import Drafted, Event, Finished, Started, Step
@@ -261,7 +261,7 @@ def test_the_last_token_is_a_bonus_where_nothing_was_refused(
     drafted: int, tested: int, accepted: int, last: str
 ) -> None:
     tokens = tuple(range(accepted + 1))
-    stepped = Stepped(
+    outcome = StepOutcome(
         tokens=tokens,
         drafts=tuple(range(drafted)),
         confidence=(),
@@ -271,7 +271,7 @@ def test_the_last_token_is_a_bonus_where_nothing_was_refused(
         verify_ms=0.0,
         sources=("draft",),
     )
-    assert [source(stepped, at) for at in range(len(tokens))] == [*["draft"] * accepted, last]
+    assert [source(outcome, at) for at in range(len(tokens))] == [*["draft"] * accepted, last]
 
 
 # The yardstick
@@ -296,9 +296,9 @@ def test_a_strategy_has_a_yardstick_of_its_own_under_each_that_chooses_it(
     """`auto` lets a model draft further than it does alone, which costs otherwise than is expected."""
     added, names = Yardstick.add, list[str]()
 
-    def noting(self: Yardstick, strategy: str, stepped: Stepped) -> Measured:
+    def noting(self: Yardstick, strategy: str, outcome: StepOutcome) -> Measured:
         names.append(strategy)
-        return added(self, strategy, stepped)
+        return added(self, strategy, outcome)
 
     monkeypatch.setattr(Yardstick, "add", noting)
     for strategy in ("auto", "draft"):

@@ -131,9 +131,9 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
     model, kept = draft.model, set[bool]()
     assert isinstance(model, CpuDecoder)
     for length in (8, 1) * 10:
-        stepped = decoding.step(drafter, length, "coupled")
-        kept.add(bool(stepped.path))
-        held = len(decoding.committed) - 1 - bool(stepped.path)
+        outcome = decoding.step(drafter, length, "coupled")
+        kept.add(bool(outcome.path))
+        held = len(decoding.committed) - 1 - bool(outcome.path)
         assert draft.tokens == decoding.committed[:held]
         mine = torch.stack(model.cache.keys)[:, :, :held].clone()
         draft.keep(0)
@@ -141,7 +141,7 @@ def test_the_draft_model_holds_what_it_ran_over_of_the_path_that_stays(
         assert torch.allclose(mine, torch.stack(model.cache.keys)[:, :, :held], atol=1e-5)
         # A step without a draft of its own adds nothing.
         draft.keep(held - 3)
-        drafter.observe(decoding.committed, replace(stepped, drafts=(), path=()))
+        drafter.observe(decoding.committed, replace(outcome, drafts=(), path=()))
         assert len(draft.tokens) == held - 3
     assert kept == {False, True}
 
@@ -162,15 +162,15 @@ def test_trees_branch_and_their_branches_stay(
         drafter = session.drafters["draft-tree"]
         drafter.begin(prompt)
         for _ in range(12):
-            stepped = decoding.step(drafter, 8, acceptance)
+            outcome = decoding.step(drafter, 8, acceptance)
             kinds["step"] += 1
-            kinds["tree"] += any(parent != i for i, parent in enumerate(stepped.parents))
-            kinds["other branch"] += any(b != a + 1 for a, b in pairwise((0, *stepped.path)))
-            assert [stepped.drafts[node - 1] for node in stepped.path] == list(stepped.tokens[: stepped.accepted])
+            kinds["tree"] += any(parent != i for i, parent in enumerate(outcome.parents))
+            kinds["other branch"] += any(b != a + 1 for a, b in pairwise((0, *outcome.path)))
+            assert [outcome.drafts[node - 1] for node in outcome.path] == list(outcome.tokens[: outcome.accepted])
             # The draft model goes on from the path that stayed: what its cache holds is the text.
             held = session.runner.draft
             assert held is not None
             assert held.tokens == decoding.committed[: len(held.tokens)]
-            assert not stepped.drafts or len(held.tokens) >= len(decoding.committed) - 2
+            assert not outcome.drafts or len(held.tokens) >= len(decoding.committed) - 2
     assert kinds["tree"] > kinds["step"] / 3
     assert kinds["other branch"] > 5

@@ -9,8 +9,8 @@ import pytest
 
 from specchat.engine.comparison import Comparison
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.plain_ratio import PlainRatio
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.yardstick import LAST_MS, SHARE, Yardstick
 from specchat.engine.events import PlainKnown, Step
 
@@ -60,9 +60,9 @@ class Machine:
             self._since_draft += 1
             self.seconds += ms / 1e3
             self.repeats += 1
-            stepped = Stepped((0,), (), (), 0, (), 0.0, ms)
-            self.costs.add("plain", stepped)
-            self.yardstick.add_repeated(stepped)
+            outcome = StepOutcome((0,), (), (), 0, (), 0.0, ms)
+            self.costs.add("plain", outcome)
+            self.yardstick.add_repeated(outcome)
         return self.yardstick.known_after()
 
     def step(self) -> Step:
@@ -77,10 +77,10 @@ class Machine:
         verify_ms = (plain_ms if slipped else VERIFY_MS * of_drafts) * wobble
         self._since_draft = self._since_draft + 1 if slipped else 0
         name, path = "plain" if slipped else "draft", tuple(range(1, kept + 1))
-        stepped = Stepped((0,) * (kept + 1), drafts, (), len(drafts), path, draft_ms, verify_ms, strategy=name)
+        outcome = StepOutcome((0,) * (kept + 1), drafts, (), len(drafts), path, draft_ms, verify_ms, strategy=name)
         self.seconds += (draft_ms + verify_ms) / 1e3
-        self.costs.add(name, stepped)
-        measured = self.yardstick.add(name, stepped)
+        self.costs.add(name, outcome)
+        measured = self.yardstick.add(name, outcome)
         self.truth_ms += self.ms * PLAIN_MS * of_plain * (kept + 1)
         return Step(
             1, (), len(drafts), len(drafts), kept, kept + 1, draft_ms, verify_ms, 0.0, 0, "draft",
@@ -253,7 +253,7 @@ def test_nothing_is_repeated_long_after_the_last_draft(ms: float) -> None:
     machine.yardstick.begin(PLAIN_MS)
     for _ in range(20):
         machine.step()
-    plain = Stepped((0,), (), (), 0, (), 0.0, ms)
+    plain = StepOutcome((0,), (), (), 0, (), 0.0, ms)
     for _ in range(1200):
         machine.seconds += ms / 1e3
         machine.costs.add("plain", plain)
@@ -270,13 +270,33 @@ def test_what_is_repeated_counts_for_every_strategy_of_its_reply() -> None:
     for strategy in ("one", "two"):
         for _ in range(6):
             slow = 2.0 if strategy == "two" else 1.0
-            stepped = Stepped((0,), (0,) * DRAFTED, (), 0, (), 0.0, slow * 0.07 * VERIFY_MS, strategy=strategy)
-            machine.seconds += stepped.verify_ms / 1e3
-            machine.costs.add("draft", stepped)
-            machine.yardstick.add(f"auto {strategy}", stepped)
+            outcome = StepOutcome((0,), (0,) * DRAFTED, (), 0, (), 0.0, slow * 0.07 * VERIFY_MS, strategy=strategy)
+            machine.seconds += outcome.verify_ms / 1e3
+            machine.costs.add("draft", outcome)
+            machine.yardstick.add(f"auto {strategy}", outcome)
     one, two = machine.repeated()
     assert (one.strategy, two.strategy) == ("one", "two")
     assert 1.5 < one.token_ms / two.token_ms < 2.5
+
+
+def test_plain_steps_of_a_reply_count_for_every_strategy_before_them() -> None:
+    """`auto` tries some strategies once, and plain steps come later; then nothing is repeated."""
+    machine = Machine(steady)
+    machine.yardstick.begin(PLAIN_MS)
+    tried = [("one", 2.0), ("two", 1.0), ("two", 1.0), ("two", 1.0)]
+    for strategy, slow in [*tried, *[("plain", 1.1)] * 12, ("two", 1.0), *[("plain", 1.1)] * 12]:
+        drafts = () if strategy == "plain" else (0,) * DRAFTED
+        draft_ms, verify_ms = slow * DRAFT_MS * len(drafts), slow * (VERIFY_MS if drafts else PLAIN_MS)
+        outcome = StepOutcome((0,), drafts, (), len(drafts), (), draft_ms, verify_ms, strategy=strategy)
+        machine.seconds += (draft_ms + verify_ms) / 1e3
+        machine.costs.add("draft" if drafts else "plain", outcome)
+        machine.yardstick.add(f"auto {strategy}", outcome)
+    one, two = machine.repeated()
+    assert machine.repeats == 0
+    assert (one.strategy, two.strategy) == ("one", "two")
+    assert two.token_ms == pytest.approx(1.1 * PLAIN_MS, rel=0.05)
+    assert 1.5 < two.token_ms / one.token_ms < 2.2
+    assert one.error == two.error < 0.058
 
 
 def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None:
@@ -319,7 +339,7 @@ def test_none_is_slipped_in_before_plain_was_measured_nor_where_there_are_plain_
     machine.yardstick.begin(0.0)
     assert not any(machine.step().drafted == 0 for _ in range(300))
     machine.yardstick.begin(PLAIN_MS)
-    plain = Stepped((0,), (), (), 0, (), 0.0, PLAIN_MS)
+    plain = StepOutcome((0,), (), (), 0, (), 0.0, PLAIN_MS)
     for _ in range(300):
         machine.seconds += PLAIN_MS / 1e3
         machine.costs.add("plain", plain)
@@ -338,9 +358,9 @@ def test_plain_steps_are_as_fast_as_plain_decoding_but_for_what_was_thought() ->
     machine = Machine(steady)
     machine.yardstick.begin(PLAIN_MS)
     for thought, times in ((0.0, 1.0), (PLAIN_MS, 0.5)):
-        stepped = Stepped((0,), (), (), 0, (), thought, PLAIN_MS)
-        machine.costs.add("plain", stepped)
-        measured = machine.yardstick.add("plain", stepped)
+        outcome = StepOutcome((0,), (), (), 0, (), thought, PLAIN_MS)
+        machine.costs.add("plain", outcome)
+        measured = machine.yardstick.add("plain", outcome)
         assert measured.plain_ms / measured.usual_ms == pytest.approx(times, rel=0.05)
         assert measured.plain_error == 0.0
 
@@ -350,7 +370,7 @@ def test_a_plain_reply_is_as_fast_as_on_a_machine_that_is_not_slow(slow: float) 
     machine = Machine(steady)
     machine.yardstick.begin(PLAIN_MS)
     assert machine.yardstick.usual_speed == 0.0
-    plain = Stepped((0,), (), (), 0, (), 0.0, PLAIN_MS * slow)
+    plain = StepOutcome((0,), (), (), 0, (), 0.0, PLAIN_MS * slow)
     for _ in range(30):
         machine.seconds += PLAIN_MS * slow / 1e3
         machine.costs.add("plain", plain)

@@ -165,17 +165,17 @@ def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
     ids, expected, skip = tokens(400), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
     for at in range(0, 300, 6):
         early = [
-            model.onward(model.embedded([token]), range(2), PassRows([token], at + i))
+            model.run_and_record(model.embed([token]), range(2), PassRows([token], at + i))
             for i, token in enumerate(ids[at : at + 3])
         ]
-        later = model.onward(torch.cat(early), range(2, model.config.layers), PassRows(ids[at : at + 3], at))
+        later = model.run_and_record(torch.cat(early), range(2, model.config.layers), PassRows(ids[at : at + 3], at))
         assert torch.equal(model.logits(later), expected[at : at + 3]), at
         for i in range(12):
             logits(model, [i], at + 3 + i, skip)
         if at > 40:
-            model.guesses(ids[at - 29 : at + 3], at - 29, skip)
+            model.likeliest(ids[at - 29 : at + 3], at - 29, skip)
         assert torch.equal(logits(model, ids[at + 3 : at + 6], at + 3), expected[at + 3 : at + 6]), at
-    before = model.guesses(ids[:32], 0, skip)
+    before = model.likeliest(ids[:32], 0, skip)
     assert len(before) == 32
     assert torch.equal(logits(model, ids[300:310], 300), expected[300:310])
 

@@ -81,7 +81,7 @@ def test_rows_and_trees_have_the_bits_of_a_cache_of_all_positions(
         assert torch.equal(*more), start
         skip = Skip(attention=frozenset({2}))
         if after > 32:
-            assert ring.guesses(ids[after - 32 : after], after - 32, skip) == full.guesses(
+            assert ring.likeliest(ids[after - 32 : after], after - 32, skip) == full.likeliest(
                 ids[after - 32 : after], after - 32, skip
             )
 

@@ -1,5 +1,7 @@
 """What is claimed of rows at load: that they are alike bit for bit, or how far they are apart."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -104,8 +106,17 @@ def test_a_context_is_filled_to_its_last_token(files: tuple[Path, Path]) -> None
 
 
 def test_a_context_that_is_too_short_to_compare_in_is_refused(files: tuple[Path, Path]) -> None:
-    with pytest.raises(ModelError, match="a context of 32 tokens is too short; give 61"):
+    with pytest.raises(ModelError, match=r"context = 32 is too short\. Set context = 61 or more .* models\.toml"):
         proof.prove(opened(files[0], 32))
+
+
+def test_a_file_that_states_too_short_a_context_is_not_to_be_set(tmp_path: Path, folders: tuple[Path, Path]) -> None:
+    short = shutil.copytree(folders[0], tmp_path / "short")
+    config = short / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"max_position_embeddings": 32}))
+    export(Checkpoint.open(short), tmp_path / "short.gguf", "f16")
+    with pytest.raises(ModelError, match=r"states a context of 32, and a chat needs 61 tokens\."):
+        proof.prove(opened(tmp_path / "short.gguf"))
 
 
 def test_trees_and_skipped_layers_are_refused(model: GgufModel) -> None:
@@ -113,7 +124,7 @@ def test_trees_and_skipped_layers_are_refused(model: GgufModel) -> None:
         lambda: model.forward([1], 0, Skip(frozenset({1}))),
         lambda: model.forward([1, 2], 0, layout=chain(2)),
         lambda: model.keep([0], 0),
-        lambda: model.guesses([1], 0, Skip()),
+        lambda: model.likeliest([1], 0, Skip()),
     ):
         with pytest.raises(ValueError, match=r"llama\.cpp"):
             call()

@@ -86,11 +86,11 @@ class Model:
 
     def rows(self, tokens: list[int], start: int) -> Tensor:
         """Logits of a pass."""
-        return self._decoder.scored(tokens, start).clone()
+        return self._decoder.logits_after(tokens, start).clone()
 
     def tree(self, tokens: list[int], start: int) -> Tensor:
         """Logits of a tree of PARENTS, of which PATH is then kept."""
-        found = self._decoder.scored(tokens, start, depth_first(PARENTS)).clone()
+        found = self._decoder.logits_after(tokens, start, depth_first(PARENTS)).clone()
         self._decoder.keep(PATH, start + 1)
         return found
 
@@ -101,7 +101,9 @@ class Model:
 
     def early(self, token: int, start: int) -> Tensor:
         """Logits after the first half of the layers."""
-        half = self._decoder.onward(self._decoder.embedded([token]), range(self.layers // 2), PassRows([token], start))
+        half = self._decoder.run_and_record(
+            self._decoder.embed([token]), range(self.layers // 2), PassRows([token], start)
+        )
         return self._decoder.logits(half).clone()
 
     def states(self, layer: int, last: int) -> Tensor:
@@ -186,7 +188,7 @@ def passes(kind: str, root: Path) -> Bits:
     quant, shape = WIDE[kind]
     folder = refilled(checkpoint(root / "model", **FAMILIES[kind] | shape), 5)
     decoder = CpuDecoder(Checkpoint.open(folder), 64, quant)
-    logits = [decoder.scored(list(range(20, 20 + count)), 0).clone() for count in (30, 1, 2, 3, 6)]
+    logits = [decoder.logits_after(list(range(20, 20 + count)), 0).clone() for count in (30, 1, 2, 3, 6)]
     return {"sha256": {"passes": digest(*logits)}, "shown": logits[0][0, :SHOWN].tolist()}
 
 

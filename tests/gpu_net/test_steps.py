@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specchat.engine.decoding.length_policy import LengthPolicy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters import draft_model, eagle
 from specchat.engine.heads.families import FoundHeads
 from specchat.engine.heads.files import HeadFiles
@@ -128,7 +128,7 @@ def recurrent_pair(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     return device_runner(target, draft, VOCAB, DEVICE)
 
 
-def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[Stepped]:
+def write(runner: Runner, drafting: Drafting, sampling: Sampling, acceptance: Acceptance) -> list[StepOutcome]:
     """The steps of a reply, without their times."""
     runner.target.keep(0)
     runner.target.begin(PROMPT)

@@ -45,7 +45,7 @@ def runner(kind: str) -> tuple[Runner, Any]:
     """A pair of an architecture, and the target's network."""
     made = network(kind)
     target = HfModel(made, 256, kind)
-    proved = proof.prove(target)
+    proved = proof.prove(target, None)
     draft = None if target.alone else HfModel(perturbed(made), 256, "draft")
     return assembled(target, draft, target_info(target, proved, "cpu")), made
 
@@ -65,10 +65,10 @@ def written(
     decoding = pair.reply(sampling, prompt, ())
     while len(decoding.committed) < len(prompt) + tokens:
         left = len(prompt) + tokens - len(decoding.committed)
-        stepped = decoding.step(pair.drafters[strategy], 5, "coupled", left)
+        outcome = decoding.step(pair.drafters[strategy], 5, "coupled", left)
         if seen is not None:
-            seen[strategy] += stepped.accepted
-            seen["again"] += stepped.again
+            seen[strategy] += outcome.accepted
+            seen["again"] += outcome.again
     return decoding.committed[len(prompt) :]
 
 

@@ -155,10 +155,10 @@ def test_verdicts_are_the_hosts(acceptance: Acceptance) -> None:
             logits[parent, token] += 4.0
         commit(chosen_tensor(state, logits), state, state.fed.new_zeros(2), state.fed.new_zeros(16))
         draft = Draft(tokens, list(TREE))
-        verdict = host_judge(logits, draft, len(PROMPT), Sampler(options), History(PROMPT), acceptance)
+        judged = host_judge(logits, draft, len(PROMPT), Sampler(options), History(PROMPT), acceptance)
         accepted, tested, emitted = state.result[:3].tolist()
-        assert tuple(state.kept[1 : accepted + 1].tolist()) == verdict.path
-        assert (tested, int(state.result[2 + emitted])) == (verdict.tested, verdict.token)
+        assert tuple(state.kept[1 : accepted + 1].tolist()) == judged.path
+        assert (tested, int(state.result[2 + emitted])) == (judged.tested, judged.token)
         lengths.add(accepted)
     assert len(lengths) > 2
 

@@ -263,11 +263,11 @@ def judged(
     else:
         judge(ours, state, n + 1, chosen, theirs if sampled else None)
     commit(chosen, state, state.fed.new_zeros(2), state.fed.new_zeros(16))
-    verdict = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
+    judged = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
     accepted, tested, emitted, *tokens = state.result[: -ROWS - 1].tolist()
     assert emitted == accepted + 1
     assert tokens[:accepted] == draft.tokens[:accepted]
-    return [accepted, tested, tokens[accepted]], [len(verdict.path), verdict.tested, verdict.token]
+    return [accepted, tested, tokens[accepted]], [len(judged.path), judged.tested, judged.token]
 
 
 @pytest.mark.parametrize("sampled", [True, False], ids=["sampled", "one-hot"])
@@ -296,11 +296,11 @@ def law_of_first(acceptance: Acceptance, steps: int) -> tuple[Tensor, Tensor, fl
     for step in range(steps):
         drafted = sampler.pick(q_logits, 2 * step)
         draft = Draft([drafted], q=[q])
-        verdict = host_judge(logits, draft, 2 * step, sampler, history, acceptance)
-        kept += len(verdict.path)
-        first[drafted if verdict.path else verdict.token] += 1
-        if verdict.path:
-            bonus[verdict.token] += 1
+        judged = host_judge(logits, draft, 2 * step, sampler, history, acceptance)
+        kept += len(judged.path)
+        first[drafted if judged.path else judged.token] += 1
+        if judged.path:
+            bonus[judged.token] += 1
     return first, bonus, kept / steps, p, q
 
 

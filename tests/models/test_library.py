@@ -46,6 +46,11 @@ def in_cache(places: ModelPlaces, repo: str = "someone/tiny") -> Path:
     return snapshot
 
 
+def set_config(folder: Path, **values: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
 def names(library: Library) -> list[tuple[str, str, str]]:
     return [(found.about.name, found.about.format, found.origin) for found in library.models]
 
@@ -169,6 +174,10 @@ def test_folders_that_are_not_there_or_not_readable_are_reported(places: ModelPl
             ),
             "has not all weights that its index names",
         ),
+        (
+            lambda f: set_config(f, num_hidden_layers=40),
+            "has weights of 4 layers, and its config.json states 40",
+        ),
     ],
 )
 def test_checkpoints_that_are_not_whole_are_reported(spoil: object, words: str, tmp_path: Path) -> None:
@@ -181,8 +190,7 @@ def test_checkpoints_that_are_not_whole_are_reported(spoil: object, words: str, 
 
 def test_an_architecture_that_transformers_runs_is_described_all_the_same(tmp_path: Path) -> None:
     folder = checkpoint(tmp_path / "model")
-    raw = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(raw | {"model_type": "gemma3"}))
+    set_config(folder, model_type="gemma3")
     about = about_folder(folder, "x")
     assert (about.architecture, about.config, about.layers) == ("gemma3", None, 4)
     assert about.foreign

@@ -128,17 +128,26 @@ async def test_nothing_is_written_before_a_yes_and_then_it_is_used_at_once(toml:
         assert app.session.recommending.result is None
 
 
-async def test_a_setting_that_is_faster_is_written_too_and_the_pair_loaded_anew(toml: Path, jobs: Jobs) -> None:
+@pytest.mark.parametrize(
+    ("setting", "quant", "frequent"),
+    [
+        ({"name": "draft in 8 bits", "key": "draft", "keys": {"quant": "int8"}}, "int8", ""),
+        ({"name": "draft vocabulary", "key": "draft_vocabulary", "value": "demo.json"}, None, "demo.json"),
+    ],
+)
+async def test_a_setting_that_is_faster_is_written_too_and_the_pair_loaded_anew(
+    toml: Path, jobs: Jobs, setting: dict[str, object], quant: str | None, frequent: str
+) -> None:
     engine = FakeEngine()
     async with chatting(toml, jobs, engine) as (app, pilot):
-        setting = {"name": "draft in 8 bits", "key": "draft", "keys": {"quant": "int8"}}
         await measured(app, pilot, jobs, setting=setting)
         await pilot.press("enter")
         await wait_until(pilot, lambda: sum(isinstance(request, Load) for request in engine.requests) == 2)
         await loaded(app, pilot)
-        draft = load_catalog(toml).find("demo").spec.draft
-        assert draft is not None
-        assert (draft.path, draft.quant) == (str(toml.parent / "draft"), "int8")
+        spec = load_catalog(toml).find("demo").spec
+        assert spec.draft is not None
+        assert (spec.draft.path, spec.draft.quant) == (str(toml.parent / "draft"), quant)
+        assert spec.draft_vocabulary == (str(toml.with_name(frequent)) if frequent else None)
 
 
 async def test_a_tuned_draft_that_is_faster_is_used(toml: Path, jobs: Jobs, tmp_path: Path) -> None:

@@ -75,6 +75,27 @@ def test_what_is_written_is_saved_twice_a_second(store: Store) -> None:
     assert saved.error == INTERRUPTED
 
 
+def test_replies_that_wait_do_not_put_off_the_save_of_the_one_written(store: Store) -> None:
+    engine, clock = paced()
+    session = ready(engine, store)
+    ticks = Clock()
+    session.chat.saving._clock = ticks
+    session.send("hello")
+    session.poll()
+    key, reply = session.conversation.key, session.reply
+    clock.now = 0.5
+    for _ in range(4):
+        ticks.now += FLUSH_S / 2
+        session.chats.new()
+        session.send("of another chat")
+        session.poll()
+    flush(store)
+    saved = store.load(key)[0].turns[0].reply
+    assert saved is not None
+    assert reply is not None
+    assert saved.text == reply.text != ""
+
+
 def test_a_stopped_reply_stays_as_stopped(store: Store) -> None:
     engine, clock = paced()
     session = ready(engine, store)
@@ -138,6 +159,30 @@ def test_an_edited_prompt_is_a_branch_with_its_own_history(store: Store) -> None
     loaded = store.load(session.conversation.key)[0]
     assert [turn.prompt for turn in loaded.turns] == ["first", "second"]
     assert len(list(loaded.every_turn())) == 3
+
+
+def test_the_first_version_of_a_reply_is_no_end_where_its_prompt_was_edited(store: Store) -> None:
+    engine = FakeEngine(("One.", "Two.", "Three.", "Four.", "Five."))
+    session = ready(engine, store)
+    ask(session, "first")
+    ask(session, "second")
+    session.chat.editing = session.conversation.turns[0]
+    ask(session, "first, better")
+    session.regenerate()
+    session.poll()
+
+    def shown() -> list[str]:
+        return [turn.reply.text for turn in session.conversation.turns if turn.reply]
+
+    seen = [shown()]
+    for step in (-1, -1, 1, 1):
+        assert session.chats.show_branch(step) == ""
+        seen.append(shown())
+    assert seen == [["Four."], ["Three."], ["One.", "Two."], ["Three."], ["Four."]]
+    assert session.chats.show_branch(1) == "that is the last of 2 versions"
+    better = session.conversation.turns[0]
+    assert session.chats.show_branch(-1, better) == ""
+    assert session.chats.show_branch(-1, better) == "that is the first of 2 versions"
 
 
 def test_regenerating_an_earlier_reply_leaves_what_followed_on_its_branch(store: Store) -> None:

@@ -143,10 +143,10 @@ def test_its_tables_give_what_those_of_a_target_on_the_cpu_give(
         there = target_there(opened, head)
         assert there.device == GPU
         embedded, normed, logits = (
-            made.cpu() for made in (there.embedded(tokens), there.normed(states.to(GPU)), there.logits(states.to(GPU)))
+            made.cpu() for made in (there.embed(tokens), there.final_norm(states.to(GPU)), there.logits(states.to(GPU)))
         )
-    torch.testing.assert_close(embedded, host.embedded(tokens))
-    torch.testing.assert_close(normed, host.normed(states))
+    torch.testing.assert_close(embedded, host.embed(tokens))
+    torch.testing.assert_close(normed, host.final_norm(states))
     exact = host.logits(states)
     near = 0.05 * float(exact.std()) if head else 1e-5
     torch.testing.assert_close(logits, exact, rtol=1e-4, atol=near)

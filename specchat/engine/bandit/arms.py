@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
-from specchat.engine.bandit.averages import by_kind, take_wide, wide_kept
+from specchat.engine.bandit.averages import by_kind, restore_wide, wide_kept
 from specchat.engine.decoding.draft import ModelDrafter
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
@@ -61,26 +61,26 @@ class Arm:
         self._fold()
         self._estimates.clear()
 
-    def estimate(self, of: int, times: Callable[[float, float], float]) -> Estimate:
-        """Estimate for texts of kind `of`; `times` maps accepted and drafted tokens of a draft to a throughput."""
-        if (known := self._estimates.get(of)) is None:
-            accepted, drafted = self.lengths(of)
+    def estimate(self, kind: int, times: Callable[[float, float], float]) -> Estimate:
+        """Estimate for texts of this `kind`; `times` maps accepted and drafted tokens of a draft to a throughput."""
+        if (known := self._estimates.get(kind)) is None:
+            accepted, drafted = self.lengths(kind)
             # One rate for all positions, so that acceptance at the middle position is the draft's acceptance rate.
             rate = min(1.0, accepted / max(drafted, 1.0)) ** (2 / (1 + drafted))
-            known = self._estimates[of] = Estimate(times(accepted, drafted), rate)
+            known = self._estimates[kind] = Estimate(times(accepted, drafted), rate)
         return known
 
-    def lengths(self, of: int) -> tuple[float, float]:
-        """Mean accepted and drafted tokens of a draft in texts of kind `of`."""
+    def lengths(self, kind: int) -> tuple[float, float]:
+        """Mean accepted and drafted tokens of a draft in texts of this `kind`."""
         self._fold()
-        return self._accepted[of].value, self._drafted[of].value
+        return self._accepted[kind].value, self._drafted[kind].value
 
-    def judged(self, of: int, accepted: int, drafted: int | None, rare: bool) -> None:
-        """Count a draft in a text of kind `of`; `rare` if it was made only to explore.
+    def add(self, kind: int, accepted: int, drafted: int | None, rare: bool) -> None:
+        """Count a draft in a text of this `kind`; `rare` if it was made only to explore.
 
         `drafted` is None if its length says nothing about other drafts.
         """
-        self._pending.append((of, accepted, drafted, rare))
+        self._pending.append((kind, accepted, drafted, rare))
         self.known += 1
         self.barren = self.barren + 1 if rare and not accepted else 0
 
@@ -89,21 +89,21 @@ class Arm:
         self._fold()
         return self.known, wide_kept(self._accepted), wide_kept(self._drafted)
 
-    def take(self, drafts: int, accepted: Sums, drafted: Sums) -> None:
+    def restore(self, drafts: int, accepted: Sums, drafted: Sums) -> None:
         """Restore values returned by `learnt`."""
         self.known = drafts
-        take_wide(self._accepted, accepted)
-        take_wide(self._drafted, drafted)
+        restore_wide(self._accepted, accepted)
+        restore_wide(self._drafted, drafted)
         self.refresh()
 
-    def is_another(self, of: int) -> None:
-        """Forget the acceptance in this chat for kind `of`: the text has changed since this arm drafted."""
+    def forget_acceptance(self, kind: int) -> None:
+        """Forget the acceptance in this chat for this `kind` of text: the text has changed since this arm drafted."""
         self._fold()
-        self._accepted[of].forget()
+        self._accepted[kind].forget()
 
     def _fold(self) -> None:
-        for (of, rare), judged in groupby(self._pending, key=itemgetter(0, 3)):
-            _, accepted, drafted, _ = zip(*judged, strict=True)
-            self._accepted[of].add(*accepted, rare=rare)
-            self._drafted[of].add(*(made for made in drafted if made is not None), rare=rare)
+        for (kind, rare), outcomes in groupby(self._pending, key=itemgetter(0, 3)):
+            _, accepted, drafted, _ = zip(*outcomes, strict=True)
+            self._accepted[kind].add(*accepted, rare=rare)
+            self._drafted[kind].add(*(made for made in drafted if made is not None), rare=rare)
         self._pending.clear()

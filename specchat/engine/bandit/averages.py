@@ -25,7 +25,7 @@ KINDS = ALIKE + NEW
 """All kinds, with those of new code."""
 
 
-def kind(matched: int, code: bool = False) -> int:
+def text_kind(matched: int, code: bool = False) -> int:
     """Return the kind of a text whose last `matched` tokens occurred before."""
     alike = 0 if matched < KEY else min(matched.bit_length() - 1, ALIKE - 1)
     return ALIKE + alike if code and alike < NEW else alike
@@ -79,7 +79,7 @@ class Average:
         """Return the sum of values counted here, and their weight."""
         return self._sum, self._weight
 
-    def take(self, kept: tuple[float, float]) -> None:
+    def restore(self, kept: tuple[float, float]) -> None:
         """Restore values returned by `kept`."""
         self._weight = min(kept[1], 1 / (1 - self._kept))
         self._sum = min(kept[0], self._weight * MAX_DRAFT_LENGTH)
@@ -104,8 +104,8 @@ def wide_kept(averages: Sequence[Average]) -> list[tuple[float, float]]:
     return [averages[0].wider.wider.kept(), *(average.wider.kept() for average in averages)]
 
 
-def take_wide(averages: Sequence[Average], kept: Sequence[tuple[float, float]]) -> None:
+def restore_wide(averages: Sequence[Average], kept: Sequence[tuple[float, float]]) -> None:
     """Restore values returned by `wide_kept`."""
-    averages[0].wider.wider.take(kept[0])
+    averages[0].wider.wider.restore(kept[0])
     for average, sums in zip(averages, kept[1:], strict=True):
-        average.wider.take(sums)
+        average.wider.restore(sums)

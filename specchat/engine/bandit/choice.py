@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field, replace
 
 from specchat.engine.decoding.draft import Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 
-WEIGHING, UNASKED = 0.01, 7
+CHOOSING, UNASKED = 0.01, 7
 """Largest share of the time spent choosing, and most steps at which an arm goes on without it."""
 RESTING, RESTS = 0.02, 64
 """Largest share of plain decoding's time spent choosing if nothing is drafted, and most steps without it."""
@@ -19,9 +19,9 @@ def rest_steps(barren: int, share: float) -> int:
     return min(int(seldom * share / RESTING), RESTS)
 
 
-def unasked_steps(weighing_ms: float, plain: float) -> int:
+def unasked_steps(choosing_ms: float, plain: float) -> int:
     """Steps at which an arm goes on without choosing; `plain` is plain decoding's tokens per millisecond."""
-    return min(max(0, int(weighing_ms * plain / WEIGHING)), UNASKED)
+    return min(max(0, int(choosing_ms * plain / CHOOSING)), UNASKED)
 
 
 @dataclass
@@ -74,13 +74,13 @@ class ArmChoice:
     reads: bool = False
 
 
-def until(stepped: Stepped, drafted: int) -> Stepped:
+def until(outcome: StepOutcome, drafted: int) -> StepOutcome:
     """Return the step as if its draft ended after `drafted` tokens."""
     return replace(
-        stepped,
-        drafts=stepped.drafts[:drafted],
-        path=stepped.path[:drafted],
-        confidence=stepped.confidence[:drafted],
-        tested=min(stepped.tested, drafted),
+        outcome,
+        drafts=outcome.drafts[:drafted],
+        path=outcome.path[:drafted],
+        confidence=outcome.confidence[:drafted],
+        tested=min(outcome.tested, drafted),
         switch=0,
     )

@@ -33,17 +33,17 @@ class Copies:
         self._first.forget()
         self._later.forget()
 
-    def judged(self, outcome: Sequence[bool | None]) -> None:
+    def add(self, right: Sequence[bool | None]) -> None:
         """Count one more copy: per token, True if it was right, None if unknown."""
-        if not outcome or outcome[0] is None:
+        if not right or right[0] is None:
             return
-        self._first.add(float(outcome[0]))
-        if outcome[0]:
-            known = [right for right in outcome[1:] if right is not None]
-            right = sum(known)
-            tested = right + (right < len(known))
+        self._first.add(float(right[0]))
+        if right[0]:
+            known = [one for one in right[1:] if one is not None]
+            accepted = sum(known)
+            tested = accepted + (accepted < len(known))
             if tested:
-                self._later.add(right / tested, weight=tested)
+                self._later.add(accepted / tested, weight=tested)
 
     def best(self, longest: int, verify_ms: Sequence[float], other_ms: float) -> tuple[float, int]:
         """Return the highest expected throughput of lengths 1 to `longest`, in tokens per millisecond, and its length.
@@ -147,7 +147,7 @@ class CopyOn:
         self._found, self._after, self.taken = found, made, True
         return found.tokens[:length]
 
-    def judge(self, new: Sequence[int]) -> None:
+    def observe(self, new: Sequence[int]) -> None:
         """Count the copy against `new`, the tokens added; they end before it if a model's token was rejected."""
         if self._found.tokens:
-            self._copies(self._found.matched).judged(self._found.outcome(new[self._after :]))
+            self._copies(self._found.matched).add(self._found.matches(new[self._after :]))

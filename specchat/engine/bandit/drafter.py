@@ -9,7 +9,7 @@ if no arm pays, a few plain steps follow without one.
 from collections.abc import Collection, Mapping, Sequence
 
 from specchat.engine.bandit.arms import Arm, Sums
-from specchat.engine.bandit.averages import kind
+from specchat.engine.bandit.averages import text_kind
 from specchat.engine.bandit.choice import ArmChoice, ReplyState, rest_steps, unasked_steps, until
 from specchat.engine.bandit.copies import After, CopyOn, copies_by_kind
 from specchat.engine.bandit.estimates import MARGIN, Estimates
@@ -17,7 +17,7 @@ from specchat.engine.bandit.exploration import Exploration
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import PLAIN, Chain, Copier, Drafter, Follow, ModelDrafter, Proposal
 from specchat.engine.decoding.means import Mean
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.fences import Fences
 
 REVIEW, STALE = 8, 32
@@ -60,11 +60,11 @@ class AutoDrafter(Drafter):
         self._copy_on: CopyOn | None = None
         self._follow: Follow | None = None
         if after is not None:
-            self._copy_on = CopyOn(after[1], lambda matched: self._added[kind(matched, fences.code)])
+            self._copy_on = CopyOn(after[1], lambda matched: self._added[text_kind(matched, fences.code)])
             self._follow = Follow(after[0], self.name, self._copy_on.copy)
         self._seen = self._refreshed = 0
         """Steps measured by the last review of costs, and by the last refresh of all estimates."""
-        self._weighing, self._noting = Mean(), Mean()
+        self._choosing, self._observing = Mean(), Mean()
         """Milliseconds of choosing an arm, and of observing its outcome."""
         self._barren = 0
         """Choices in a row that found nothing to draft."""
@@ -85,8 +85,8 @@ class AutoDrafter(Drafter):
             True if the model `name` should read the prompt now: because it drafts that step or, if it can read
             `beside` the target, because no other arm is expected to be faster.
         """
-        self._look_again()
-        worth = beside and self._estimates.worth_reading(name, kind(0), prompt)
+        self._review_costs()
+        worth = beside and self._estimates.worth_reading(name, text_kind(0), prompt)
         self._choose(prompt, limit, name if worth else "")
         self._reply.chosen_for = len(prompt), limit
         arm = self._arms.get(self._choice.arm)
@@ -96,17 +96,17 @@ class AutoDrafter(Drafter):
         """Return `Arm.learnt` by strategy."""
         return {name: arm.learnt() for name, arm in self._arms.items()}
 
-    def take(self, learnt: Mapping[str, tuple[int, Sums, Sums]]) -> None:
+    def restore(self, learnt: Mapping[str, tuple[int, Sums, Sums]]) -> None:
         """Restore values returned by `learnt`; strategies not in them start anew."""
         for name, known in learnt.items():
             if (arm := self._arms.get(name)) is not None:
-                arm.take(*known)
+                arm.restore(*known)
         self._estimates.refresh_all()
 
-    def think(self) -> None:
+    def rank(self) -> None:
         """Rank arms between replies, so that the next reply need not wait for it."""
-        self._look_again()
-        self._estimates.ranked(kind(0))
+        self._review_costs()
+        self._estimates.ranked(text_kind(0))
 
     def begin(self, prompt: Sequence[int], ends: Collection[int] = ()) -> None:
         self._fences.begin()
@@ -125,7 +125,7 @@ class AutoDrafter(Drafter):
         self._reply, self._choice = ReplyState(), ArmChoice()
         self._step = 0
         """Number of steps in this chat."""
-        self._looked = self._pressing = False
+        self._reviewed = self._pressing = False
         """True if costs were reviewed since the last choice; True if an arm is due to be explored again at once."""
 
     def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
@@ -136,35 +136,35 @@ class AutoDrafter(Drafter):
             return PLAIN
         goes_on = reply.goes_on and len(token_ids) == reply.end and limit == self._choice.limit
         self._catch_up(token_ids)
-        if goes_on and self._choice.kind == kind(0, self._fences.code):
+        if goes_on and self._choice.kind == text_kind(0, self._fences.code):
             reply.goes_on -= 1
             self._choice.reads = self._choice.watched = False
             return self._arms[self._choice.arm].drafter.propose(token_ids, limit)
         reply.goes_on = 0
         if reply.chosen_for != (len(token_ids), limit):
             began = self._costs.clock()
-            self._look_again()
+            self._review_costs()
             self._choose(token_ids, limit)
-            self._weighing.add(1e3 * (self._costs.clock() - began))
+            self._choosing.add(1e3 * (self._costs.clock() - began))
         choice = self._choice
         if choice.arm in self._arms:
             if not choice.explores:
-                reply.goes_on = unasked_steps(self._weighing.value, self._estimates.plain)
+                reply.goes_on = unasked_steps(self._choosing.value, self._estimates.plain)
             return self._draft(token_ids)
         if choice.arm != PLAIN.strategy:
             self._barren = 0
             return choice.copy.first(choice.limit)
         if limit and not (self.tries or self._pressing):
             self._barren += 1
-            reply.resting = rest_steps(self._barren, self.thinking_ms * self._estimates.plain)
+            reply.resting = rest_steps(self._barren, self.overhead_ms * self._estimates.plain)
         return PLAIN
 
     def extend(self, token_ids: Sequence[int], copied: int, limit: int) -> Chain | None:
         arm = self._arms.get(self._choice.arm)
         return arm.drafter.extend(token_ids, copied, min(limit, self._choice.limit)) if arm is not None else None
 
-    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
-        self._arms[self._choice.arm].drafter.observe_extension(token_ids, stepped)
+    def observe_extension(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
+        self._arms[self._choice.arm].drafter.observe_extension(token_ids, outcome)
 
     def _catch_up(self, token_ids: Sequence[int]) -> None:
         """Take in tokens added to the text since the last call."""
@@ -176,36 +176,36 @@ class AutoDrafter(Drafter):
         reply.end, reply.rested = len(token_ids), 0
 
     @property
-    def thinking_ms(self) -> float:
+    def overhead_ms(self) -> float:
         """Milliseconds a step spends choosing and observing."""
-        return self._weighing.value + self._noting.value
+        return self._choosing.value + self._observing.value
 
     def _choose(self, token_ids: Sequence[int], limit: int, reads: str = "") -> None:
         """Choose the arm of a step; the model named `reads` will have read `token_ids` by then."""
-        self._choice = choice = ArmChoice(kind=kind(0, self._fences.code), throughput=self._choice.throughput)
+        self._choice = choice = ArmChoice(kind=text_kind(0, self._fences.code), throughput=self._choice.throughput)
         if not limit:
             return
-        looked, self._looked = self._looked, False
+        reviewed, self._reviewed = self._reviewed, False
         self._reply.longest = max(self._reply.longest, limit)
-        self._ask(token_ids, limit)
-        arm, choice.throughput = self._estimates.most(choice.kind, token_ids, reads)
+        self._find_copy(token_ids, limit)
+        arm, choice.throughput = self._estimates.best(choice.kind, token_ids, reads)
         if arm:
             choice.arm, choice.limit = arm, limit
         if choice.copier:
             found, length = self._copies[choice.copier][choice.kind].best(
-                len(choice.copy.tokens), self._estimates.verify_ms, self._costs.other_ms + self.thinking_ms
+                len(choice.copy.tokens), self._estimates.verify_ms, self._costs.other_ms + self.overhead_ms
             )
             if found > choice.throughput * MARGIN:
                 choice.arm, choice.limit, choice.throughput = choice.copier, length, found
-        self._explore(token_ids, limit, looked)
+        self._explore(token_ids, limit, reviewed)
 
-    def _ask(self, token_ids: Sequence[int], limit: int) -> None:
+    def _find_copy(self, token_ids: Sequence[int], limit: int) -> None:
         """Find the copy with the longest match, one copier after another."""
         choice = self._choice
         for copier in self._copiers:
             copy = copier.propose(token_ids, limit)
             if copy.tokens and copy.matched >= choice.copy.matched:
-                choice.copy, choice.copier, choice.kind = copy, copier.name, kind(copy.matched, self._fences.code)
+                choice.copy, choice.copier, choice.kind = copy, copier.name, text_kind(copy.matched, self._fences.code)
             if copy.matched >= LONG:
                 break
 
@@ -227,18 +227,17 @@ class AutoDrafter(Drafter):
         choice.watched = True
         return proposal._replace(follow=self._follow)
 
-    def _explore(self, token_ids: Sequence[int], limit: int, looked: bool) -> None:
+    def _explore(self, token_ids: Sequence[int], limit: int, reviewed: bool) -> None:
         """Replace the best arm by one that is due to be explored, if any."""
-        if not (looked or self._pressing or self.tries):
-            return
-        choice, exploration = self._choice, self._exploration
-        due = (
-            exploration.unknown(limit) if self.tries else exploration.due(token_ids, choice, self._step, limit, looked)
-        )
+        choice, exploration, due = self._choice, self._exploration, None
+        if self.tries:
+            due = exploration.unknown(limit)
+        elif reviewed or self._pressing:
+            due = exploration.due(token_ids, choice, self._step, limit, reviewed)
         if due is not None:
             (choice.arm, choice.limit), choice.explores = due, True
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
         if self._reply.rested:
             return
         began = self._costs.clock()
@@ -246,46 +245,46 @@ class AutoDrafter(Drafter):
         self._catch_up(token_ids)
         choice, reply = self._choice, self._reply
         if choice.copier:
-            self._copies[choice.copier][choice.kind].judged(choice.copy.outcome(stepped.tokens))
+            self._copies[choice.copier][choice.kind].add(choice.copy.matches(outcome.tokens))
         if self._copy_on is not None and choice.watched:
-            self._copy_on.judge(stepped.tokens)
+            self._copy_on.observe(outcome.tokens)
         if (arm := self._arms.get(choice.arm)) is not None:
-            own = until(stepped, stepped.switch) if stepped.switch else stepped
-            self._judge(arm, own)
+            own = until(outcome, outcome.switch) if outcome.switch else outcome
+            self._add_outcome(arm, own)
             arm.drafter.observe(token_ids, own)
-        rejected, reply.rejected = reply.rejected, stepped.accepted < stepped.drafted / 2
+        rejected, reply.rejected = reply.rejected, outcome.accepted < outcome.drafted / 2
         if rejected and reply.rejected:
             reply.goes_on = 0
-        self._noting.add(1e3 * (self._costs.clock() - began))
+        self._observing.add(1e3 * (self._costs.clock() - began))
 
-    def _judge(self, arm: Arm, stepped: Stepped) -> None:
+    def _add_outcome(self, arm: Arm, outcome: StepOutcome) -> None:
         choice, longest = self._choice, self._reply.longest
         arm.drafts += 1
         if choice.reads:
-            self._estimates.read()
+            self._estimates.forget_choices()
         if choice.explores or arm.drafts % REFRESHED == 0:
             # A chain and its tree share a model and its cache.
             self._estimates.refresh(one for one in self._arms.values() if arm in (one, one.chain) or one is arm.chain)
-        whole = 0 < stepped.accepted == stepped.drafted
+        whole = 0 < outcome.accepted == outcome.drafted
         short = choice.explores and choice.limit < longest and not arm.again and arm.chain is None
         arm.again = short and whole
         arm.last = self._step - 1
         if arm.again:
-            arm.is_another(choice.kind)
+            arm.forget_acceptance(choice.kind)
         if choice.explores or self._pressing:
             self._pressing = self._exploration.pressing
         # A draft cut short and accepted whole does not show how many more tokens would be accepted.
-        if not (whole and stepped.drafted == choice.limit < longest):
-            self._estimates.judged(choice.kind)
-            arm.judged(choice.kind, stepped.accepted, None if short else stepped.drafted, choice.explores)
+        if not (whole and outcome.drafted == choice.limit < longest):
+            self._estimates.note_outcome(choice.kind)
+            arm.add(choice.kind, outcome.accepted, None if short else outcome.drafted, choice.explores)
             arm.barren *= not self.tries
 
-    def _look_again(self) -> None:
+    def _review_costs(self) -> None:
         """Review costs if enough steps were measured since the last time."""
         if self._costs.measured - self._seen < REVIEW:
             return
-        self._seen, self._looked = self._costs.measured, True
+        self._seen, self._reviewed = self._costs.measured, True
         if self._seen - self._refreshed >= STALE:
             self._refreshed = self._seen
             self._estimates.refresh_all()
-        self._estimates.look()
+        self._estimates.update_costs()

@@ -37,19 +37,19 @@ class Estimates:
         self._first: dict[int, list[tuple[float, str]]] = {}
         """`_ranks` of kinds of text in which no draft was judged in this chat."""
         self.forget()
-        self.look()
+        self.update_costs()
 
     def forget(self) -> None:
         """Forget this chat."""
         self._length.forget()
         self._chosen: dict[int, tuple[str, float]] = {}
-        """Cached result of `_most` by kind of text, until any arm is refreshed."""
+        """Cached result of `_best` by kind of text, until any arm is refreshed."""
         self._taken: dict[int, str] = {}
         """Last chosen arm by kind of text."""
         self._ranks: dict[int, list[tuple[float, str]]] = {}
         """Arms with their throughput as a ratio to plain's, best first, by kind of text, until any is refreshed."""
-        self._judged: set[int] = set()
-        """Kinds of text in which a draft was judged in this chat."""
+        self._verified: set[int] = set()
+        """Kinds of text in which a draft was verified in this chat."""
 
     def begin(self, written: int) -> None:
         """Begin a reply; the one before had `written` tokens, 0 if there was none."""
@@ -57,15 +57,15 @@ class Estimates:
             self._length.add(written)
         self._chosen.clear()
 
-    def judged(self, of: int) -> None:
-        """Note that a draft was judged in a text of kind `of`."""
-        self._judged.add(of)
+    def note_outcome(self, kind: int) -> None:
+        """Note that a draft was verified in a text of this `kind`."""
+        self._verified.add(kind)
 
-    def read(self) -> None:
+    def forget_choices(self) -> None:
         """Drop cached choices after a model caught up with the text."""
         self._chosen.clear()
 
-    def look(self) -> None:
+    def update_costs(self) -> None:
         """Update step costs."""
         self.verify_ms = self._costs.verify_ms()
         """Milliseconds of verifying 0, 1, ... tokens."""
@@ -84,38 +84,38 @@ class Estimates:
         self.refresh(self._arms.values())
         self._first.clear()
 
-    def most(self, of: int, token_ids: Sequence[int], reads: str = "") -> tuple[str, float]:
-        """Return the arm with the highest expected throughput in a text of kind `of`, and tokens per millisecond.
+    def best(self, kind: int, token_ids: Sequence[int], reads: str = "") -> tuple[str, float]:
+        """Return the arm with the highest expected throughput in a text of this `kind`, and tokens per millisecond.
 
         "" is plain decoding. The model named `reads` reads the text anyway, at no extra cost.
         """
-        if of not in self._chosen:
-            self._chosen[of] = self._most(of, token_ids, reads)
-        name, times = self._chosen[of]
+        if kind not in self._chosen:
+            self._chosen[kind] = self._best(kind, token_ids, reads)
+        name, times = self._chosen[kind]
         return name, times * self.plain
 
-    def worth_reading(self, name: str, of: int, prompt: Sequence[int]) -> bool:
+    def worth_reading(self, name: str, kind: int, prompt: Sequence[int]) -> bool:
         """Return True if no other arm has a higher estimate for a reply to `prompt`, reading included."""
         times = {
             one: self._with_reading(self._arms[one], estimated, prompt)
-            for estimated, one in self.ranked(of)
+            for estimated, one in self.ranked(kind)
             if estimated > 1 and self._arms[one].chain is None
         }
         return name in times and times[name] >= max(1.0, *times.values())
 
-    def estimate(self, name: str, of: int) -> Estimate:
-        """Return an arm's estimate for texts of kind `of`, without reading."""
+    def estimate(self, name: str, kind: int) -> Estimate:
+        """Return an arm's estimate for texts of this `kind`, without reading."""
 
         def times(accepted: float, drafted: float) -> float:
             draft_ms, other_ms = self._costs.drafting(name, drafted), self._costs.other_ms
             return expected_throughput(accepted, drafted, draft_ms, self.verify_ms, other_ms) / self.plain
 
-        return self._arms[name].estimate(of, times)
+        return self._arms[name].estimate(kind, times)
 
-    def _most(self, of: int, token_ids: Sequence[int], reads: str) -> tuple[str, float]:
-        """Return the arm as `most` does, and its throughput as a ratio to plain's."""
-        chosen, most, before = "", 1.0, self._taken.get(of)
-        for times, name in self.ranked(of):
+    def _best(self, kind: int, token_ids: Sequence[int], reads: str) -> tuple[str, float]:
+        """Return the arm as `best` does, and its throughput as a ratio to plain's."""
+        chosen, most, before = "", 1.0, self._taken.get(kind)
+        for times, name in self.ranked(kind):
             if times <= most:
                 break
             arm = self._arms[name]
@@ -124,23 +124,23 @@ class Estimates:
             margin = MARGIN if arm.known < KNOWN else MARGIN_KNOWN
             if times > (most if name == before else max(most, margin)):
                 chosen, most = name, times
-        self._taken[of] = chosen
+        self._taken[kind] = chosen
         return chosen, most
 
-    def ranked(self, of: int) -> list[tuple[float, str]]:
+    def ranked(self, kind: int) -> list[tuple[float, str]]:
         """Return arms with their throughput as a ratio to plain's, best first, without reading."""
-        known = self._ranks if of in self._judged else self._first
-        if of not in known:
-            known[of] = sorted(
+        known = self._ranks if kind in self._verified else self._first
+        if kind not in known:
+            known[kind] = sorted(
                 (
-                    (self.estimate(name, of).times, name)
+                    (self.estimate(name, kind).times, name)
                     for name, arm in self._arms.items()
                     if arm.chain is None or self._costs.draft(name)  # a tree must be explored first
                 ),
                 key=itemgetter(0),
                 reverse=True,
             )
-        return known[of]
+        return known[kind]
 
     def _with_reading(self, arm: Arm, times: float, token_ids: Sequence[int]) -> float:
         return with_reading(times, self._length.value, arm.reads.behind(token_ids) * self.plain)

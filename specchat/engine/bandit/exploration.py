@@ -49,16 +49,16 @@ class Exploration:
         return any(arm.again for arm in self._arms.values())
 
     def due(
-        self, token_ids: Sequence[int], best: ArmChoice, step: int, limit: int, looked: bool
+        self, token_ids: Sequence[int], best: ArmChoice, step: int, limit: int, reviewed: bool
     ) -> tuple[str, int] | None:
         """Return the arm to explore in place of the `best` one at this step, and its draft limit up to `limit`.
 
-        An arm after an accepted short exploration is considered at every step, others only if costs were `looked` at.
+        An arm after an accepted short exploration is considered at every step, others only if costs were `reviewed`.
         The one that waited longest comes first.
         """
         plain = self._estimates.plain
         for name, arm in sorted(self._arms.items(), key=lambda item: item[1].last):
-            waited = looked and step - arm.last >= self._sharing * SOONEST
+            waited = reviewed and step - arm.last >= self._sharing * SOONEST
             if name == best.arm or not (waited or arm.again):
                 continue
             if arm.chain is not None:

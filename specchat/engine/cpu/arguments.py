@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.descriptors import Descriptors
-from specchat.engine.cpu.filling import filled_eps, filled_norm
+from specchat.engine.cpu.padding import pad_norm, padded_eps
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.workspace import PassBuffers
 from specchat.engine.model.config import ModelConfig
@@ -29,8 +29,8 @@ class PassArguments:
         self.all = np.ones((config.layers, 2), np.bool_)
         """The parts of a whole pass."""
         # A factor on the logits equals a factor on the inputs of the head.
-        self.head_norm = filled_norm(parameters.last_norm * np.float32(config.recipe.logit_scale))
-        self._eps = filled_eps(config.recipe.norm.eps, config.hidden, len(self.head_norm))
+        self.head_norm = pad_norm(parameters.last_norm * np.float32(config.recipe.logit_scale))
+        self._eps = padded_eps(config.recipe.norm.eps, config.hidden, len(self.head_norm))
 
     def parts(self, layers: range, skip: Skip) -> NDArray[np.bool_]:
         """Attentions and MLPs that take part, bool [layers, 2]."""
@@ -58,19 +58,19 @@ class PassArguments:
         """Other hidden states are recorded from here on."""
         self._states.clear()
 
-    def of_layers(
+    def layer_args(
         self, parts: NDArray[np.bool_], layout: Layout | None = None, kept_states: KeptStates | None = None
     ) -> tuple[Any, ...]:
         """Arguments of `passes.layers` after its rows."""
-        of, space = self._parameters, self._space
+        parameters, space = self._parameters, self._space
         if layout is not None and not space.tree_scratch:
             self._layers.use_tree_scratch(space.make_tree_scratch())
         return (
             -1 if layout is None else layout.scratch_row,
             self._layers.integers,
             self._layers.floats,
-            of.kernels,
-            of.extras,
+            parameters.kernels,
+            parameters.extras,
             parts,
             space.wide,
             space.own,
@@ -80,7 +80,17 @@ class PassArguments:
             space.counters,
         )
 
-    def of_head(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
+    def head_args(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
         """Arguments of `passes.head` after its rows."""
-        of, space = self._parameters, self._space
-        return of.table[-1], of.kernels, of.extras, norm, self._eps, cap, logits, space.own, space.head_counters
+        parameters, space = self._parameters, self._space
+        return (
+            parameters.table[-1],
+            parameters.kernels,
+            parameters.extras,
+            norm,
+            self._eps,
+            cap,
+            logits,
+            space.own,
+            space.head_counters,
+        )

@@ -69,7 +69,7 @@ def caller_of(wanted: tuple[Any, ...]) -> Any:
     """
 
     @primitive
-    def called(typing: Any, begins: Any, arguments: Any) -> Any:
+    def python_callable(typing: Any, begins: Any, arguments: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             given = cgutils.unpack_tuple(builder, values[1])
             exact = [context.cast(builder, *one) for one in zip(given, arguments, wanted, strict=True)]
@@ -80,7 +80,7 @@ def caller_of(wanted: tuple[Any, ...]) -> Any:
 
         return types.void(types.int64, arguments), code
 
-    return called
+    return python_callable
 
 
 @primitive

@@ -19,12 +19,12 @@ from specchat.engine.cpu.simd import (
     constant,
     constants_primitive,
     each_vector,
-    emitted,
     fma,
     inner,
     load,
     splat,
     store,
+    void_primitive,
     wide_vectors,
 )
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, put_sink, total
@@ -204,8 +204,8 @@ def _attend(
             d += 4 * LANES
         else:
             for j in range(count):
-                of, out = scores + 4 * j * row, outs + 4 * (j * size + d)
-                tile(FLOAT32, 1, 1, LANES, of, row, values + 4 * d, size, LANES, most, out, size)
+                own_scores, out = scores + 4 * j * row, outs + 4 * (j * size + d)
+                tile(FLOAT32, 1, 1, LANES, own_scores, row, values + 4 * d, size, LANES, most, out, size)
             d += LANES
     for j in range(count):
         summed = total(scores + 4 * j * row, padded)
@@ -229,25 +229,25 @@ def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any
             first = builder.mul(loop.index, constant(KEYS))
             for begun in range(0, rows.literal_value, most):
                 sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(KEYS)] for _ in range(most)]
-                for slot in (slot for of in sums for slot in of):
+                for slot in (slot for slots in sums for slot in slots):
                     builder.store(splat(0.0), slot)
 
                 def add(at: Any, first: Any = first, begun: int = begun, sums: Any = sums) -> None:
                     places = [builder.mul(builder.add(first, constant(i)), size) for i in range(KEYS)]
                     seen = [load(builder, keys, builder.add(place, at)) for place in places]
-                    for r, of in enumerate(sums, begun):
+                    for r, slots in enumerate(sums, begun):
                         query = load(builder, queries, builder.add(builder.mul(constant(r), size), at))
-                        for slot, key in zip(of, seen, strict=True):
+                        for slot, key in zip(slots, seen, strict=True):
                             builder.store(fma(builder, query, key, builder.load(slot)), slot)
 
                 each_vector(builder, size, add)
-                summed = _sums(builder, [builder.load(slot) for of in sums for slot in of])
+                summed = _sums(builder, [builder.load(slot) for slots in sums for slot in slots])
                 for r in range(most):
                     place = builder.add(builder.mul(constant(begun + r), row), first)
                     lanes = ir.Constant(ir.VectorType(I32, KEYS), [KEYS * r + i for i in range(KEYS)])
                     store(builder, builder.shuffle_vector(summed, summed, lanes), out, place)
 
-    return emitted([rows], 6, emit)
+    return void_primitive([rows], 6, emit)
 
 
 def _sums(builder: Any, vectors: list[Any]) -> Any:

@@ -12,18 +12,18 @@ from numba.core import cgutils
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address
-from specchat.engine.cpu.choice import drawn, probability
+from specchat.engine.cpu.choice import draw, probability
 from specchat.engine.cpu.nested_speculation import initial_acceptance, propose, update_acceptance
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.scoring import run_head, run_layers
 from specchat.engine.cpu.signatures import HEAD_ARGS, LAYER_ARGS
-from specchat.engine.cpu.simd import called, constant, constants_primitive, emitted, inner, store
-from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, widened
+from specchat.engine.cpu.simd import constant, constants_primitive, inner, python_callable, store, void_primitive
+from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.vectors import LANES
 from specchat.engine.streams import TOKEN
 
-_drawn: Any = drawn
+_draw: Any = draw
 _COUNTERS = -1
 """Index of the counters in `layer_args` and `head_args`."""
 _LOGITS = 6
@@ -39,9 +39,9 @@ def _read_row(typing: Any, form: Any, packed: Any, token: Any, inputs: Any, out:
         first = builder.add(builder.mul(panel, constant(LANES)), builder.srem(token, constant(LANES)))
         with cgutils.for_range(builder, inputs) as loop:
             place = builder.add(first, builder.mul(loop.index, constant(LANES)))
-            store(builder, widened(builder, form.literal_value, packed, place, 1), out, loop.index)
+            store(builder, load_widened(builder, form.literal_value, packed, place, 1), out, loop.index)
 
-    return emitted([form], 4, emit)
+    return void_primitive([form], 4, emit)
 
 
 @inner
@@ -60,7 +60,7 @@ def _choose(logits: Any, row: int, temperature: np.float32, seed: np.uint64, pos
     if temperature > 0:
         for i in range(len(scores)):
             scores[i] = logits[row, i] / temperature
-        found: int = _drawn(scores, seed, position, TOKEN)
+        found: int = _draw(scores, seed, position, TOKEN)
         return found
     token, top = -1, np.float32(-np.inf)
     for i in range(len(scores)):
@@ -70,7 +70,7 @@ def _choose(logits: Any, row: int, temperature: np.float32, seed: np.uint64, pos
     return token
 
 
-@called(
+@python_callable(
     types.int64(
         *[types.int64] * 5,
         types.float32,
@@ -243,8 +243,8 @@ class Chains:
         self._span, self._ancestors = np.zeros((1, 4), np.int64), np.zeros(0, np.int64)
         self._scores: dict[int, NDArray[np.float32]] = {}
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
-        """Draft a chain; see `CachedDecoder.drafted`."""
+    def draft_chain(self, tokens: Sequence[int], start: int, chain: ChainParameters) -> list[tuple[int, float]]:
+        """Draft a chain; see `CachedDecoder.draft_chain`."""
         # A target may choose a padding token that a draft model has no row for.
         self._token_ids[start : start + len(tokens)] = np.minimum(np.array(tokens, np.int64), self._last)
         made, confidence = np.empty(chain.limit, np.int64), np.empty(chain.limit, np.float64)

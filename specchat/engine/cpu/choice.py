@@ -17,15 +17,15 @@ from specchat.engine.cpu.simd import (
     F32,
     I32,
     VECTOR,
-    called,
+    broadcast,
     constant,
     each_vector,
     inner,
     load,
     primitive,
+    python_callable,
     reduce_lanes,
     splat,
-    spread,
 )
 from specchat.engine.model.vectors import LANES
 from specchat.engine.streams import FIRST, GOLDEN, SECOND, TOKEN
@@ -36,7 +36,7 @@ MOST_NOISE = 36.75
 
 
 @inner
-def _mixed(state: np.uint64) -> np.uint64:
+def _mix(state: np.uint64) -> np.uint64:
     """SplitMix64's output function of a state."""
     state = (state ^ (state >> np.uint64(30))) * np.uint64(FIRST)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(SECOND)
@@ -46,7 +46,7 @@ def _mixed(state: np.uint64) -> np.uint64:
 @inner
 def _below(key: np.uint64, token: int) -> float:
     """Return 1 - u for a token whose noise is -log(-log(u)): an odd multiple of 2**-53."""
-    bits = _mixed((np.uint64(token) + np.uint64(1)) * np.uint64(GOLDEN) + key)
+    bits = _mix((np.uint64(token) + np.uint64(1)) * np.uint64(GOLDEN) + key)
     return (float(np.int64(bits >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
@@ -69,8 +69,8 @@ def _any_above(typing: Any, scores: Any, first: Any, bound: Any) -> Any:
     return types.boolean(scores, types.int64, types.float64), code
 
 
-@called(["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"])
-def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
+@python_callable(["i8(f4[::1], u8, i8, i8)", "i8(f8[::1], u8, i8, i8)"])
+def draw(scores: Any, seed: int, position: int, stream: int) -> int:
     """argmax of scores + Gumbel noise of (seed, position, stream); -1 if all scores are -inf or NaN.
 
     Logarithms are taken only if the noise can lift a token to the best one so far: noise above d has probability e**-d
@@ -85,9 +85,9 @@ def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
                     top, best = float(scores[token]), token
     if best < 0:
         return -1
-    key = _mixed(np.uint64(seed) + np.uint64(GOLDEN))
-    key = _mixed(key + np.uint64(position) * np.uint64(GOLDEN) + np.uint64(1))
-    key = _mixed(key + np.uint64(stream) * np.uint64(GOLDEN) + np.uint64(2))
+    key = _mix(np.uint64(seed) + np.uint64(GOLDEN))
+    key = _mix(key + np.uint64(position) * np.uint64(GOLDEN) + np.uint64(1))
+    key = _mix(key + np.uint64(stream) * np.uint64(GOLDEN) + np.uint64(2))
     most = top - math.log(-math.log(1.0 - _below(key, best)))
     for first in range(0, size, LANES):
         last = min(first + LANES, size)
@@ -106,16 +106,16 @@ def drawn(scores: Any, seed: int, position: int, stream: int) -> int:
     return best
 
 
-_drawn: Any = drawn
+_draw: Any = draw
 
 
-@called("void(f4[:,:], f4, u8, i8[::1], f4[::1], i8[::1])")
-def each_drawn(logits: Any, temperature: np.float32, seed: np.uint64, positions: Any, scores: Any, tokens: Any) -> None:
-    """Put `drawn` of each row of logits / temperature into `tokens`; `scores` is scratch for a row."""
+@python_callable("void(f4[:,:], f4, u8, i8[::1], f4[::1], i8[::1])")
+def draw_each(logits: Any, temperature: np.float32, seed: np.uint64, positions: Any, scores: Any, tokens: Any) -> None:
+    """Put `draw` of each row of logits / temperature into `tokens`; `scores` is scratch for a row."""
     for row in range(len(positions)):
         for token in range(len(scores)):
             scores[token] = logits[row, token] / temperature
-        tokens[row] = _drawn(scores, seed, positions[row], TOKEN)
+        tokens[row] = _draw(scores, seed, positions[row], TOKEN)
 
 
 @primitive
@@ -124,7 +124,7 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, vectors, peak = arguments
-        slot, less = cgutils.alloca_once(builder, VECTOR), spread(builder, peak)
+        slot, less = cgutils.alloca_once(builder, VECTOR), broadcast(builder, peak)
         builder.store(splat(0.0), slot)
 
         def one(at: Any) -> None:
@@ -137,7 +137,7 @@ def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
     return types.float32(types.int64, types.int64, types.float32), code
 
 
-@called("f8(f4[::1], i8)")
+@python_callable("f8(f4[::1], i8)")
 def probability(scores: Any, token: int) -> float:
     """softmax(scores)[token], within 1e-5."""
     vectors = len(scores) // LANES
@@ -147,7 +147,7 @@ def probability(scores: Any, token: int) -> float:
     return 1.0 / total
 
 
-@called("b1(f4[::1], u4[::1])")
+@python_callable("b1(f4[::1], u4[::1])")
 def mask(scores: Any, allowed: Any) -> bool:
     """Set scores of tokens that are not allowed to -inf; return True if a finite one is left.
 

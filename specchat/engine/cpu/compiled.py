@@ -35,19 +35,19 @@ NEEDED = ("fma", "f16c")
 """Features that an x86 processor must have: without them, single operations become calls."""
 
 
-def expected() -> bool:
+def likely_available() -> bool:
     """Return True if models likely run compiled here, at once; `unavailable` is certain but slow."""
     return find_spec("numba") is not None
 
 
 @cache
-def share() -> None:
+def share_compilation() -> None:
     """Compile in two processes if the cache is empty and can be written; call this early.
 
     `unavailable` waits for the other process.
     """
     kept = _folder()
-    if not expected() or (os.cpu_count() or 1) < 2 or next(kept.rglob("*.nbi"), None) or not _writable(kept):
+    if not likely_available() or (os.cpu_count() or 1) < 2 or next(kept.rglob("*.nbi"), None) or not _writable(kept):
         return
     start = f"import sys; sys.path[:] = {sys.path!r}; from specchat.engine.cpu.helper import main; main()"
     with suppress(OSError):
@@ -97,7 +97,7 @@ def unavailable(module: str = PASSES) -> str:
 
 
 @contextmanager
-def telling(notify: Callable[[float], None]) -> Iterator[None]:
+def reporting(notify: Callable[[float], None]) -> Iterator[None]:
     """Call `notify` at each step of a compilation in this context, never for cached code.
 
     It gets the estimated share of the time that is over: the last steps, of the largest functions, take longest.
@@ -125,20 +125,20 @@ def telling(notify: Callable[[float], None]) -> Iterator[None]:
 def discard_cache(why: str) -> None:
     """Compile from here on without the cached files: in an empty folder, or without a cache."""
     logging.getLogger(__name__).warning(why, exc_info=sys.exc_info()[0] is not None)
-    now = Path(_kept_in())
+    now = Path(_cache_folder())
     if now.name == _digest():
         shutil.rmtree(now, ignore_errors=True)
         if _writable(now):
             return
-    _lost.append(why)
+    _uncached.append(why)
 
 
-def keeping() -> bool:
+def caches_code() -> bool:
     """Return True if code compiled from here on is kept in files."""
-    return not _lost
+    return not _uncached
 
 
-_lost: list[str] = []
+_uncached: list[str] = []
 """Reasons why nothing can be kept in files."""
 
 
@@ -147,7 +147,7 @@ def use_folder() -> None:
     """Keep compiled code in a subfolder of these sources."""
     own = _folder()
     if _writable(own):
-        _keep_in(str(own))
+        _set_cache_folder(str(own))
     else:
         discard_cache("the cache folder cannot be written")
 
@@ -168,12 +168,12 @@ def _folder() -> Path:
     return (Path(folder) if folder else user_cache_path("specchat") / "compiled") / _digest()
 
 
-def _kept_in() -> str:
+def _cache_folder() -> str:
     config: Any = importlib.import_module("numba").config
     return str(config.CACHE_DIR)
 
 
-def _keep_in(folder: str) -> None:
+def _set_cache_folder(folder: str) -> None:
     config: Any = importlib.import_module("numba").config
     config.CACHE_DIR = folder
 

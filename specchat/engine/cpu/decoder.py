@@ -15,9 +15,9 @@ from specchat.engine.cpu.chain import Chains
 from specchat.engine.cpu.crew import Crew
 from specchat.engine.cpu.deltas import Deltas
 from specchat.engine.cpu.descriptors import Descriptors, PassSpans, pass_spans
-from specchat.engine.cpu.filling import filled_norm, filled_rows
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.nested_speculation import LONG_PROPOSAL
+from specchat.engine.cpu.padding import pad_norm, pad_rows
 from specchat.engine.cpu.parameters import Floats, Parameters
 from specchat.engine.cpu.passes import PASS_ADDRESSES
 from specchat.engine.cpu.short_convs import ShortConvs
@@ -68,25 +68,24 @@ class CpuDecoder(CachedDecoder):
         self._clock = clock
         self.context = min(c.longest, context or c.context)
         self._crew = Crew(many)
-        self._parameters = Parameters(checkpoint, quant)
+        self._parameters = weights = Parameters(checkpoint, quant)
         whole = filled(c.recipe)
         self.cache = KVCache(whole, self.context)
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
-        self._space = PassBuffers(c, self._parameters.table, many, self.cache.capacity)
-        turns = turned(c.recipe, self.cache.capacity)
-        of = self._parameters
-        mixtures = self._space.mixtures.use(of.norms, of.vectors)
-        deltas = Deltas(c.recipe.layers, of.table, of.norms, of.vectors, self.cache.logs, _code_of_delta)
+        self._space = PassBuffers(c, weights.table, many, self.cache.capacity)
+        mixtures = self._space.mixtures.use(weights.norms, weights.vectors)
+        deltas = Deltas(c.recipe.layers, weights.table, weights.norms, weights.vectors, self.cache.logs, _code_of_delta)
         self._inputs = None
-        if c.recipe.per_layer is not None and of.layer_rows is not None:
+        if c.recipe.per_layer is not None and weights.layer_rows is not None:
             from specchat.engine.cpu.per_layer import ADDRESSES  # compiles
 
-            product, norm = of.table[-2:].ctypes.data, of.norms[c.recipe.per_layer.norm]
-            self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, of.layer_rows, product, norm, ADDRESSES)
-        convs = ShortConvs(c.recipe.layers, of.vectors, _code_of_short_conv)
-        described = of.table, of.norms, self._entries, turns, of.vectors, mixtures, self._inputs, deltas, convs
-        self._layers = Descriptors(c.recipe.layers, *described)
-        self._arguments = PassArguments(c, of, self._space, self._layers)
+            product, norm = weights.table[-2:].ctypes.data, weights.norms[c.recipe.per_layer.norm]
+            self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm, ADDRESSES)
+        convs = ShortConvs(c.recipe.layers, weights.vectors, _code_of_short_conv)
+        turns = turned(c.recipe, self.cache.capacity)
+        described = weights.table, weights.norms, self._entries, turns, weights.vectors
+        self._layers = Descriptors(c.recipe.layers, *described, mixtures, self._inputs, deltas, convs)
+        self._arguments = PassArguments(c, weights, self._space, self._layers)
         self._layouts: dict[int, PassSpans] = {}
         self._chains: Chains | None = None
         self._skipped = NOTHING
@@ -114,16 +113,16 @@ class CpuDecoder(CachedDecoder):
         with self._timing(len(tokens)):
             return super().forward(tokens, start, skip, layout)
 
-    def scored(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
+    def logits_after(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
         rows = len(tokens)
         if rows > TILE:
-            return super().scored(tokens, start, layout)
+            return super().logits_after(tokens, start, layout)
         self._space.keep_tokens(tokens, start, layout)
         with self._timing(rows):
             at, layers = PassRows(tokens, start, layout), range(self.config.layers)
             kept_states = self._arguments.kept_states(self.aux_states, layers)
-            self._run(self.embedded(tokens), layers, at, NOTHING, kept_states, scoring=True)
-        return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
+            self._run(self.embed(tokens), layers, at, NOTHING, kept_states, scoring=True)
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
     @contextmanager
     def _timing(self, rows: int) -> Iterator[None]:
@@ -137,10 +136,10 @@ class CpuDecoder(CachedDecoder):
             self._count = 0
         threads.took(rows, self._clock() - started)
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
-        return self._parameters.embedded(tokens, normed)
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+        return self._parameters.embed(tokens, normed)
 
-    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+    def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         return self._run(x, layers, rows, skip, None)
 
     def _run(
@@ -152,7 +151,7 @@ class CpuDecoder(CachedDecoder):
         kept_states: KeptStates | None,
         scoring: bool = False,
     ) -> Tensor:
-        """Run `through`, keep states on the way, and compute the rows' logits with `scoring`."""
+        """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
         tokens, start, layout = at
         rows = len(x)
         spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
@@ -162,15 +161,14 @@ class CpuDecoder(CachedDecoder):
             raise ValueError(f"a tree of {layout.scratch_row + rows} nodes has more than {MAX_TREE_NODES}")
         self._slide(start, start + spans.reach, layers)
         space = self._space
-        space.x[:rows] = filled_rows(x).numpy()
+        space.x[:rows] = pad_rows(x).numpy()
         if self._inputs is not None:
-            self._inputs.put(tokens, self.embedded(tokens))
-        space.counters[:] = 0
+            self._inputs.put(tokens, self.embed(tokens))
         self._crew.active = self._count or self._threads.of(rows).settled
-        of = self._arguments
-        given = of.of_layers(of.parts(layers, skip), layout, kept_states)
-        space.head_counters[:] = 0
-        head_args = of.of_head(of.head_norm, self.config.recipe.cap, space.room(rows if scoring else 0))
+        args = self._arguments
+        given = args.layer_args(args.parts(layers, skip), layout, kept_states)
+        space.counters[:] = space.head_counters[:] = 0
+        head_args = args.head_args(args.head_norm, self.config.recipe.cap, space.logits_of(rows if scoring else 0))
         self._crew.run(
             space.x, rows, start, spans.spans, spans.ancestors, PASS_ADDRESSES, given, head_args, True, scoring
         )
@@ -181,7 +179,7 @@ class CpuDecoder(CachedDecoder):
         if self.cache.slide(start, end, layers.start, layers.stop):
             self._layers.begin_at(self.cache.bases)
 
-    def onward(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+    def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         # One pass keeps hidden states on its way.
         kept_states = self._arguments.kept_states(self.aux_states, layers) if skip == NOTHING else None
         return self._run(x, layers, rows, skip, kept_states)
@@ -190,7 +188,9 @@ class CpuDecoder(CachedDecoder):
         self._arguments.forget_states()
         return super().record_states(layers)
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
         # Threads share long passes, and each pass is timed.
         shared = self._threads.of(1).most > 1 and not brief(self.config)
         embed, keeps_states = self.packed_embeddings, self.aux_states is not None and skip == NOTHING
@@ -198,17 +198,17 @@ class CpuDecoder(CachedDecoder):
             return []
         if (end := start + len(tokens) + chain.limit - 1) > self.context:
             return []
-        layers, of = range(self.config.layers), self._arguments
+        layers, args = range(self.config.layers), self._arguments
         self._slide(start, end, layers)
         if self._chains is None or skip is not self._skipped:
-            parts, self._skipped = of.parts(layers, skip), skip
+            parts, self._skipped = args.parts(layers, skip), skip
             space, logits = self._space, np.zeros((1 + LONG_PROPOSAL, self._space.logits.shape[1]), np.float32)
-            head_args = of.of_head(of.head_norm, self.config.recipe.cap, logits)
-            layer_args, token_ids, recipe = of.of_layers(parts), space.token_ids, self.config.recipe
+            head_args = args.head_args(args.head_norm, self.config.recipe.cap, logits)
+            layer_args, token_ids, recipe = args.layer_args(parts), space.token_ids, self.config.recipe
             self._chains = Chains(
                 PASS_ADDRESSES, embed, recipe.vocab, recipe.embed_scale, token_ids, space.x, layer_args, head_args
             )
-        return self._chains.drafted(tokens, start, chain)
+        return self._chains.draft_chain(tokens, start, chain)
 
     def _keep_entries(self, rows: Sequence[int], start: int) -> None:
         if not rows:
@@ -229,19 +229,19 @@ class CpuDecoder(CachedDecoder):
         return self._headed(hidden, self._arguments.head_norm, self.config.recipe.cap)
 
     def kv_entries(self, layer: int, first: int, last: int) -> tuple[Tensor, Tensor]:
-        of, (keys, values) = self.config.recipe.layers[layer].attention, super().kv_entries(layer, first, last)
-        if keys.shape[-1] == of.head_dim:
+        attention, (keys, values) = self.config.recipe.layers[layer].attention, super().kv_entries(layer, first, last)
+        if keys.shape[-1] == attention.head_dim:
             return keys, values
-        return keys[..., head_places(of)], values[..., : of.head_dim]
+        return keys[..., head_places(attention)], values[..., : attention.head_dim]
 
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         return RMSNorm(torch.from_numpy(self._parameters.last_norm), self.config.recipe.norm.eps)(hidden)
 
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         # A norm of equal weights divides each row by its length; multiply by the length again.
         recipe = self.config.recipe
         lengths = hidden.square().mean(-1, keepdim=True).add(recipe.norm.eps).sqrt()
-        scale = filled_norm(np.full(recipe.hidden, recipe.logit_scale, np.float32))
+        scale = pad_norm(np.full(recipe.hidden, recipe.logit_scale, np.float32))
         return capped(self._headed(hidden, scale, 0.0) * lengths, recipe.cap)
 
     def _headed(self, hidden: Tensor, norm: Floats, cap: float) -> Tensor:
@@ -249,14 +249,14 @@ class CpuDecoder(CachedDecoder):
         if rows > PREFILL_ROWS:
             raise ValueError(f"{rows} rows of logits are more than {PREFILL_ROWS}")
         self._space.head_counters[:] = 0
-        x, of, nothing = filled_rows(hidden).contiguous().numpy(), self._arguments, self._chain_spans(1)
-        given, head_args = of.of_layers(of.all), of.of_head(norm, cap, self._space.room(rows))
+        x, args, nothing = pad_rows(hidden).contiguous().numpy(), self._arguments, self._chain_spans(1)
+        given, head_args = args.layer_args(args.all), args.head_args(norm, cap, self._space.logits_of(rows))
         self._crew.run(x, rows, 0, *nothing[:2], PASS_ADDRESSES, given, head_args, False, True)
-        return self._parameters.spread(torch.from_numpy(self._space.logits[:rows]))
+        return self._parameters.scatter(torch.from_numpy(self._space.logits[:rows]))
 
     @property
     def packed_embeddings(self) -> NDArray[Any] | None:
-        embed = self._parameters.embed
+        embed = self._parameters.embeddings
         return None if isinstance(embed, Tensor) or self.config.recipe.embed_eps is not None else embed
 
     @property

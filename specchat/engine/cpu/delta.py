@@ -44,7 +44,7 @@ from specchat.engine.cpu.recurrent import (
 )
 from specchat.engine.cpu.rowwise import copy_vector, multiply_vector, norm
 from specchat.engine.cpu.signatures import DELTA
-from specchat.engine.cpu.simd import addressed, inner
+from specchat.engine.cpu.simd import by_address, inner
 from specchat.engine.cpu.softmax import entry
 from specchat.engine.cpu.together import barrier, next_piece
 from specchat.engine.model.state_log import BASE, FOLD, TIP
@@ -155,11 +155,11 @@ def run_rows(
     """
     heads, sharing = word(delta, KEY_HEADS), word(delta, SHARING)
     keys, row = word(delta, KEY_DIM), word(delta, VALUE_DIM)
-    of = head * sharing + shared
-    first = word(delta, STATES) + 4 * of * keys * row
+    value_head = head * sharing + shared
+    first = word(delta, STATES) + 4 * value_head * keys * row
     before = first + 4 * heads * sharing * keys * row
     base, fold = word(word(delta, POSITIONS), BASE), word(word(delta, POSITIONS), FOLD)
-    write = 4 * (word(delta, MIXED) + of)
+    write = 4 * (word(delta, MIXED) + value_head)
     decay = write + 4 * LANES * (word(word(delta, GATES), PANELS) // 2)
     column = 0
     while column < row:
@@ -172,7 +172,7 @@ def run_rows(
                 copy_vector(state, first + columns, size)
             at = own + 4 * i * own_row
             query, key = at + 4 * head * keys, at + 4 * (heads + head) * keys
-            value = at + 4 * (2 * heads * keys + of * row + column)
+            value = at + 4 * (2 * heads * keys + value_head * row + column)
             update = place(delta, head, position + i) + 4 * (keys + shared * row + column)
             if wide == TOGETHER:
                 step(TOGETHER, state, keys, key, query, at + write, at + decay, value, update)
@@ -181,7 +181,7 @@ def run_rows(
         column += wide * LANES
 
 
-@addressed(types.void(*DELTA))
+@by_address(types.void(*DELTA))
 def delta_layer(
     rows: int,
     start: int,
@@ -250,8 +250,8 @@ def delta_layer(
             for shared in range(sharing):
                 run_rows(delta, head, shared, start, position, length, own, y_row, state)
             for i in range(length):
-                for of in range(head * sharing, (head + 1) * sharing):
-                    z = own + 4 * (i * y_row + channels + of * value_size)
+                for value_head in range(head * sharing, (head + 1) * sharing):
+                    z = own + 4 * (i * y_row + channels + value_head * value_size)
                     made = z - 4 * heads * sharing * value_size
                     norm(made, word(delta, NORM), made, value_size, eps)
                     gate_silu(z, made, value_size)

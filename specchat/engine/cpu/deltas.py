@@ -60,27 +60,27 @@ class Deltas:
     def _describe(
         self,
         row: NDArray[np.int64],
-        of: Delta,
+        delta: Delta,
         norms: Mapping[Norm, Floats],
         vectors: Mapping[str, Floats],
         log: StateLog,
     ) -> None:
-        row[[KEY_HEADS, SHARING, KEY_DIM, VALUE_DIM]] = of.key_heads, of.sharing, of.key_dim, of.value_dim
-        row[[TAPS, CHANNELS, ENTRY, HELD]] = of.taps, of.channels, width(of), SLOTS
-        row[MIXED] = LANES * panels_for(sum(of.mix.outputs))
+        row[[KEY_HEADS, SHARING, KEY_DIM, VALUE_DIM]] = delta.key_heads, delta.sharing, delta.key_dim, delta.value_dim
+        row[[TAPS, CHANNELS, ENTRY, HELD]] = delta.taps, delta.channels, width(delta), SLOTS
+        row[MIXED] = LANES * panels_for(sum(delta.mix.outputs))
         row[[STATES, ENTRIES, POSITIONS]] = log.states.data_ptr(), log.entries.data_ptr(), log.positions.ctypes.data
-        keys = of.key_heads * of.key_dim
-        taps = vectors[of.convolution][:, 0].T
-        kinds = [kind.reshape(of.taps, of.key_heads, -1) for kind in np.split(taps, [keys, 2 * keys], 1)]
-        of_keys = np.full(of.key_dim, of.key_dim**-0.5, np.float32)
+        keys = delta.key_heads * delta.key_dim
+        taps = vectors[delta.convolution][:, 0].T
+        kinds = [kind.reshape(delta.taps, delta.key_heads, -1) for kind in np.split(taps, [keys, 2 * keys], 1)]
+        of_keys = np.full(delta.key_dim, delta.key_dim**-0.5, np.float32)
         row[WEIGHTS] = self._address(np.concatenate(kinds, 2).transpose(1, 0, 2))
         row[RATES], row[SHIFTS] = (
-            self._address(np.pad(values, (0, -of.value_heads % LANES)))
-            for values in (np.exp(vectors[of.decay]), vectors[of.shift])
+            self._address(np.pad(values, (0, -delta.value_heads % LANES)))
+            for values in (np.exp(vectors[delta.decay]), vectors[delta.shift])
         )
-        row[QUERY_LENGTH], row[KEY_LENGTH] = self._address(of_keys * of.key_dim**-0.5), self._address(of_keys)
-        row[LENGTH_EPS] = self._address(np.array([ADDED / of.key_dim]))
-        row[NORM] = self._address(norms[of.norm])
+        row[QUERY_LENGTH], row[KEY_LENGTH] = self._address(of_keys * delta.key_dim**-0.5), self._address(of_keys)
+        row[LENGTH_EPS] = self._address(np.array([ADDED / delta.key_dim]))
+        row[NORM] = self._address(norms[delta.norm])
 
     def _address(self, values: NDArray[Any]) -> int:
         self._kept.append(np.ascontiguousarray(values, np.float32))

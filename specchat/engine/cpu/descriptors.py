@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.cpu.deltas import Deltas
-from specchat.engine.cpu.filling import filled_eps
 from specchat.engine.cpu.gates import CODES
 from specchat.engine.cpu.layer_inputs import LayerInputs
 from specchat.engine.cpu.mixtures import Mixtures
+from specchat.engine.cpu.padding import padded_eps
 from specchat.engine.cpu.products import COLUMNS
 from specchat.engine.cpu.short_convs import ShortConvs
 from specchat.engine.model.rope import tempers
@@ -108,7 +108,7 @@ class Descriptors:
             scalar = vectors[layer.scalar][0] if layer.scalar else 1.0
             eps, post_eps = (next((norm.eps for norm in norms), 0.0) for norms in (layer.inner_norms, layer.post_norms))
             hidden = sum(mixer.out.outputs)
-            of_hidden, of_post = (filled_eps(one, hidden, whole_vectors(hidden)) for one in (eps, post_eps))
+            of_hidden, of_post = (padded_eps(one, hidden, whole_vectors(hidden)) for one in (eps, post_eps))
             self.floats[index] = of_hidden, of_post, eps, 1.0, layer.residual, scalar
             keys, (cos, sin) = cache[index][0], turns[index]
             (row[KV_HEADS], row[CAPACITY], row[SIZE]), (row[KEYS], row[VALUES]) = keys.shape, self._first[index]
@@ -124,7 +124,7 @@ class Descriptors:
                 row[TEMPER] = tempered.ctypes.data
             row[SINKS] = vectors[mixer.sinks].ctypes.data if mixer.sinks else 0
             row[SHARED] = mixer.share is not None
-            self.floats[index, [HEAD_EPS, SCALE]] = filled_eps(eps, mixer.head_dim, keys.shape[2]), mixer.scale
+            self.floats[index, [HEAD_EPS, SCALE]] = padded_eps(eps, mixer.head_dim, keys.shape[2]), mixer.scale
 
     def begin_at(self, bases: Sequence[int]) -> None:
         """Let the cache of each layer begin at a position: the pass goes by addresses of position 0."""

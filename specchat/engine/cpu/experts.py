@@ -31,18 +31,18 @@ from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
 from specchat.engine.cpu.routing import route, sort
 from specchat.engine.cpu.rowwise import add_scaled, add_vector, copy_vector, norm
 from specchat.engine.cpu.signatures import EXPERTS
-from specchat.engine.cpu.simd import addressed
+from specchat.engine.cpu.simd import by_address
 from specchat.engine.cpu.softmax import entry, fill
 from specchat.engine.cpu.together import barrier, gated_piece, next_piece, piece_end, piece_size
 from specchat.engine.model.vectors import FEW, LANES
 
 
-@addressed(types.void(*EXPERTS))
+@by_address(types.void(*EXPERTS))
 def experts(
     rows: int,
     x: int,
     x_row: int,
-    of: int,
+    router: int,
     mixture: int,
     activation: int,
     kernels: int,
@@ -67,8 +67,8 @@ def experts(
 
     Args:
         x: float32 rows, `x_row` elements apart.
-        of: the router's row in the table of products; those of gate and up and those of down follow, by expert, then
-            gate and up, down and score of the shared MLP.
+        router: address of its row in the table of products; those of gate and up and those of down follow, by expert,
+            then gate and up, down and score of the shared MLP.
         mixture: address of a row of `mixtures.Mixtures`.
         activation: a code of `gates.CODES`.
         own: float32 [rows, own_row], the thread's own.
@@ -77,7 +77,7 @@ def experts(
     apart, shared_row = word(mixture, ROUTER_NORM), word(mixture, SHARED_ROW)
     begun, ended = rows * thread // threads, rows * (thread + 1) // threads
     if begun < ended:
-        route(begun, ended, x, x_row, of, mixture, kernels, extras, hidden, eps, own, own_row)
+        route(begun, ended, x, x_row, router, mixture, kernels, extras, hidden, eps, own, own_row)
     passed = barrier(counters, passed, threads)
 
     shared_x, shared_x_row = x, x_row
@@ -90,12 +90,12 @@ def experts(
     of_row = hit_experts + 8 * count
     slots = of_row + 8 * rows * top
 
-    first_of, shared_of = of + 8 * COLUMNS, of + 8 * COLUMNS * (1 + 2 * count)
+    first_matrix, shared_matrix = router + 8 * COLUMNS, router + 8 * COLUMNS * (1 + 2 * count)
     between, beside = word(mixture, BETWEEN), word(mixture, BESIDE)
     shared_panels = shared_row // (2 * LANES)
     shared_size = piece_size(shared_panels, FEW, threads)
     before = (shared_panels - FEW) // shared_size + 1 if shared_row else 0
-    panels = word(first_of, PANELS) // 2
+    panels = word(first_matrix, PANELS) // 2
     row = 2 * panels * LANES
     size = min(panels, piece_size(hits * panels, FEW, threads))
     pieces, gathered = (panels - FEW) // size + 1, -1
@@ -104,7 +104,17 @@ def experts(
         if index < before:
             first, last = index * shared_size, piece_end(index, shared_panels, FEW, shared_size)
             gated_piece(
-                rows, shared_x, shared_x_row, shared_of, activation, kernels, extras, beside, shared_row, first, last
+                rows,
+                shared_x,
+                shared_x_row,
+                shared_matrix,
+                activation,
+                kernels,
+                extras,
+                beside,
+                shared_row,
+                first,
+                last,
             )
             index = next_piece(counters, which, threads, index + 1)
             continue
@@ -120,15 +130,15 @@ def experts(
                 for r in range(many):
                     copy_vector(x + 4 * word(of_row, begin + r) * x_row, own + 4 * r * own_row, hidden)
                 gathered = e
-        of_expert, out = first_of + 8 * COLUMNS * e, between + 4 * begin * row
+        of_expert, out = first_matrix + 8 * COLUMNS * e, between + 4 * begin * row
         gated_piece(many, inputs, inputs_row, of_expert, activation, kernels, extras, out, row, first, last)
         index = next_piece(counters, which, threads, index + 1)
     passed = barrier(counters, passed, threads)
 
-    first_of += 8 * COLUMNS * count
-    shared_of += 8 * COLUMNS
+    first_matrix += 8 * COLUMNS * count
+    shared_matrix += 8 * COLUMNS
     sums, shared_sums = word(mixture, SUMS), word(mixture, SHARED_SUMS)
-    panels = word(first_of, PANELS)
+    panels = word(first_matrix, PANELS)
     size, index = piece_size(panels, FEW, threads), next_piece(counters, which + 1, threads, 0)
     last = piece_end(index, panels, FEW, size)
     while last:
@@ -139,13 +149,13 @@ def experts(
         for hit in range(hits):
             e = word(hit_experts, hit)
             begin, many = word(order, e), word(order, e + 1) - word(order, e)
-            of_expert, inputs = first_of + 8 * COLUMNS * e, between + 4 * begin * row
+            of_expert, inputs = first_matrix + 8 * COLUMNS * e, between + 4 * begin * row
             multiply(many, inputs, row, of_expert, kernels, extras, own, own_row, first, last)
             for r in range(many):
                 to, share = word(of_row, begin + r), entry(shares, word(slots, begin + r))
                 add_scaled(own + 4 * (r * own_row + start), sums + 4 * (to * hidden + start), stop - start, share)
         if shared_row:
-            multiply(rows, beside, shared_row, shared_of, kernels, extras, own, own_row, first, last)
+            multiply(rows, beside, shared_row, shared_matrix, kernels, extras, own, own_row, first, last)
             for r in range(rows):
                 to_row = shared_sums + 4 * r * hidden
                 if apart:

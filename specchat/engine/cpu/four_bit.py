@@ -15,17 +15,17 @@ from specchat.engine.cpu.simd import (
     I32,
     I64,
     VECTOR,
+    broadcast,
     constant,
     constants_primitive,
     each_vector,
-    emitted,
     fma,
     instruction,
     load,
     primitive,
     splat,
-    spread,
     store,
+    void_primitive,
 )
 from specchat.engine.cpu.tiles import NIBBLES, fetch
 from specchat.engine.model.vectors import LANES
@@ -41,7 +41,7 @@ TABLES = 64
 
 
 @constants_primitive
-def room(typing: Any, vectors: Any) -> Any:
+def stack_room(typing: Any, vectors: Any) -> Any:
     """Address of memory for `vectors` vectors, a constant, on the caller's stack."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -51,14 +51,14 @@ def room(typing: Any, vectors: Any) -> Any:
 
 
 @primitive
-def cleared(typing: Any, out: Any, size: Any) -> Any:
+def clear(typing: Any, out: Any, size: Any) -> Any:
     """out = 0; float32 [size], a multiple of LANES."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         out, size = arguments
         each_vector(builder, size, lambda at: store(builder, splat(0.0), out, at))
 
-    return emitted([], 2, emit)
+    return void_primitive([], 2, emit)
 
 
 @constants_primitive
@@ -83,7 +83,7 @@ def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, furt
                 for k, weight in enumerate(weights):
                     for i, r in enumerate(at):
                         value = load(builder, x, builder.add(builder.mul(x_row, r), constant(k)), F32, 4)
-                        totals[i] = fma(builder, spread(builder, value, HALF), weight, totals[i])
+                        totals[i] = fma(builder, broadcast(builder, value, HALF), weight, totals[i])
                 for place, total in zip(places, totals, strict=True):
                     store(builder, total, sums, place)
 
@@ -97,7 +97,7 @@ def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, furt
             with cgutils.for_range(builder, builder.sub(rows, done)) as loop:
                 add(builder.add(done, loop.index), 1)
 
-    return emitted([few], 7, emit)
+    return void_primitive([few], 7, emit)
 
 
 @primitive
@@ -118,7 +118,7 @@ def end_block(typing: Any, rows: Any, sums: Any, scales: Any, further: Any, out:
 
         each_vector(builder, builder.mul(rows, constant(LANES)), one)
 
-    return emitted([], 5, emit)
+    return void_primitive([], 5, emit)
 
 
 def _unpacked(builder: Any, code: Any, packed: Any) -> list[Any]:
@@ -129,8 +129,8 @@ def _unpacked(builder: Any, code: Any, packed: Any) -> list[Any]:
     tables = [load(builder, code, constant(TABLES + 4 * HALF * byte), OCTETS, 1) for byte in range(4)]
     found = []
     for shift in (0, 4):
-        shifted = builder.lshr(packed, ir.Constant(OCTETS, [shift] * 4 * HALF)) if shift else packed
-        index = builder.and_(shifted, ir.Constant(OCTETS, [15] * 4 * HALF))
+        shift_to = builder.lshr(packed, ir.Constant(OCTETS, [shift] * 4 * HALF)) if shift else packed
+        index = builder.and_(shift_to, ir.Constant(OCTETS, [15] * 4 * HALF))
         octets = [instruction(builder, "llvm.x86.avx2.pshuf.b", OCTETS, [table, index]) for table in tables]
         lower, upper = (_joined(builder, octets[i : i + 2], PAIRS) for i in (0, 2))
         found.append([one for pair in zip(lower, upper, strict=True) for one in _joined(builder, pair, packed.type)])

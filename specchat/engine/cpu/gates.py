@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specchat.engine.cpu.rowwise import exponential
-from specchat.engine.cpu.simd import each_vector, emitted, fma, inner, load, primitive, splat, store
+from specchat.engine.cpu.simd import each_vector, fma, inner, load, primitive, splat, store, void_primitive
 from specchat.engine.recipe import Activation
 
 SILU, GELU, CLAMPED = range(3)
@@ -59,7 +59,7 @@ def gate_clamped(typing: Any, gate: Any, up: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)
 
 
 @primitive
@@ -75,7 +75,7 @@ def close_gate(typing: Any, x: Any, gate: Any, out: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 4, emit)
+    return void_primitive([], 4, emit)
 
 
 def _gate(argument: Callable[[Any, Any], Any]) -> Any:
@@ -91,4 +91,4 @@ def _gate(argument: Callable[[Any, Any], Any]) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)

@@ -34,7 +34,7 @@ class HeadChain:
         """Pack the head's output matrix.
 
         Args:
-            layer_args: `CompiledLayer.of_layers` of the head's layer.
+            layer_args: `CompiledLayer.layer_args` of the head's layer.
             embed: the target's packed embeddings, which are multiplied by `embed_scale`.
             norms: of tokens, of features, and before the output matrix: float32 [hidden] each.
             scoring: float32 [vocab, hidden].
@@ -59,12 +59,12 @@ class HeadChain:
         args = layer_args(inputs.ctypes.data), head_args, feature_args
         self._chains = Chains(PASS_ADDRESSES, embed, vocab, embed_scale, token_ids, self._features, *args)
 
-    def drafted(
+    def draft_chain(
         self, tokens: Sequence[int], start: int, features: Tensor, chain: ChainParameters
     ) -> list[tuple[int, float]]:
-        """Draft a chain, see `CachedDecoder.drafted`, after up to TILE tokens; `features` float32 [rows, hidden]."""
+        """Draft a chain (`CachedDecoder.draft_chain`) after up to TILE tokens; `features` float32 [rows, hidden]."""
         self._features[: len(tokens)] = features.numpy()
-        return self._chains.drafted(tokens, start, chain)
+        return self._chains.draft_chain(tokens, start, chain)
 
     def memory(self) -> int:
         """Bytes of weights."""

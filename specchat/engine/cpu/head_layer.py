@@ -28,13 +28,13 @@ class CompiledLayer:
 
     def __init__(
         self,
-        of: Layer,
+        layer: Layer,
         products: Sequence[tuple[Tensor, Tensor | None]],
         norms: Mapping[Norm, Tensor],
         cache: tuple[Tensor, Tensor],
         rope: tuple[Tensor, Tensor],
     ) -> None:
-        """Pack layer `of`.
+        """Pack `layer`.
 
         Args:
             products: matrix float32 [outputs, inputs] and bias of each of its products.
@@ -50,7 +50,7 @@ class CompiledLayer:
         hidden, (_, capacity, size) = len(products[-1][0]), cache[0].shape
         weights = {norm: weight.numpy() for norm, weight in norms.items()}
         arrays, turns = ((one.numpy(), other.numpy()) for one, other in (cache, rope))
-        self._descriptors = Descriptors([of], table, weights, [arrays], [turns], {})
+        self._descriptors = Descriptors([layer], table, weights, [arrays], [turns], {})
         self._parts = np.ones((1, 2), np.bool_)
         self._wide = np.zeros((TILE, LANES * int(table[:, PANELS].max())), np.float32)
         self._own = np.zeros((1, 2, TILE, max(hidden, FEW * LANES)), np.float32)
@@ -67,11 +67,11 @@ class CompiledLayer:
         """
         made, given = residual.clone(), inputs.contiguous()
         layout = self._layouts[len(given)]
-        passed = self.of_layers(given.data_ptr())
+        passed = self.layer_args(given.data_ptr())
         _layers(made.numpy(), len(given), start, layout.spans, layout.ancestors, *passed, 0, 1)
         return made
 
-    def of_layers(self, given: int) -> tuple[Any, ...]:
+    def layer_args(self, given: int) -> tuple[Any, ...]:
         """Arguments of `passes.layers` after its rows, with the inputs of the attention at address `given`."""
         return (
             -1,

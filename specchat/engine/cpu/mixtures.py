@@ -45,29 +45,34 @@ class Mixtures:
         self._rows = np.zeros((len(recipe.layers), FIELDS), np.int64)
         buffers = self._between, self._beside, self._gates, self._shares, self._chosen, self._order
         self.addresses: list[int] = []
-        for row, of in zip(self._rows, self._layers, strict=True):
-            if of:
-                row[[COUNT, TOP, RENORMALISED, SIGMOID]] = of.count, of.top, of.renormalised, of.sigmoid
-                row[[GROUPS, KEPT_GROUPS]] = of.groups
-                row[SHARED_ROW] = 2 * LANES * panels_for(of.shared.width) if of.shared else 0
-                row[SHARED_GATE] = of.shared_gate is not None
+        for row, mixture in zip(self._rows, self._layers, strict=True):
+            if mixture:
+                row[[COUNT, TOP, RENORMALISED, SIGMOID]] = (
+                    mixture.count,
+                    mixture.top,
+                    mixture.renormalised,
+                    mixture.sigmoid,
+                )
+                row[[GROUPS, KEPT_GROUPS]] = mixture.groups
+                row[SHARED_ROW] = 2 * LANES * panels_for(mixture.shared.width) if mixture.shared else 0
+                row[SHARED_GATE] = mixture.shared_gate is not None
                 row[BETWEEN : ORDER + 1] = [buffer.ctypes.data for buffer in buffers]
                 row[ORDER_ROW], row[CODE] = need.order, code()
                 # Without norms of its own the shared MLP adds to the same sums.
-                places = range(len(APART)) if of.apart else (0, 0)
+                places = range(len(APART)) if mixture.apart else (0, 0)
                 row[SUMS : SUMS + len(places)] = [self._wide[place].ctypes.data for place in places]
-            self.addresses.append(row.ctypes.data if of else 0)
+            self.addresses.append(row.ctypes.data if mixture else 0)
 
     def use(self, norms: Mapping[Norm, NDArray[np.float32]], vectors: Mapping[str, NDArray[np.float32]]) -> "Mixtures":
         """Point to the tensors of the layers, float32, which the caller keeps alive; return the mixtures."""
-        for row, of in zip(self._rows, self._layers, strict=True):
-            if of:
-                row[CORRECTION] = vectors[of.correction].ctypes.data if of.correction else 0
-                row[FACTORS] = vectors[of.factors].ctypes.data if of.factors else 0
-            if of and of.factor != 1:
-                own = vectors[of.factors] if of.factors else np.ones(of.count, np.float32)
-                self._factors.append(own * np.float32(of.factor))
+        for row, mixture in zip(self._rows, self._layers, strict=True):
+            if mixture:
+                row[CORRECTION] = vectors[mixture.correction].ctypes.data if mixture.correction else 0
+                row[FACTORS] = vectors[mixture.factors].ctypes.data if mixture.factors else 0
+            if mixture and mixture.factor != 1:
+                own = vectors[mixture.factors] if mixture.factors else np.ones(mixture.count, np.float32)
+                self._factors.append(own * np.float32(mixture.factor))
                 row[FACTORS] = self._factors[-1].ctypes.data
-            if of and of.apart:
-                row[ROUTER_NORM : POST_SHARED + 1] = [norms[norm].ctypes.data for norm in of.apart.all]
+            if mixture and mixture.apart:
+                row[ROUTER_NORM : POST_SHARED + 1] = [norms[norm].ctypes.data for norm in mixture.apart.all]
         return self

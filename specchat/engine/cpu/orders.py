@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address, atomic_load, caller_of, code_address, exchange, fetch_add
 from specchat.engine.cpu.scoring import run_pass
-from specchat.engine.cpu.simd import called, primitive
+from specchat.engine.cpu.simd import primitive, python_callable
 from specchat.engine.cpu.together import LINE, spin
 
 ORDER, ANNOUNCED, ENDED, ASLEEP = (LINE * line for line in range(4))
@@ -74,7 +74,7 @@ def _run_order(typing: Any, begins: Any, where: Any, thread: Any, threads: Any) 
     return types.void(*[types.int64] * 4), code
 
 
-@called(types.void(_BOARD))
+@python_callable(types.void(_BOARD))
 def announce(shared: Any) -> None:
     """Announce an order, so that no thread falls asleep before it."""
     fetch_add(address(shared), ANNOUNCED)
@@ -85,14 +85,14 @@ def withdraw(shared: NDArray[np.int64]) -> None:
     shared[ANNOUNCED] = shared[ORDER] // MAX_THREADS
 
 
-@called(types.boolean(_BOARD, types.int64))
+@python_callable(types.boolean(_BOARD, types.int64))
 def mark_awake(shared: Any, thread: int) -> bool:
     """Mark a thread awake; return True if it slept or was about to, so that it must be woken."""
     asleep: int = exchange(address(shared) + 8 * (ASLEEP + LINE * thread), 0)
     return asleep != 0
 
 
-@called(types.void(_BOARD, types.int64, *_TYPES[:-2], types.int64))
+@python_callable(types.void(_BOARD, types.int64, *_TYPES[:-2], types.int64))
 def lead(
     shared: Any,
     begins: int,
@@ -121,7 +121,7 @@ def lead(
         looks = spin(looks)
 
 
-@called(types.int64(_BOARD, types.int64, types.int64, types.int64, types.int64))
+@python_callable(types.int64(_BOARD, types.int64, types.int64, types.int64, types.int64))
 def follow(shared: Any, begins: int, thread: int, order: int, awake: int) -> int:
     """Handle orders after `order` until none came for `awake` looks; then return the last one, to sleep."""
     words = address(shared)

@@ -19,7 +19,7 @@ from specchat.engine.cpu.products import (
     INPUTS,
     PANELS,
     SCALES,
-    panelled,
+    to_panels,
 )
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
 from specchat.engine.formats import EightBit, FourBit, Weight
@@ -45,17 +45,17 @@ class Packed:
         outputs, inputs = weight.shape
         spans = [slice(a, b) for a, b in zip((0, *ends), (*ends, outputs), strict=True)]
         row = np.zeros(COLUMNS, np.int64)
-        row[FORM], row[INPUTS], row[BIAS] = form(weight), inputs, -1
-        numbers = stored(weight, int(row[FORM]))
-        weights = joined([panelled(numbers[span]) for span in spans])
-        row[PANELS], row[ADDRESS] = len(weights), self._kept(weights)
+        row[FORM], row[INPUTS], row[BIAS] = format_of(weight), inputs, -1
+        numbers = stored_numbers(weight, int(row[FORM]))
+        weights = concatenate([to_panels(numbers[span]) for span in spans])
+        row[PANELS], row[ADDRESS] = len(weights), self._hold(weights)
         if bias is not None:
             row[BIAS] = self._extra(bias, spans)
         if isinstance(weight, EightBit):
             row[SCALES] = self._extra(weight.scales, spans)
         elif isinstance(weight, FourBit):
             scales = block_scales(weight).numpy()
-            row[SCALES] = self._kept(joined([panelled(scales[span]) for span in spans]))
+            row[SCALES] = self._hold(concatenate([to_panels(scales[span]) for span in spans]))
             row[CODE], row[BLOCK] = self._code(weight.code), weight.block
         self._rows.append(row)
         return weights
@@ -68,39 +68,39 @@ class Packed:
     @property
     def extras(self) -> NDArray[np.float32]:
         """Biases and scales of outputs after a zero, so never empty."""
-        self._extras = [joined(self._extras)]
+        self._extras = [concatenate(self._extras)]
         return self._extras[0]
 
     def memory(self) -> int:
         """Bytes held."""
         return sum(array.nbytes for array in (*self._held, *self._extras))
 
-    def _kept(self, array: NDArray[Any]) -> int:
+    def _hold(self, array: NDArray[Any]) -> int:
         self._held.append(np.ascontiguousarray(array))
         return self._held[-1].ctypes.data
 
     def _code(self, code: Tensor) -> int:
         """Address of the tables of a 4-bit code, which many products share."""
         tables = code_tables(code)
-        if (kept := self._codes.get(tables.tobytes())) is None:
-            kept = self._codes[tables.tobytes()] = self._kept(tables)
-        return kept
+        if (held := self._codes.get(tables.tobytes())) is None:
+            held = self._codes[tables.tobytes()] = self._hold(tables)
+        return held
 
     def _extra(self, values: Tensor, spans: Sequence[slice]) -> int:
         """Add `values` float32 [outputs], laid out as the outputs of the product; return the index of the first."""
-        parts = [panelled(values.float().numpy()[span, None]).ravel() for span in spans]
+        parts = [to_panels(values.float().numpy()[span, None]).ravel() for span in spans]
         first = self._used
         self._extras += parts
         self._used += sum(map(len, parts))
         return first
 
 
-def joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
+def concatenate(parts: list[NDArray[Any]]) -> NDArray[Any]:
     """Concatenate arrays; return a single one itself, as it may be large."""
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def form(weight: Weight) -> int:
+def format_of(weight: Weight) -> int:
     """Storage format of a packed matrix: its own, but 16 bits for float32 that fits them exactly."""
     if isinstance(weight, EightBit):
         return INT8
@@ -114,7 +114,7 @@ def form(weight: Weight) -> int:
     return {torch.float16: FLOAT16, torch.bfloat16: BFLOAT16}[weight.dtype]
 
 
-def stored(weight: Weight, kind: int) -> NDArray[Any]:
+def stored_numbers(weight: Weight, kind: int) -> NDArray[Any]:
     """Stored numbers of a matrix of format `kind`, [outputs, inputs]; 4 bits as NIBBLES in one, the first lowest."""
     if isinstance(weight, EightBit):
         return weight.values.numpy()
@@ -134,7 +134,7 @@ def code_tables(code: Tensor) -> NDArray[np.uint8]:
     return np.concatenate([octets.ravel(), np.tile(octets.T, 2).ravel()])
 
 
-def looked_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32]:
+def look_up(packed: NDArray[Any], tokens: Sequence[int]) -> NDArray[np.float32]:
     """Look up rows float32 [tokens, inputs] of a dense packed matrix."""
     places = np.asarray(tokens)
     rows = packed[places // LANES, :, places % LANES]

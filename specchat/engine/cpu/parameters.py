@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from specchat.engine.cpu.filling import filled_norms, filled_out, filled_qkv, filled_rows
-from specchat.engine.cpu.packed import Packed, looked_up
+from specchat.engine.cpu.packed import Packed, look_up
+from specchat.engine.cpu.padding import pad_norms, pad_out, pad_qkv, pad_rows
 from specchat.engine.cpu.products import kernels_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
@@ -54,9 +54,9 @@ class Parameters:
                     ends = matrix.outputs[:1] if place > 1 and len(matrix.outputs) == 2 else ()
                     weight, bias = read_matrix(weights, matrix, asked)
                     if isinstance(layer.mixer, Attention) and place == 0:
-                        weight, bias = filled_qkv(layer.mixer, weight, bias)
+                        weight, bias = pad_qkv(layer.mixer, weight, bias)
                     elif isinstance(layer.mixer, Attention) and place == 1:
-                        weight = filled_out(layer.mixer, weight)
+                        weight = pad_out(layer.mixer, weight)
                     self._packed.add(weight, bias, ends)
                 self.norms |= {norm: read_norm(weights, norm).numpy() for norm in layer.norms}
                 self.vectors |= {name: one.numpy() for name, one in read_vectors(weights, layer).items()}
@@ -64,31 +64,31 @@ class Parameters:
             if c.per_layer is not None:
                 self._packed.add(*read_matrix(weights, c.per_layer.project, None))
                 self.norms[c.per_layer.norm] = read_norm(weights, c.per_layer.norm).numpy()
-            self.norms = filled_norms(c, self.norms)
-            embed = filled_rows(read_table(weights, c.embed))
-            head = embed if c.tied else filled_rows(read_table(weights, c.head))
+            self.norms = pad_norms(c, self.norms)
+            embed = pad_rows(read_table(weights, c.embed))
+            head = embed if c.tied else pad_rows(read_table(weights, c.head))
             self.last_norm: Floats = read_norm(weights, c.norm).numpy()
         self.tokens = None if checkpoint.drafts is None else torch.tensor(checkpoint.drafts)
         panels = self._packed.add(head if self.tokens is None else head[self.tokens])
         shared = c.tied and self.tokens is None
-        self.embed: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
+        self.embeddings: Tensor | NDArray[Any] = panels if shared else embed.clone()  # a copy, as the file is closed
         self.table, self.extras = self._packed.table, self._packed.extras
         self.kernels = kernels_of(self.table)
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Inputs of the first layer, float32 [tokens, hidden]; without `normed` before any norm of embeddings."""
         # A target may choose a padding token that a draft model has no row for.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
-        if isinstance(self.embed, Tensor):
-            rows = embedding(torch.tensor(known), self.embed).float()
+        if isinstance(self.embeddings, Tensor):
+            rows = embedding(torch.tensor(known), self.embeddings).float()
         else:
-            rows = torch.from_numpy(looked_up(self.embed, known))
+            rows = torch.from_numpy(look_up(self.embeddings, known))
         scale = self._recipe.embed_scale
         rows = rows[:, : self._recipe.hidden]
         return unscaled(rows if scale == 1 else rows * scale, self._recipe.embed_eps if normed else None)
 
-    def spread(self, scores: Tensor) -> Tensor:
-        """Spread the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""
+    def scatter(self, scores: Tensor) -> Tensor:
+        """Scatter the head's logits over the whole vocabulary, float32 [rows, vocab]: -inf for tokens without a row."""
         if self.tokens is None:
             return scores[:, : self._recipe.vocab]
         whole = scores.new_full((len(scores), self._recipe.vocab), float("-inf"))
@@ -96,7 +96,7 @@ class Parameters:
 
     def memory(self) -> int:
         """Bytes held."""
-        embed = self.embed.numel() * self.embed.element_size() if isinstance(self.embed, Tensor) else 0
+        embed = self.embeddings.numel() * self.embeddings.element_size() if isinstance(self.embeddings, Tensor) else 0
         norms = sum(one.nbytes for one in (*self.norms.values(), *self.vectors.values(), self.last_norm))
         rows = 0 if self.layer_rows is None else self.layer_rows.numel() * self.layer_rows.element_size()
         return self._packed.memory() + embed + norms + rows

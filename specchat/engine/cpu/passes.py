@@ -46,7 +46,7 @@ from specchat.engine.cpu.short_convs import HALF
 from specchat.engine.cpu.signatures import ADD_INPUT, EXPERTS, HEAD, LAYERS, MAKE_INPUTS
 from specchat.engine.cpu.signatures import DELTA as DELTA_ARGS
 from specchat.engine.cpu.signatures import SHORT_CONV as SHORT_CONV_ARGS
-from specchat.engine.cpu.simd import called
+from specchat.engine.cpu.simd import python_callable
 from specchat.engine.cpu.together import NO_CAP, add_product, barrier, gated_product, product
 
 QKV, OUT, GATE_UP, DOWN = range(4)
@@ -63,7 +63,7 @@ run_short_conv = caller_of(SHORT_CONV_ARGS)
 """Calls `short_conv.convolve` by its address."""
 
 
-@called(types.void(*LAYERS))
+@python_callable(types.void(*LAYERS))
 def layers(
     x: Any,
     rows: int,
@@ -130,7 +130,7 @@ def layers(
                 copy_vector(xs, state, hidden)
         if layer == deep:
             break
-        used, of, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, RESIDUAL]
+        used, matrix, residual = 5 * layer, integers[layer, PRODUCTS], floats[layer, RESIDUAL]
         eps, post_eps = floats[layer, EPS], floats[layer, POST_EPS]
         for part in range(2):
             if not parts[layer, part]:
@@ -141,7 +141,7 @@ def layers(
             )
             inputs, inputs_row = normed, own_row
             if given and not layer and not part:
-                inputs, inputs_row = given, word(of, OF_PRODUCT)
+                inputs, inputs_row = given, word(matrix, OF_PRODUCT)
             elif pre:
                 for r in range(rows):
                     norm(xs + 4 * r * hidden, pre, normed + 4 * r * own_row, hidden, eps)
@@ -150,7 +150,7 @@ def layers(
             activation, mixture = integers[layer, ACTIVATION], integers[layer, MIXTURE]
             outputs = ys
             if part and mixture:
-                router = of + 8 * COLUMNS * ROUTER
+                router = matrix + 8 * COLUMNS * ROUTER
                 run_experts(word(mixture, CODE), (
                     rows, inputs, inputs_row, router, mixture, activation, plans, more, xs, hidden, residual, post, eps,
                     scratch, own_row, board, used + 3, passed, thread, threads,
@@ -158,13 +158,13 @@ def layers(
                 passed += 4 if post or word(mixture, ROUTER_NORM) else 3
                 continue
             if part:
-                gate_up = of + 8 * COLUMNS * GATE_UP
+                gate_up = matrix + 8 * COLUMNS * GATE_UP
                 gated_product(
                     rows, inputs, inputs_row, gate_up, activation, plans, more, ys, wide_row, board, used + 3, threads
                 )
                 passed = barrier(board, passed, threads)
             else:
-                product(rows, inputs, inputs_row, of, plans, more, ys, wide_row, NO_CAP, board, used, threads)
+                product(rows, inputs, inputs_row, matrix, plans, more, ys, wide_row, NO_CAP, board, used, threads)
                 delta, short_conv = integers[layer, DELTA], integers[layer, SHORT_CONV]
                 if delta:
                     run_delta(word(delta, DELTA_CODE), (
@@ -188,7 +188,7 @@ def layers(
                         rows, start, spans, ancestors, scratch_row, integers, floats, layer, ys, wide_row, scores,
                         board, passed, thread, threads,
                     )  # fmt: skip
-            last = of + 8 * COLUMNS * (DOWN if part else OUT)
+            last = matrix + 8 * COLUMNS * (DOWN if part else OUT)
             turns = used + 4 if part else used + 2
             passed = add_product(
                 rows, outputs, wide_row, last, plans, more, xs, hidden, residual, post, post_eps, scratch, own_row,
@@ -210,11 +210,11 @@ def layers(
             passed = barrier(board, passed, threads)
 
 
-@called(types.void(*HEAD))
+@python_callable(types.void(*HEAD))
 def head(
     x: Any,
     rows: int,
-    of: Any,
+    matrix: Any,
     kernels: Any,
     extras: Any,
     weight: Any,
@@ -226,9 +226,9 @@ def head(
     thread: int,
     threads: int,
 ) -> None:
-    """Write logits of rows of x: the last norm and the product `of`, a row of the table, below `cap` unless it is 0.
+    """Write logits of rows of x: the last norm and the product with `matrix`, a row of the table.
 
-    The rest is as in `layers`.
+    A `cap` of 0 is none. The rest is as in `layers`.
     """
     hidden, own_row = x.shape[1], own.shape[3]
     normed = address(own) + 4 * 2 * thread * own.shape[2] * own_row
@@ -238,7 +238,7 @@ def head(
         rows,
         normed,
         own_row,
-        address(of),
+        address(matrix),
         address(kernels),
         address(extras),
         address(logits),

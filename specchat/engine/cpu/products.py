@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
-from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, cleared, end_block, room
+from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, clear, end_block, stack_room
 from specchat.engine.cpu.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
 from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, WIDTHS, four_bit_tile, tile
@@ -61,11 +61,11 @@ def kernels(form: int) -> NDArray[np.int64]:
     unpacked, wide = form == FOUR_BIT and byte_tables(), wide_vectors()
     panels = UNPACKED if unpacked else WIDE | (FOR_ALL if form == FOUR_BIT else {}) if wide else NARROW
     try:
-        _made.append([_made_for(form, *tile) for tile in panels.items()])
+        _compiled.append([_compile_tile(form, *tile) for tile in panels.items()])
     except Exception:  # any error of damaged cache files or a full disk
         compiled.discard_cache("what was compiled before cannot be used")
-        _made.append([_made_for(form, *tile) for tile in panels.items()])
-    addresses = [function.address for function in _made[-1]]
+        _compiled.append([_compile_tile(form, *tile) for tile in panels.items()])
+    addresses = [function.address for function in _compiled[-1]]
     found = np.full(KERNELS, addresses[-1], np.int64)
     widest, of_many = max(panels.values()), list(panels.values())[-1]
     turn = -(-widest // of_many) * of_many
@@ -82,7 +82,7 @@ def kernels_of(table: NDArray[np.int64]) -> NDArray[np.int64]:
     return found
 
 
-_made: list[Any] = []
+_compiled: list[Any] = []
 """Compiled products, kept alive as long as the process."""
 FEW_ROWS = {1: 4, 2: 4}
 """Panels of a tile of float16 weights by its rows, if widening takes longer than sums."""
@@ -91,7 +91,7 @@ HALVING = "znver4"
 SIGNATURE = types.void(*[types.int64] * 8)
 
 
-def _made_for(form: int, rows: int, panels: int) -> Any:
+def _compile_tile(form: int, rows: int, panels: int) -> Any:
     if rows == FOR_MANY:
         return _four_bit_for_many(panels)
     if form == FOUR_BIT:
@@ -110,48 +110,50 @@ def _whole() -> bool:
 def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     width = WIDTHS[form]
 
-    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
-        inputs = word(of, INPUTS)
+    def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
+        inputs = word(matrix, INPUTS)
         panel = inputs * LANES
         p = first
         while p < last:
             # The last tile overlaps the one before it and computes the same numbers again.
             p = min(p, last - panels)
-            w = word(of, ADDRESS) + p * panel * width
+            w = word(matrix, ADDRESS) + p * panel * width
             tile(form, rows, panels, lanes, x, x_row, w, LANES, panel, inputs, y + p * LANES * 4, y_row)
             p += panels
 
-    return _kept(columns, f"{form}_{rows}_{panels}_{lanes}")
+    return _compile(columns, f"{form}_{rows}_{panels}_{lanes}")
 
 
 def _four_bit(rows: int, panels: int) -> Any:
-    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
-        inputs, block = word(of, INPUTS), word(of, BLOCK)
+    def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
+        inputs, block = word(matrix, INPUTS), word(matrix, BLOCK)
         p = first
         while p < last:
             p = min(p, last - panels)
-            w = word(of, ADDRESS) + p * (inputs // 2 * LANES)
-            scales = word(of, SCALES) + p * (inputs // block * LANES * 4)
-            four_bit_tile(rows, panels, x, x_row, w, word(of, CODE), scales, block, inputs, y + p * LANES * 4, y_row)
+            w = word(matrix, ADDRESS) + p * (inputs // 2 * LANES)
+            scales = word(matrix, SCALES) + p * (inputs // block * LANES * 4)
+            four_bit_tile(
+                rows, panels, x, x_row, w, word(matrix, CODE), scales, block, inputs, y + p * LANES * 4, y_row
+            )
             p += panels
 
-    return _kept(columns, f"{FOUR_BIT}_{rows}_{panels}")
+    return _compile(columns, f"{FOUR_BIT}_{rows}_{panels}")
 
 
 def _four_bit_for_many(panels: int) -> Any:
     """Compile a product for any multiple of ROWS up to FOR_MANY."""
     of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
 
-    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
-        inputs, block, code = word(of, INPUTS), word(of, BLOCK), word(of, CODE)
+    def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
+        inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
         groups, of_block, many = inputs // NIBBLES, block // NIBBLES, inputs // block
-        weights, out = room(of_weights), room(of_out)
+        weights, out = stack_room(of_weights), stack_room(of_out)
         size = panels * LANES
         p = first
         while p < last:
             p = min(p, last - panels)
-            w, scales = word(of, ADDRESS) + 4 * p * groups * LANES, word(of, SCALES) + 4 * p * many * LANES
-            cleared(out, rows * size)
+            w, scales = word(matrix, ADDRESS) + 4 * p * groups * LANES, word(matrix, SCALES) + 4 * p * many * LANES
+            clear(out, rows * size)
             for begin in range(0, inputs, block):
                 unpack_block(panels, w, groups, code, of_block, weights)
                 for r in range(0, rows, ROWS):
@@ -163,7 +165,7 @@ def _four_bit_for_many(panels: int) -> Any:
                 copy_vector(out + 4 * r * size, y + 4 * (r * y_row + p * LANES), size)
             p += panels
 
-    return _kept(columns, f"{FOUR_BIT}_many_{panels}")
+    return _compile(columns, f"{FOUR_BIT}_many_{panels}")
 
 
 def _four_bit_unpacked(few: int, panels: int) -> Any:
@@ -172,18 +174,18 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
     most = few or MANY
     of_x, of_y = most * blocks.BLOCK // LANES, most * panels
 
-    def columns(x: int, x_row: int, of: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
-        inputs, block, code = word(of, INPUTS), word(of, BLOCK), word(of, CODE)
+    def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
+        inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
         panel, scale_panel = inputs // 2 * LANES, inputs // block * LANES * 4
-        own, sums, out = room(of_x), room(of_y), room(of_y)
+        own, sums, out = stack_room(of_x), stack_room(of_y), stack_room(of_y)
         rows = few or rows
         size = rows * LANES
-        cleared(sums, size * panels)
+        clear(sums, size * panels)
         p = first
         while p < last:
             p = min(p, last - panels)
-            w, scales = word(of, ADDRESS) + p * panel, word(of, SCALES) + p * scale_panel
-            cleared(out, size * panels)
+            w, scales = word(matrix, ADDRESS) + p * panel, word(matrix, SCALES) + p * scale_panel
+            clear(out, size * panels)
             for begin in range(0, inputs, block):
                 values, values_row = x + 4 * begin, x_row
                 if not few:
@@ -206,42 +208,42 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
                     copy_vector(out + 4 * (q * size + r * LANES), y + 4 * (r * y_row + (p + q) * LANES), LANES)
             p += panels
 
-    return _kept(columns, f"{FOUR_BIT}_{few}_{panels}_unpacked")
+    return _compile(columns, f"{FOUR_BIT}_{few}_{panels}_unpacked")
 
 
-def _kept(columns: Callable[..., None], name: str) -> Any:
+def _compile(columns: Callable[..., None], name: str) -> Any:
     """Compile with cache files of its own name: numba numbers files of one name without a lock between processes."""
     columns.__qualname__ = f"columns_{name}"
-    return cfunc(SIGNATURE, cache=compiled.keeping())(columns)
+    return cfunc(SIGNATURE, cache=compiled.caches_code())(columns)
 
 
 @inner
-def functions_of(of: int, kernels: int) -> int:
+def functions_of(matrix: int, kernels: int) -> int:
     """Address of the `kernels` for the weights of a product, a row of the table of products."""
-    functions: int = kernels + 8 * word(of, FORM) * KERNELS
+    functions: int = kernels + 8 * word(matrix, FORM) * KERNELS
     return functions
 
 
 @inner
-def least(of: int, kernels: int) -> int:
+def min_panels(matrix: int, kernels: int) -> int:
     """Fewest panels of a product at a time."""
-    panels: int = word(functions_of(of, kernels), WIDEST)
+    panels: int = word(functions_of(matrix, kernels), WIDEST)
     return panels
 
 
 @inner
 def multiply(
-    rows: int, x: int, x_row: int, of: int, kernels: int, extras: int, y: int, y_row: int, first: int, last: int
+    rows: int, x: int, x_row: int, matrix: int, kernels: int, extras: int, y: int, y_row: int, first: int, last: int
 ) -> None:
-    """Compute outputs of panels `first` to `last`, at least `least` of them, for `rows` rows.
+    """Compute outputs of panels `first` to `last`, at least `min_panels` of them, for `rows` rows.
 
     Args:
         x: float32 rows, `x_row` elements apart; y likewise, [rows, LANES * panels].
-        of: a row of a table of products.
+        matrix: address of its row in the table of products.
         kernels: int64 [FORMS, KERNELS], what `kernels_of` returns.
         extras: float32, biases and scales.
     """
-    form, functions = word(of, FORM), functions_of(of, kernels)
+    form, functions = word(matrix, FORM), functions_of(matrix, kernels)
     most, turn = word(functions, MOST), word(functions, TURN)
     p = first
     while p < last:
@@ -252,19 +254,19 @@ def multiply(
             if count > ROWS:
                 count -= count % word(functions, WHOLE)
             function = word(functions, FIRST + min(count, ROWS + 1) - 1)
-            call(function, x + 4 * r * x_row, x_row, of, y + 4 * r * y_row, y_row, p, q, count)
+            call(function, x + 4 * r * x_row, x_row, matrix, y + 4 * r * y_row, y_row, p, q, count)
             r += count
         p = q
     size = (last - first) * LANES
     for r in range(rows):
         out = y + 4 * (r * y_row + first * LANES)
         if form == INT8:
-            multiply_vector(extras + 4 * (word(of, SCALES) + first * LANES), out, size)
-        if word(of, BIAS) >= 0:
-            add_vector(extras + 4 * (word(of, BIAS) + first * LANES), out, size)
+            multiply_vector(extras + 4 * (word(matrix, SCALES) + first * LANES), out, size)
+        if word(matrix, BIAS) >= 0:
+            add_vector(extras + 4 * (word(matrix, BIAS) + first * LANES), out, size)
 
 
-def panelled(weights: NDArray[Any]) -> NDArray[Any]:
+def to_panels(weights: NDArray[Any]) -> NDArray[Any]:
     """Lay weights [outputs, inputs] out for products: [panels, inputs, LANES], padded with zeros."""
     outputs, inputs = weights.shape
     whole = outputs // LANES

@@ -12,16 +12,16 @@ from specchat.engine.cpu.rowwise import exponential
 from specchat.engine.cpu.simd import (
     F32,
     VECTOR,
+    broadcast,
     constant,
     constants_primitive,
     each_vector,
-    emitted,
     fma,
     load,
     primitive,
     splat,
-    spread,
     store,
+    void_primitive,
     wide_vectors,
 )
 from specchat.engine.cpu.softmax import sigmoid
@@ -45,13 +45,13 @@ def advance(typing: Any, vectors: Any, state: Any, rows: Any, key: Any, update: 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         count = vectors.literal_value
         _, state, rows, key, update, decay = arguments
-        factor = spread(builder, load(builder, decay, constant(0), F32))
+        factor = broadcast(builder, load(builder, decay, constant(0), F32))
         updates = [load(builder, update, constant(LANES * v)) for v in range(count)]
         with cgutils.for_range(builder, rows) as loop:
             place = builder.mul(loop.index, constant(LANES * count))
             _changed(builder, state, place, factor, _number(builder, key, loop.index), updates)
 
-    return emitted([vectors], 5, emit)
+    return void_primitive([vectors], 5, emit)
 
 
 @constants_primitive
@@ -75,7 +75,7 @@ def step(
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         count = vectors.literal_value
         _, state, rows, key, query, write, decay, value, update = arguments
-        factor, writes = (spread(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
+        factor, writes = (broadcast(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
 
         def found(place: Any, index: Any) -> tuple[Any, list[Any]]:
             return _number(builder, key, index), [
@@ -96,12 +96,12 @@ def step(
         for v, one in enumerate(_sums(builder, count, rows, changed)):
             store(builder, one, value, constant(LANES * v))
 
-    return emitted([vectors], 8, emit)
+    return void_primitive([vectors], 8, emit)
 
 
 def _number(builder: Any, numbers: Any, index: Any) -> Any:
     """One of some numbers, in every lane."""
-    return spread(builder, load(builder, numbers, index, F32))
+    return broadcast(builder, load(builder, numbers, index, F32))
 
 
 def _changed(builder: Any, state: Any, place: Any, factor: Any, key: Any, updates: list[Any]) -> list[Any]:
@@ -143,7 +143,7 @@ def open_gates(typing: Any, write: Any, decay: Any, rates: Any, shifts: Any, siz
 
         each_vector(builder, size, one)
 
-    return emitted([], 5, emit)
+    return void_primitive([], 5, emit)
 
 
 def _softplus(builder: Any, x: Any) -> Any:
@@ -171,7 +171,7 @@ def add_products(typing: Any, x: Any, weights: Any, out: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 4, emit)
+    return void_primitive([], 4, emit)
 
 
 @primitive
@@ -187,7 +187,7 @@ def activate(typing: Any, x: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 2, emit)
+    return void_primitive([], 2, emit)
 
 
 @primitive
@@ -199,4 +199,4 @@ def copy_numbers(typing: Any, x: Any, out: Any, size: Any) -> Any:
         with cgutils.for_range(builder, size) as loop:
             store(builder, load(builder, x, loop.index, F32), out, loop.index)
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)

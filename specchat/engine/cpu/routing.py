@@ -155,7 +155,7 @@ def route(
     ended: int,
     x: int,
     x_row: int,
-    of: int,
+    router: int,
     mixture: int,
     kernels: int,
     extras: int,
@@ -168,7 +168,7 @@ def route(
 
     Where norms are apart, fill these rows of the inputs of experts and shared MLP; fill their shares of the latter.
     """
-    top, padded = word(mixture, TOP), LANES * word(of, PANELS)
+    top, padded = word(mixture, TOP), LANES * word(router, PANELS)
     inputs, inputs_row = x + 4 * begun * x_row, x_row
     if word(mixture, ROUTER_NORM):
         for r in range(begun, ended):
@@ -178,13 +178,13 @@ def route(
             norm(row, word(mixture, ROUTER_NORM), own + 4 * (r - begun) * own_row, hidden, eps)
         inputs, inputs_row = own, own_row
     scores, scores_row = word(mixture, BETWEEN) + 12 * begun * padded, 3 * padded
-    multiply(ended - begun, inputs, inputs_row, of, kernels, extras, scores, scores_row, 0, padded // LANES)
+    multiply(ended - begun, inputs, inputs_row, router, kernels, extras, scores, scores_row, 0, padded // LANES)
     for r in range(begun, ended):
         shares, chosen = word(mixture, SHARES) + 4 * r * top, word(mixture, CHOSEN) + 8 * r * top
         choose(word(mixture, BETWEEN) + 4 * r * scores_row, padded, mixture, shares, chosen)
     if word(mixture, SHARED_GATE):
         # The buffer is free until the shared MLP runs.
-        gate, row = of + 8 * COLUMNS * (3 + 2 * word(mixture, COUNT)), word(mixture, SHARED_ROW)
+        gate, row = router + 8 * COLUMNS * (3 + 2 * word(mixture, COUNT)), word(mixture, SHARED_ROW)
         beside = word(mixture, BESIDE) + 4 * begun * row
         at = x + 4 * begun * x_row
         multiply(ended - begun, at, x_row, gate, kernels, extras, beside, row, 0, word(gate, PANELS))

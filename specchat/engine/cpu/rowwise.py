@@ -11,16 +11,16 @@ from specchat.engine.cpu.simd import (
     F32,
     VECTOR,
     WORDS,
+    broadcast,
     constant,
     each_vector,
-    emitted,
     fma,
     load,
     primitive,
     reduce_lanes,
     splat,
-    spread,
     store,
+    void_primitive,
 )
 from specchat.engine.model.vectors import LANES
 
@@ -36,7 +36,7 @@ def norm(typing: Any, x: Any, weight: Any, out: Any, size: Any, eps: Any) -> Any
         x, weight, out, size, eps = arguments
         mean = builder.fdiv(_dot(builder, x, x, size), builder.sitofp(size, F32))
         root = builder.call(builder.module.declare_intrinsic("llvm.sqrt", [F32]), [builder.fadd(mean, eps)])
-        scale = spread(builder, builder.fdiv(ir.Constant(F32, 1.0), root))
+        scale = broadcast(builder, builder.fdiv(ir.Constant(F32, 1.0), root))
 
         def one(at: Any) -> None:
             scaled = builder.fmul(load(builder, x, at), scale)
@@ -64,7 +64,7 @@ def rotate(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
                 crossed = builder.fmul(values[other], load(builder, sin, own, kind))
                 store(builder, builder.fadd(straight, crossed), out, own)
 
-    return emitted([], 5, emit)
+    return void_primitive([], 5, emit)
 
 
 @primitive
@@ -75,7 +75,7 @@ def copy_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
         x, out, size = arguments
         each_vector(builder, size, lambda at: store(builder, load(builder, x, at), out, at))
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)
 
 
 @primitive
@@ -84,7 +84,7 @@ def multiply_by(typing: Any, x: Any, size: Any, factor: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, size, factor = arguments
-        times = spread(builder, factor)
+        times = broadcast(builder, factor)
         each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
         return context.get_dummy_value()
 
@@ -97,10 +97,10 @@ def multiply_by_entry(typing: Any, x: Any, size: Any, factors: Any, index: Any) 
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
         x, size, factors, index = arguments
-        times = spread(builder, load(builder, factors, index, F32))
+        times = broadcast(builder, load(builder, factors, index, F32))
         each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
 
-    return emitted([], 4, emit)
+    return void_primitive([], 4, emit)
 
 
 @primitive
@@ -109,7 +109,7 @@ def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, out, size, factor = arguments
-        times = spread(builder, factor)
+        times = broadcast(builder, factor)
 
         def one(at: Any) -> None:
             more = builder.fmul(load(builder, x, at), times)
@@ -124,16 +124,16 @@ def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
 @primitive
 def add_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out + x; float32 [size], a multiple of LANES."""
-    return _joined(lambda builder, a, b: builder.fadd(a, b))
+    return _elementwise(lambda builder, a, b: builder.fadd(a, b))
 
 
 @primitive
 def multiply_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
     """out = out * x; float32 [size], a multiple of LANES."""
-    return _joined(lambda builder, a, b: builder.fmul(a, b))
+    return _elementwise(lambda builder, a, b: builder.fmul(a, b))
 
 
-def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
+def _elementwise(join: Callable[[Any, Any, Any], Any]) -> Any:
     """Make an elementwise operation: out = join(out, x)."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
@@ -144,7 +144,7 @@ def _joined(join: Callable[[Any, Any, Any], Any]) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 3, emit)
+    return void_primitive([], 3, emit)
 
 
 @primitive
@@ -153,7 +153,7 @@ def cap_vector(typing: Any, x: Any, size: Any, cap: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, size, cap = arguments
-        most = spread(builder, cap)
+        most = broadcast(builder, cap)
 
         def one(at: Any) -> None:
             # tanh(u) = 1 - 2 / (exp(2u) + 1)

@@ -9,13 +9,13 @@ from numba import types
 
 from specchat.engine.cpu.atomics import caller_of
 from specchat.engine.cpu.signatures import HEAD, HEAD_ARGS, LAYER_ARGS, LAYERS
-from specchat.engine.cpu.simd import addressed
+from specchat.engine.cpu.simd import by_address
 
 run_layers, run_head = caller_of(LAYERS), caller_of(HEAD)
 """Calls of `passes.layers` and `passes.head` by their addresses."""
 
 
-@addressed(
+@by_address(
     types.void(
         types.Array(types.float32, 2, "C"),
         types.int64,

@@ -10,7 +10,7 @@ from specchat.engine.cpu.recurrent import add_products
 from specchat.engine.cpu.rowwise import copy_vector, multiply_vector
 from specchat.engine.cpu.short_convs import HALF, TAPS, WEIGHTS
 from specchat.engine.cpu.signatures import SHORT_CONV
-from specchat.engine.cpu.simd import called
+from specchat.engine.cpu.simd import python_callable
 from specchat.engine.cpu.together import next_piece
 from specchat.engine.model.vectors import LANES
 
@@ -18,7 +18,7 @@ PIECE = 8 * LANES
 """Channels of a piece, but for the last of a half."""
 
 
-@called(types.void(*SHORT_CONV))
+@python_callable(types.void(*SHORT_CONV))
 def convolve(
     rows: int,
     start: int,
@@ -28,7 +28,7 @@ def convolve(
     tree_scratch: int,
     values_offset: int,
     scratch_row: int,
-    of: int,
+    conv: int,
     keys: int,
     values: int,
     y: int,
@@ -45,11 +45,11 @@ def convolve(
     Args:
         spans, ancestors: as in `passes.layers`; `count` spans.
         tree_scratch, values_offset: as in `attending.attention`.
-        of: address of a description of `short_convs.ShortConvs`.
+        conv: address of a description of `short_convs.ShortConvs`.
         keys, values: addresses of both halves of the entry at position 0, float32 [positions, half].
         room: the thread's own, float32 [PIECE].
     """
-    taps, half, weights = word(of, TAPS), word(of, HALF), word(of, WEIGHTS)
+    taps, half, weights = word(conv, TAPS), word(conv, HALF), word(conv, WEIGHTS)
     of_half = -(-half // PIECE)
     piece = next_piece(counters, which, threads, 0)
     while piece < 2 * of_half:

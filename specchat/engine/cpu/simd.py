@@ -19,7 +19,7 @@ from numba.core.compiler import Compiler
 from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
-from specchat.engine.cpu.compiled import keeping, use_folder
+from specchat.engine.cpu.compiled import caches_code, use_folder
 from specchat.engine.model.vectors import LANES
 
 use_folder()  # before anything is compiled
@@ -70,19 +70,19 @@ inner: Callable[[Function], Function] = _njit(
 """Decorator of a function that only compiled functions call."""
 
 
-def called(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+def python_callable(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function that Python calls as well; compile it for these types at import."""
-    return _made(signature, no_cfunc_wrapper=True)
+    return _compile(signature, no_cfunc_wrapper=True)
 
 
-def addressed(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+def by_address(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Decorate a function that compiled functions call by its address; Python must not call it."""
-    return _made(signature, no_cfunc_wrapper=True, no_cpython_wrapper=True)
+    return _compile(signature, no_cfunc_wrapper=True, no_cpython_wrapper=True)
 
 
-def _made(signature: Any, **wrappers: bool) -> Callable[[Callable[..., Any]], Any]:
+def _compile(signature: Any, **wrappers: bool) -> Callable[[Callable[..., Any]], Any]:
     made: Callable[[Callable[..., Any]], Any] = _njit(
-        signature, nogil=True, error_model="numpy", cache=keeping(), **wrappers
+        signature, nogil=True, error_model="numpy", cache=caches_code(), **wrappers
     )
     return made
 
@@ -111,7 +111,7 @@ constants_primitive: Primitive = intrinsic(prefer_literal=True)
 Emitter = Callable[[Any, Any, list[Any]], None]
 
 
-def emitted(constants: list[Any], count: int, emit: Emitter) -> Any:
+def void_primitive(constants: list[Any], count: int, emit: Emitter) -> Any:
     """Result of a primitive of constants and `count` int64, whose body `emit(builder, context, arguments)` writes."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -157,7 +157,7 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return instruction(builder, f"llvm.fma.v{a.type.count}f32", a.type, [a, b, c])
 
 
-def spread(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
+def broadcast(builder: Any, scalar: Any, lanes: int = LANES) -> Any:
     """Vector with `scalar` in every lane."""
     unset = ir.Constant(ir.VectorType(F32, lanes), ir.Undefined)
     one = builder.insert_element(unset, scalar, ir.Constant(I32, 0))

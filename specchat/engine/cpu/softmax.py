@@ -12,14 +12,14 @@ from specchat.engine.cpu.simd import (
     F32,
     I32,
     VECTOR,
+    broadcast,
     each_vector,
-    emitted,
     load,
     primitive,
     reduce_lanes,
     splat,
-    spread,
     store,
+    void_primitive,
 )
 
 
@@ -42,7 +42,7 @@ def put_sink(typing: Any, sinks: Any, index: Any, shift: Any, out: Any, place: A
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sinks, index, shift, out, place = arguments
-        raised = exponential(builder, spread(builder, builder.fsub(load(builder, sinks, index, F32), shift)))
+        raised = exponential(builder, broadcast(builder, builder.fsub(load(builder, sinks, index, F32), shift)))
         store(builder, builder.extract_element(raised, ir.Constant(I32, 0)), out, place)
         return context.get_dummy_value()
 
@@ -92,7 +92,7 @@ def exponentials(typing: Any, x: Any, size: Any, shift: Any, scale: Any) -> Any:
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         x, size, shift, scale = arguments
-        less, times = spread(builder, shift), spread(builder, scale)
+        less, times = broadcast(builder, shift), broadcast(builder, scale)
 
         def one(at: Any) -> None:
             moved = builder.fmul(builder.fsub(load(builder, x, at), less), times)
@@ -116,7 +116,7 @@ def sigmoids(typing: Any, x: Any, size: Any) -> Any:
 
         each_vector(builder, size, one)
 
-    return emitted([], 2, emit)
+    return void_primitive([], 2, emit)
 
 
 def sigmoid(builder: Any, x: Any) -> Any:

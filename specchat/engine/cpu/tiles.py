@@ -12,15 +12,15 @@ from specchat.engine.cpu.simd import (
     VECTOR,
     WORDS,
     at,
+    broadcast,
     constant,
     constants_primitive,
-    emitted,
     fma,
     instruction,
     load,
     splat,
-    spread,
     store,
+    void_primitive,
     wide_vectors,
 )
 from specchat.engine.model.vectors import LANES
@@ -39,7 +39,7 @@ NIBBLES = 8
 """4-bit weights in an int32: loaded so, they need not be spread over lanes one by one."""
 
 
-def widened(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
+def load_widened(builder: Any, form: int, address: Any, offset: Any, lanes: int) -> Any:
     """Load `lanes` consecutive weights as float32: the exact stored values, without the scales of quantised ones."""
 
     def stored(kind: Any, width: int) -> Any:
@@ -90,14 +90,14 @@ def tile(
             places = [
                 builder.add(at, builder.add(builder.mul(panel, constant(p)), constant(lane))) for p, lane in parts
             ]
-            weights = [widened(builder, form.literal_value, w, place, of_vector) for place in places]
+            weights = [load_widened(builder, form.literal_value, w, place, of_vector) for place in places]
             if fetching:
                 further = builder.mul(panel, constant(wide))
                 fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])
             add_products(builder, sums, x, x_row, loop.index, weights)
         _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
-    return emitted([form, rows, panels, lanes], 8, emit)
+    return void_primitive([form, rows, panels, lanes], 8, emit)
 
 
 @constants_primitive
@@ -139,13 +139,13 @@ def four_bit_tile(
                 fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
                 first = builder.mul(group, constant(NIBBLES))
                 for nibble in range(NIBBLES):
-                    weights = [looked_up(builder, code, table, shifted(builder, one, nibble)) for one in words]
+                    weights = [look_up(builder, code, table, shift_to(builder, one, nibble)) for one in words]
                     add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
             of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
             scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
             add_scaled_sums(builder, sums, scaled, y, y_row)
 
-    return emitted([rows, panels], 9, emit)
+    return void_primitive([rows, panels], 9, emit)
 
 
 def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
@@ -160,12 +160,12 @@ def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:
         builder.call(function, [pointer, *(ir.Constant(I32, flag) for flag in (0, 2, 1))])  # read, level-2 cache, data
 
 
-def shifted(builder: Any, words: Any, nibble: int) -> Any:
+def shift_to(builder: Any, words: Any, nibble: int) -> Any:
     """Shift a vector of int32 so that `nibble` has the lowest four bits."""
     return builder.lshr(words, ir.Constant(WORDS, [4 * nibble] * LANES)) if nibble else words
 
 
-def looked_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
+def look_up(builder: Any, code: Any, table: Any, indices: Any) -> Any:
     """Look up code[index] in every lane, by the lowest four bits of its index."""
     if wide_vectors():
         return instruction(builder, "llvm.x86.avx512.permvar.sf.512", VECTOR, [table, indices])
@@ -191,7 +191,7 @@ def add_products(builder: Any, sums: list[list[Any]], x: Any, x_row: Any, k: Any
     """Add x[r, k] * weights to the sums of each row r."""
     for r, row in enumerate(sums):
         at = builder.add(builder.mul(x_row, constant(r)), k)
-        value = spread(builder, load(builder, x, at, F32, 4), weights[0].type.count)
+        value = broadcast(builder, load(builder, x, at, F32, 4), weights[0].type.count)
         for slot, weight in zip(row, weights, strict=True):
             builder.store(fma(builder, value, weight, builder.load(slot)), slot)
 

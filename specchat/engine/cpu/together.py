@@ -7,7 +7,7 @@ import numpy as np
 
 from specchat.engine.cpu.atomics import atomic_load, fetch_add, pause, relax, word
 from specchat.engine.cpu.gates import gate_by
-from specchat.engine.cpu.products import PANELS, least, multiply
+from specchat.engine.cpu.products import PANELS, min_panels, multiply
 from specchat.engine.cpu.rowwise import add_scaled, cap_vector, norm
 from specchat.engine.cpu.simd import inner
 from specchat.engine.model.vectors import LANES
@@ -67,7 +67,7 @@ def product(
     rows: int,
     x: int,
     x_row: int,
-    of: int,
+    matrix: int,
     kernels: int,
     extras: int,
     y: int,
@@ -78,12 +78,12 @@ def product(
     threads: int,
 ) -> None:
     """y = x W^T + b; with a cap y = cap * tanh(y / cap)."""
-    panels, few = word(of, PANELS), least(of, kernels)
+    panels, few = word(matrix, PANELS), min_panels(matrix, kernels)
     size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
     last = piece_end(index, panels, few, size)
     while last:
         first = index * size
-        multiply(rows, x, x_row, of, kernels, extras, y, y_row, first, last)
+        multiply(rows, x, x_row, matrix, kernels, extras, y, y_row, first, last)
         if cap > 0.0:
             for r in range(rows):
                 cap_vector(y + 4 * (r * y_row + first * LANES), (last - first) * LANES, cap)
@@ -96,7 +96,7 @@ def add_product(
     rows: int,
     y: int,
     y_row: int,
-    of: int,
+    matrix: int,
     kernels: int,
     extras: int,
     x: int,
@@ -117,10 +117,10 @@ def add_product(
     All threads then meet at a barrier. Returns the number of barriers passed. With a norm, rows of y end with room for
     the product.
     """
-    panels, few = word(of, PANELS), least(of, kernels)
+    panels, few = word(matrix, PANELS), min_panels(matrix, kernels)
     if post:
         end_of_row = y + 4 * (y_row - LANES * panels)
-        product(rows, y, y_row, of, kernels, extras, end_of_row, y_row, NO_CAP, counters, which, threads)
+        product(rows, y, y_row, matrix, kernels, extras, end_of_row, y_row, NO_CAP, counters, which, threads)
         passed = barrier(counters, passed, threads)
         for r in range(thread, rows, threads):
             norm(end_of_row + 4 * r * y_row, post, own, hidden, eps)
@@ -130,7 +130,7 @@ def add_product(
     last = piece_end(index, panels, few, size)
     while last:
         first = index * size
-        multiply(rows, y, y_row, of, kernels, extras, own, own_row, first, last)
+        multiply(rows, y, y_row, matrix, kernels, extras, own, own_row, first, last)
         for r in range(rows):
             begin, stop = first * LANES, min(last * LANES, hidden)
             add_scaled(own + 4 * (r * own_row + begin), x + 4 * (r * hidden + begin), stop - begin, factor)
@@ -144,7 +144,7 @@ def gated_product(
     rows: int,
     x: int,
     x_row: int,
-    of: int,
+    matrix: int,
     activation: int,
     kernels: int,
     extras: int,
@@ -154,12 +154,12 @@ def gated_product(
     which: int,
     threads: int,
 ) -> None:
-    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `of` is G followed by U."""
-    panels, few = word(of, PANELS) // 2, least(of, kernels)
+    """First half of y = gate(x G^T, x U^T) by `activation`, a code of `gates.CODES`; `matrix` is G followed by U."""
+    panels, few = word(matrix, PANELS) // 2, min_panels(matrix, kernels)
     size, index = piece_size(panels, few, threads), next_piece(counters, which, threads, 0)
     last = piece_end(index, panels, few, size)
     while last:
-        gated_piece(rows, x, x_row, of, activation, kernels, extras, y, y_row, index * size, last)
+        gated_piece(rows, x, x_row, matrix, activation, kernels, extras, y, y_row, index * size, last)
         index = next_piece(counters, which, threads, index + 1)
         last = piece_end(index, panels, few, size)
 
@@ -169,7 +169,7 @@ def gated_piece(
     rows: int,
     x: int,
     x_row: int,
-    of: int,
+    matrix: int,
     activation: int,
     kernels: int,
     extras: int,
@@ -179,9 +179,9 @@ def gated_piece(
     last: int,
 ) -> None:
     """Panels `first`, ..., `last` - 1 of `gated_product`, for one thread."""
-    panels = word(of, PANELS) // 2
+    panels = word(matrix, PANELS) // 2
     for part in (0, panels):
-        multiply(rows, x, x_row, of, kernels, extras, y, y_row, part + first, part + last)
+        multiply(rows, x, x_row, matrix, kernels, extras, y, y_row, part + first, part + last)
     for r in range(rows):
         gate = y + 4 * (r * y_row + first * LANES)
         gate_by(activation, gate, gate + 4 * panels * LANES, (last - first) * LANES)

@@ -8,8 +8,8 @@ from typing import Any
 
 from numba.core import cgutils
 
-from specchat.engine.cpu.simd import WORDS, constant, constants_primitive, emitted, load, store
-from specchat.engine.cpu.tiles import NIBBLES, add_products, add_scaled_sums, fetch, looked_up, shifted, zeros
+from specchat.engine.cpu.simd import WORDS, constant, constants_primitive, load, store, void_primitive
+from specchat.engine.cpu.tiles import NIBBLES, add_products, add_scaled_sums, fetch, look_up, shift_to, zeros
 from specchat.engine.model.vectors import LANES
 
 FOR_MANY = 32
@@ -38,9 +38,9 @@ def unpack_block(typing: Any, panels: Any, w: Any, groups: Any, code: Any, of_bl
                 for nibble in range(NIBBLES):
                     k = builder.add(builder.mul(loop.index, constant(NIBBLES)), constant(nibble))
                     at = builder.mul(builder.add(builder.mul(k, constant(wide)), constant(p)), constant(LANES))
-                    store(builder, looked_up(builder, code, table, shifted(builder, word, nibble)), out, at)
+                    store(builder, look_up(builder, code, table, shift_to(builder, word, nibble)), out, at)
 
-    return emitted([panels], 5, emit)
+    return void_primitive([panels], 5, emit)
 
 
 @constants_primitive
@@ -66,4 +66,4 @@ def add_block(
         factors = [load(builder, scales, builder.mul(blocks, constant(LANES * p))) for p in range(wide)]
         add_scaled_sums(builder, sums, factors, y, constant(wide * LANES))
 
-    return emitted([rows, panels], 7, emit)
+    return void_primitive([rows, panels], 7, emit)

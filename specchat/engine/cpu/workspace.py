@@ -59,7 +59,7 @@ class PassBuffers:
         if layout is None and start + len(tokens) < len(self.token_ids):
             self.token_ids[start : start + len(tokens)] = np.minimum(tokens, self._recipe.vocab - 1)
 
-    def room(self, rows: int) -> Floats:
+    def logits_of(self, rows: int) -> Floats:
         """Return `logits` with at least `rows` rows."""
         if rows > len(self.logits):
             self.logits = np.zeros((rows, self.logits.shape[1]), np.float32)

@@ -107,7 +107,7 @@ class CrossTokenizerModel:
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.forward([token], start)[0]
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         raise ValueError("a draft with another tokenizer skips no layers")
 
     def parameters(self) -> int:

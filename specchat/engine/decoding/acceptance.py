@@ -23,7 +23,7 @@ from specchat.engine.options import Acceptance
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AcceptedPath:
     """Outcome: accepted nodes `path`, the `token` after them, and positions `tested` up to the first rejected one."""
 
     path: tuple[int, ...]
@@ -33,7 +33,7 @@ class Verdict:
 
 def judge(
     logits: Tensor, draft: Draft, position: int, sampler: Sampler, history: History, acceptance: Acceptance
-) -> Verdict:
+) -> AcceptedPath:
     """Judge a draft by the target's logits.
 
     Args:
@@ -43,7 +43,7 @@ def judge(
     """
     if acceptance == "block" and draft.q and not sampler.greedy:
         length, token = judge_block(logits, draft.tokens, draft.q, position, sampler, history)
-        return Verdict(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
+        return AcceptedPath(tuple(range(1, length + 1)), min(length + 1, len(draft.tokens)), token)
     by_ratio = acceptance != "coupled" and not sampler.greedy
     constraint = history.constraint
     choices = None if by_ratio else sampler.choices(logits, [position + depth for depth in draft.depths()])
@@ -51,7 +51,7 @@ def judge(
         # A chain with all choices known needs no walk. One among all tokens is the one among those allowed, if it is.
         kept = next((i for i, token in enumerate(draft.tokens) if token != choices[i]), len(draft.tokens))
         if constraint is None or constraint.prefix(choices[: kept + 1]) == kept + 1:
-            return Verdict(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
+            return AcceptedPath(tuple(range(1, kept + 1)), min(kept + 1, len(draft.tokens)), choices[kept])
     children, node = draft.children(), 0
     path: list[int] = []
     try:
@@ -65,7 +65,7 @@ def judge(
                 token = sampler.choose(logits[node], place, history)
             found = next((child for child in children[node] if draft.tokens[child - 1] == token), None)
             if found is None:
-                return Verdict(tuple(path), len(path) + bool(children[node]), token)
+                return AcceptedPath(tuple(path), len(path) + bool(children[node]), token)
             history.push(token)
             path.append(found)
             node = found

@@ -39,7 +39,7 @@ class Decoder(Protocol):
         """Return logits float32 [vocab], on the host, after `token` at position `start`."""
         ...
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: "Skip") -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: "Skip") -> list[int]:
         """Return the likeliest token after each of `tokens`, without sub-layers in `skip`; the cache is unchanged."""
         ...
 
@@ -80,10 +80,10 @@ class HostModel(Decoder, Protocol):
 class DraftsChains(Protocol):
     """A model that may draft a chain in one call."""
 
-    def drafted(
+    def draft_chain(
         self, tokens: Sequence[int], start: int, chain: "ChainParameters", skip: "Skip"
     ) -> list[tuple[int, float]]:
-        """Draft a chain in one call, as `CachedDecoder.drafted` does."""
+        """Draft a chain in one call, as `CachedDecoder.draft_chain` does."""
         ...
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from time import perf_counter
 
 from specchat.engine.decoding.means import FIRST, KEPT, RISE, SEEN, Line, Mean, SteadyMean
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 STEADY = 32
@@ -196,31 +196,31 @@ class StepCosts:
         self._since: float | None = None
         self._last = ""
 
-    def add(self, strategy: str, stepped: Stepped) -> None:
+    def add(self, strategy: str, outcome: StepOutcome) -> None:
         """Count one more step, drafted by `strategy`."""
         self.measured += 1
-        now, rows = self.clock(), 1 + stepped.drafted
-        verify_ms = stepped.verify_ms / self.load.value
-        costs = self._begun_verifies if stepped.begun else self._verifies
+        now, rows = self.clock(), 1 + outcome.drafted
+        verify_ms = outcome.verify_ms / self.load.value
+        costs = self._begun_verifies if outcome.begun else self._verifies
         if known := costs.known(rows):
-            verify_ms = self.load.seen(stepped.verify_ms, known)
+            verify_ms = self.load.seen(outcome.verify_ms, known)
         costs.add(rows, verify_ms)
         slow = self.load.value
-        draft_ms = self._usual_draft(strategy, stepped.drafted, stepped.draft_ms / slow)
+        draft_ms = self._usual_draft(strategy, outcome.drafted, outcome.draft_ms / slow)
         self.usual = Usual(draft_ms, known or verify_ms, self._other.value)
         if self._since is not None:
-            other_ms = 1e3 * (now - self._since) - stepped.draft_ms - stepped.verify_ms
+            other_ms = 1e3 * (now - self._since) - outcome.draft_ms - outcome.verify_ms
             self._other.add(max(0.0, other_ms) / slow)
         self._since = now
-        if stepped.drafted:
-            mean, ms = self._drafts.setdefault(strategy, Mean()), stepped.draft_ms / stepped.drafted / slow
+        if outcome.drafted:
+            mean, ms = self._drafts.setdefault(strategy, Mean()), outcome.draft_ms / outcome.drafted / slow
             # After a prompt or another strategy the time includes reading: it only bounds the cost from above.
             if strategy == self._last or (self._last and not mean.count) or ms < mean.value:
                 line = self._lines.setdefault(strategy, Line())
-                of_it = line.of(stepped.drafted, mean.value)
+                of_it = line.of(outcome.drafted, mean.value)
                 mean.add(ms)
-                whole = stepped.draft_ms / slow
-                line.add(stepped.drafted, min(max(whole, of_it / MOST), of_it * RISE) if mean.count > SEEN else whole)
+                whole = outcome.draft_ms / slow
+                line.add(outcome.drafted, min(max(whole, of_it / MOST), of_it * RISE) if mean.count > SEEN else whole)
         self._last = strategy
 
     def _usual_draft(self, strategy: str, drafted: int, ms: float) -> float:

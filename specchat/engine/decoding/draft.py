@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
 if TYPE_CHECKING:
@@ -50,19 +50,19 @@ class Draft:
             children[self.parents[i] if self.parents else i].append(i + 1)
         return children
 
-    def outcome(self, new: Sequence[int]) -> list[bool | None]:
+    def matches(self, new: Sequence[int]) -> list[bool | None]:
         """Return per token True if it agrees with the continuation `new`, None if `new` is too short to know."""
         depths, found = [0], [True]
-        outcome: list[bool | None] = []
+        matches: list[bool | None] = []
         for node, token in enumerate(self.tokens):
             parent = self.parents[node] if self.parents else node
             depth = depths[parent]
             known = depth < len(new)
             right = found[parent] and known and new[depth] == token
-            outcome.append(right if known or not found[parent] else None)
+            matches.append(right if known or not found[parent] else None)
             depths.append(depth + 1)
             found.append(right or (found[parent] and not known))
-        return outcome
+        return matches
 
 
 @dataclass
@@ -70,7 +70,8 @@ class Copy(Draft):
     """A draft that needs no model: a chain or a tree of known tokens, empty for a plain step.
 
     `matched` is the length of the match at the end of the text. `score` is the sum over nodes of their path
-    probabilities. With `likeliest` the step reports the target's likeliest token after each node (`Stepped.likeliest`).
+    probabilities. With `likeliest` the step reports the target's likeliest token after each node
+    (`StepOutcome.likeliest`).
     """
 
     strategy: str = ""
@@ -181,7 +182,7 @@ class Drafter(Protocol):
     def propose(self, token_ids: Sequence[int], limit: int) -> Proposal:
         """Propose up to `limit` tokens after `token_ids`, whose last token is not cached yet."""
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
         """Learn from the outcome of the last proposal; the last token of `token_ids` is pending."""
         return
 
@@ -192,7 +193,7 @@ class Drafter(Protocol):
         """
         return None
 
-    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+    def observe_extension(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
         """Take in the outcome of a step that went on so, in the place of `observe`."""
         return
 

@@ -5,8 +5,8 @@ from typing import Protocol
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Proposal
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Acceptance
 
 
@@ -43,7 +43,7 @@ class Executor(Protocol):
         """Draft as proposed, and verify the pending token and the draft."""
         ...
 
-    def verdict(self, follow: bool = False) -> Stepped:
+    def outcome(self, follow: bool = False) -> StepOutcome:
         """Wait for the outcome; the executor's text now includes the added tokens.
 
         With `follow` the same comes next, a plain step or a model's chain; an asynchronous executor starts it first.

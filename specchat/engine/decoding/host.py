@@ -12,8 +12,8 @@ from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
 from specchat.engine.decoding.logprobs import logprobs
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder, PassRows
 from specchat.engine.model.tree_layout import Layout, depth_first
@@ -56,16 +56,16 @@ class HostExecutor:
             proposal = proposal.first_path()
         made = self.loops.make(proposal)
         drafted = self.costs.clock()
-        self._stepped = self._judged(made, likeliest, drafted)
-        self.policies.observe(self._stepped)
+        self._outcome = self._judged(made, likeliest, drafted)
+        self.policies.observe(self._outcome)
 
-    def verdict(self, follow: bool = False) -> Stepped:
-        return self._stepped
+    def outcome(self, follow: bool = False) -> StepOutcome:
+        return self._outcome
 
     def place(self, token_ids: list[int]) -> None:
         self.loops.place(token_ids)
 
-    def _judged(self, made: HostDraft, likeliest: bool, drafted: float) -> Stepped:
+    def _judged(self, made: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
         position, layout = len(loops.token_ids), depth_first(draft.parents)
@@ -86,7 +86,7 @@ class HostExecutor:
         rows_of = (0, *path)[: len(tokens)]
         likelihoods = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
         loops.added(tokens, path)
-        return Stepped(
+        return StepOutcome(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
             confidence=made.confidence(),
@@ -110,7 +110,7 @@ class HostExecutor:
         if not isinstance(target, CachedDecoder):
             return target.logits(target.forward(fed, start, layout=layout))
         if not begun:
-            return target.scored(fed, start, layout)
+            return target.logits_after(fed, start, layout)
         after, first, others = fed[begun:], range(made.layers), range(made.layers, target.config.layers)
-        last = target.onward(target.embedded(after), first, PassRows(after, start + begun))
-        return target.logits(target.onward(cat([*made.early, last]), others, PassRows(fed, start)))
+        last = target.run_and_record(target.embed(after), first, PassRows(after, start + begun))
+        return target.logits(target.run_and_record(cat([*made.early, last]), others, PassRows(fed, start)))

@@ -186,7 +186,7 @@ class HostLoops:
         assert isinstance(target, CachedDecoder)
         fed = made.draft.tokens[-1:] or self.token_ids[-1:]
         at = PassRows(fed, len(self.token_ids) - 1 + len(made.early))
-        hidden = target.onward(target.embedded(fed), range(layers), at)
+        hidden = target.run_and_record(target.embed(fed), range(layers), at)
         made.early.append(hidden)
         made.layers = layers
         return hidden
@@ -204,7 +204,7 @@ class HostLoops:
         vocab = min(self._models[chain.model].model.vocab, self._vocab)
         limit, seed, (shares, least) = chain.limit - node, sampler.sampling.seed & noise.WORD, policy.known()
         given = ChainParameters(limit, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
-        return model.drafted(fed, start, given, chain.skip or NOTHING)
+        return model.draft_chain(fed, start, given, chain.skip or NOTHING)
 
     def _picked(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
         """Pick the token after a node of a chain by the target's options and noise; return its probability as well."""

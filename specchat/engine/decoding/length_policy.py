@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.decoding.costs import StepCosts
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 
 BIN_BOUNDS = (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999)
 """Upper bounds of the calibration bins, by the model's probability; the last bin has none."""
@@ -100,20 +100,20 @@ class LengthPolicy:
         shares = np.array(((*BIN_BOUNDS, np.inf), self._stay.values, self._follow.values))
         return shares, -1.0 if self._off else self._least
 
-    def observe(self, stepped: Stepped) -> None:
+    def observe(self, outcome: StepOutcome) -> None:
         """Update calibration and threshold from a step's outcome."""
         before = -1
-        for place, probability in enumerate(stepped.confidence[: stepped.tested]):
+        for place, probability in enumerate(outcome.confidence[: outcome.tested]):
             if probability is None:  # copied
                 continue
             at = bisect_left(BIN_BOUNDS, probability)
-            stayed = place < stepped.accepted
+            stayed = place < outcome.accepted
             self._stay.add(at, stayed)
             if before >= 0:
                 self._follow.add(before, stayed)
             before = at
-        self._tokens = KEPT_STEP * self._tokens + len(stepped.tokens)
-        self._ms = KEPT_STEP * self._ms + stepped.draft_ms + stepped.verify_ms + self._costs.other_ms
+        self._tokens = KEPT_STEP * self._tokens + len(outcome.tokens)
+        self._ms = KEPT_STEP * self._ms + outcome.draft_ms + outcome.verify_ms + self._costs.other_ms
         self._steps += 1
         if self._steps % REVIEW == 0 and self._ms:
             self._review()
@@ -151,7 +151,7 @@ class LengthPolicies:
         self._begun = self._policies[strategy]
         return self._begun.begin(timed, self.off)
 
-    def observe(self, stepped: Stepped) -> None:
+    def observe(self, outcome: StepOutcome) -> None:
         """Update the policy of this step's draft, if any."""
         if self._begun is not None:
-            self._begun.observe(stepped)
+            self._begun.observe(outcome)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, tensor
 
-from specchat.engine.decoding.stepped import Logprobs
+from specchat.engine.decoding.outcome import Logprobs
 
 
 def logprobs(logits: Tensor, rows: Sequence[int], tokens: Sequence[int], top: int) -> tuple[Logprobs, ...]:

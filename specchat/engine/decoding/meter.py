@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.stats import Stats
 from specchat.engine.tally import Tally
 
@@ -16,13 +16,13 @@ class Meter:
     ttft_ms: float = 0.0
     tally: Tally = field(default_factory=Tally)
 
-    def other_ms(self, stepped: Stepped, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
+    def other_ms(self, outcome: StepOutcome, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
         """Return the rest of the step that just ended, and its waits for a CPU, both in milliseconds.
 
         Since the first step began `elapsed_ms` have passed, `ran_ms` of them without waits. The tally lacks this step.
         """
         # From the start, not from the last step: on a device a step may begin before the last one ends.
-        other_ms = max(0.0, ran_ms - self.tally.ran_ms - stepped.draft_ms - stepped.verify_ms)
+        other_ms = max(0.0, ran_ms - self.tally.ran_ms - outcome.draft_ms - outcome.verify_ms)
         return other_ms, max(0.0, elapsed_ms - ran_ms - self.tally.waited_ms)
 
     def stats(self) -> Stats:

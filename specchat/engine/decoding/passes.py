@@ -17,8 +17,15 @@ ONE_BY_ONE = "one token after the other: nothing is drafted"
 
 
 def checked(error: float) -> str:
-    """Return the verdict on rows whose logits differ by at most `error`."""
+    """Describe rows whose logits differ by at most `error`."""
     return f"checked: choices closer than {error:.1g} in a logit are made again by one row alone"
+
+
+def short_context(model: str, context: int, longest: int | None, least: int) -> str:
+    """Message that the test at load needs `least` tokens of context; `longest` is the limit that the files state."""
+    if longest is not None and longest < least:
+        return f"{model} states a context of {longest}, and a chat needs {least} tokens. Get the model from elsewhere."
+    return f"{model}: context = {context} is too short. Set context = {least} or more for this pair in models.toml."
 
 
 def pass_tokens(length: int, vocab: int) -> list[int]:

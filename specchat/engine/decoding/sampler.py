@@ -109,7 +109,7 @@ class Sampler:
         tokens = np.empty(len(positions), np.int64)
         row = np.empty(logits.shape[1], np.float32)
         seed = np.uint64(self.sampling.seed & noise.WORD)
-        fast.each_drawn(logits.numpy(), self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
+        fast.draw_each(logits.numpy(), self.sampling.temperature, seed, np.array(positions, np.int64), row, tokens)
         return tokens.tolist() if tokens.min() >= 0 else None
 
     def probability(self, scores: Tensor, token: int) -> float:
@@ -180,9 +180,9 @@ class Sampler:
 class _Fast(NamedTuple):
     """Compiled functions of `cpu/choice.py`."""
 
-    drawn: Callable[[NDArray[Any], int, int, int], int]
+    draw: Callable[[NDArray[Any], int, int, int], int]
     probability: Callable[[NDArray[np.float32], int], float]
-    each_drawn: Callable[..., None]
+    draw_each: Callable[..., None]
     mask: Callable[..., bool]
 
 
@@ -191,7 +191,7 @@ def _fast() -> _Fast | None:
     if compiled.unavailable(compiled.CHOICE):
         return None
     choice = import_module(compiled.CHOICE)
-    return _Fast(choice.drawn, choice.probability, choice.each_drawn, choice.mask)
+    return _Fast(choice.draw, choice.probability, choice.draw_each, choice.mask)
 
 
 def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
@@ -201,14 +201,14 @@ def gumbel_argmax(scores: NDArray[np.floating[Any]], seed: int, position: int, s
         ModelError: all scores are -inf or NaN.
     """
     fast = _fast()
-    token = (fast.drawn if fast is not None else _drawn)(scores, seed & noise.WORD, position, stream)
+    token = (fast.draw if fast is not None else _draw)(scores, seed & noise.WORD, position, stream)
     if token < 0:
         raise ModelError("A model gives scores that are no numbers. Its weights or config.json are damaged.")
     return token
 
 
-def _drawn(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
-    """Numpy version of `drawn` in `cpu/choice.py`."""
+def _draw(scores: NDArray[np.floating[Any]], seed: int, position: int, stream: int) -> int:
+    """Numpy version of `draw` in `cpu/choice.py`."""
     tokens = np.flatnonzero(scores > -np.inf)
     if not len(tokens):
         return -1

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import PLAIN, Chain, Copy, Drafter, Proposal, Then
 from specchat.engine.decoding.executor import Executor
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.options import Acceptance
 from specchat.engine.strategies import GRAMMAR
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
 
-Observer = Callable[[Sequence[int], Stepped], None]
+Observer = Callable[[Sequence[int], StepOutcome], None]
 """A drafter's `observe` or `observe_extension`."""
 
 
@@ -65,7 +65,7 @@ class Decoding:
         """Number of further tokens that fit the context."""
         return self._target.model.context - len(self.committed)
 
-    def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> Stepped:
+    def step(self, drafter: Drafter, length: int, acceptance: Acceptance, wanted: int | None = None) -> StepOutcome:
         """Add at least one token, at most `length` + 1 unless more are forced, none after an end-of-text token.
 
         The draft is limited to the tokens still `wanted`. A device may have a longer one under way, and may add more.
@@ -80,41 +80,41 @@ class Decoding:
             self._start(plan)
         early = self._executor.asynchronous and drafter.instant
         follow = early and self._follows(plan)
-        stepped = self._executor.verdict(follow)
+        outcome = self._executor.outcome(follow)
         self._under_way = plan if follow else None
-        self.committed += stepped.tokens
+        self.committed += outcome.tokens
         self._target.hold(self.committed, len(self.committed) - 1)
-        self._executor.costs.add(stepped.strategy, stepped)
+        self._executor.costs.add(outcome.strategy, outcome)
         if self._observe is not None:
-            self._observe(self.committed, stepped)
+            self._observe(self.committed, outcome)
         if follow and plan.limit and drafter.propose(self.committed, plan.limit) != self._proposal:
             self.close()
-        if early and not follow and stepped.tokens[-1] not in self._eos and self.room > length:
+        if early and not follow and outcome.tokens[-1] not in self._eos and self.room > length:
             self._start(plan)
-        return stepped
+        return outcome
 
     @property
     def repeatable(self) -> bool:
         """True if `repeat` can run: no constraint has ended, and one more token fits the context."""
         return self._constraint is None and self.room > 1
 
-    def repeat(self) -> Stepped:
+    def repeat(self) -> StepOutcome:
         """Run a plain step after the end of the text and drop its token, to measure the speed of such steps."""
         self.close()
         self._executor.start("coupled")
         self._executor.verify(PLAIN)
-        stepped = self._executor.verdict()
+        outcome = self._executor.outcome()
         self._executor.place(self.committed)
         # No text is processed between such steps, so the rest of one is no other step's.
         self._executor.costs.begin()
-        self._executor.costs.add(stepped.strategy, stepped)
-        return stepped
+        self._executor.costs.add(outcome.strategy, outcome)
+        return outcome
 
     def close(self) -> None:
         """Drop a step that is under way, as no more are wanted now."""
         if self._under_way is not None:
             self._under_way = None
-            self._executor.verdict()
+            self._executor.outcome()
             self._executor.place(self.committed)
 
     def _start(self, plan: StepPlan) -> None:

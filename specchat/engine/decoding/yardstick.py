@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import ceil, exp, log
 
 from specchat.engine.decoding.costs import StepCosts
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.plain_ratio import PLAIN_STEPS, PlainRatio, Repeated
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.events import PlainKnown
 
 SHARE, OF_REPLY = 0.01, 0.06
@@ -90,8 +90,8 @@ class Yardstick:
         self._last = Window(LAST_S)
         """The load of the last drafts."""
         self._ratios: defaultdict[str, PlainRatio] = defaultdict(PlainRatio)
-        self._strategy = ""
-        """Strategy of the last draft."""
+        self._strategy = self._arm = ""
+        """Strategy of the last draft, and the one that it chose."""
         self._credit: float | None = None
         """Milliseconds that probes may cost now; None until plain decoding's time is known."""
         self._gain = 1.0
@@ -191,7 +191,7 @@ class Yardstick:
         least = max(self._repeated.spent_ms + self.plain_ms, (self._cold + FEWEST) * self._usual * self._reply_load)
         return least <= min(max(LAST_MS, OF_REPLY * self._lasted), MOST_MS)
 
-    def add_repeated(self, stepped: Stepped) -> None:
+    def add_repeated(self, stepped: StepOutcome) -> None:
         """Count a plain step that was repeated after a reply. The processing of its text is taken to last as usual."""
         self._settled += 1
         load = self._reply_load
@@ -200,22 +200,22 @@ class Yardstick:
         self._repeated.add(stepped.verify_ms, min(stepped.verify_ms / expected, SPIKE) * load if counts else None)
 
     def known_after(self) -> tuple[PlainKnown, ...]:
-        """Return plain decoding's time beside this reply's drafts, by repeated steps; empty while these tell little.
-
-        Each strategy's drafts are compared under the load that they had.
-        """
-        if self._repeated.error > UNSURE or not self._drafting:
+        if not self._drafting:
             return ()
-        # A rested processor slows drafts more. Plain steps are so slow only under load that came after the last draft.
-        expected = self._reply_load * self._ratio.known(self.load, self._costs.load.value)[0]
-        if self._repeated.mean > SURPRISE * expected:
-            return ()
-        slow = self._repeated.mean * self._usual
+        ratio, error = self._ratio.known(self.load, self._costs.load.value)
+        times = self._drafting[self._arm].load * ratio
+        if self._repeated.error <= min(error, UNSURE):
+            # A rested processor slows drafts more: only load that came after the last one slows plain steps so.
+            if self._repeated.mean > SURPRISE * self._reply_load * ratio:
+                return ()
+            error, times = self._repeated.error, self._repeated.mean
         return tuple(
-            PlainKnown(strategy, slow / load.load, self._repeated.error) for strategy, load in self._drafting.items()
+            PlainKnown(strategy, times * self._usual / load.load, error)
+            for strategy, load in self._drafting.items()
+            if error <= UNSURE
         )
 
-    def add(self, strategy: str, stepped: Stepped) -> Measured:
+    def add(self, strategy: str, stepped: StepOutcome) -> Measured:
         """Count a step by `strategy` that just ended, processing of its text included."""
         now = self._costs.clock()
         self._fade(now)
@@ -231,7 +231,7 @@ class Yardstick:
             return Measured(0.0, 0.0, 0.0)
         self._settled += 1
         if stepped.drafted:
-            self._strategy, self._settled = strategy, 0
+            self._strategy, self._arm, self._settled = strategy, stepped.strategy, 0
             self._drafts += 1
             self._last.keep(exp(-1 / LAST_DRAFTS))
             own = usual.draft_ms + usual.verify_ms + usual.other_ms

@@ -22,7 +22,7 @@ from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.options import Acceptance
 
 LIKELY = 0.5
-"""Least probability of the draft for drafting on. A pass then saves a later one, or delays the verdict by half a pass
+"""Least probability of the draft for drafting on. A pass then saves a later one, or delays the outcome by half a pass
 on average."""
 
 
@@ -35,7 +35,7 @@ class LoopsBeside(HostLoops):
         self.timed = acceptance == "coupled" or self.sampler.greedy
 
     def go_on(self, done: Callable[[], bool]) -> None:
-        """Use the time until the verify pass is `done`; does nothing where drafts need the verdict."""
+        """Use the time until the verify pass is `done`; does nothing where drafts need the outcome."""
 
 
 class LoopsAhead(LoopsBeside):

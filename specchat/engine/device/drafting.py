@@ -100,7 +100,7 @@ class CapturedDrafts:
         return min(limit, self._done)
 
     def kept(self) -> None:
-        """After the verdict, move the accepted path of a tree after the text in its model's cache."""
+        """After verification, move the accepted path of a tree after the text in its model's cache."""
         # A head reads accepted tokens again, with the target's own states.
         if isinstance(self._proposal, Tree) and (model := self._models.get(self._proposal.model)):
             self._graphs.eagerly(partial(self._trees.keep, model))

@@ -1,4 +1,4 @@
-"""Step on a GPU: captured draft passes and verify pass with its verdict; one copy to the host a step."""
+"""Step on a GPU: captured draft passes and verify pass; one copy to the host a step."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -9,8 +9,8 @@ from torch import Tensor
 from specchat.engine.decoding.costs import StepCosts
 from specchat.engine.decoding.draft import Block, Chain, Copy, Proposal, Role, Then, Tree
 from specchat.engine.decoding.length_policy import LengthPolicies
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
-from specchat.engine.decoding.stepped import Stepped
 from specchat.engine.device.beside import LoopsBeside, Picker
 from specchat.engine.device.clock import Clock
 from specchat.engine.device.decoder import DeviceDecoder
@@ -118,7 +118,7 @@ class DeviceExecutor:
             case Then():
                 raise ValueError("captured passes begin at the end of the text: nothing goes on after a copy")
 
-    def verdict(self, follow: bool = False) -> Stepped:
+    def outcome(self, follow: bool = False) -> StepOutcome:
         drafting = self._drafting
         if drafting:
             self._drafted = self.drafts.finish()
@@ -141,7 +141,7 @@ class DeviceExecutor:
             self._parents = report.parents if self._kind == "tree" else ()
         for loops in self._loops:
             loops.added(report.tokens, report.path)
-        stepped = Stepped(
+        outcome = StepOutcome(
             tokens=report.tokens,
             drafts=report.drafts,
             confidence=self._confidence,
@@ -154,8 +154,8 @@ class DeviceExecutor:
             sources=(self._proposal.strategy,),
             likeliest=report.likeliest if self._kind == "tree" else (),
         )
-        self.policies.observe(stepped)
-        return stepped
+        self.policies.observe(outcome)
+        return outcome
 
     @property
     def timed(self) -> bool:
@@ -209,7 +209,7 @@ class DeviceExecutor:
         self._run_verify(next(rows for rows in BUCKETS[self._kind] if rows > self._drafted), self._kind)
         if drafting:
             self.drafts.kept()
-        self._verifier.tell(self._turn, drafting)
+        self._verifier.copy_report(self._turn, drafting)
         self._clocks[self._turn].verified()
 
     def _run_verify(self, rows: int, kind: Kind) -> None:

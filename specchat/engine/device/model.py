@@ -49,7 +49,7 @@ class DeviceModel:
 
     @property
     def vocab(self) -> int:
-        """Columns of the logits of `projected`."""
+        """Columns of the logits of `project`."""
         return self.config.vocab
 
     def record_states(self, layers: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ class DeviceModel:
         assert self.decoder.states is not None
         return self.decoder.states.picked(layer, positions)
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         found = embedding(torch.as_tensor(tokens, device=self.device), self.decoder.weights.embed).float()
         found = found if self._recipe.embed_scale == 1 else found * self._recipe.embed_scale
@@ -85,11 +85,11 @@ class DeviceModel:
         """All that a layer's cache holds of keys and values, text or not: compute dtype [kv_heads, held, head_dim]."""
         return self.decoder.attention.entries[layer]
 
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""
         return self._norm(hidden)
 
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         """Apply the head: float32 [rows, hidden] -> float32 [rows, vocab], at most VERIFY_ROWS, overwritten later."""
         rows = len(hidden)
         scale = self._recipe.logit_scale
@@ -152,12 +152,12 @@ class DeviceModel:
             first = len(tokens) - last
             return self.decoder.logits(first, min(rows, VERIFY_ROWS))[:last].cpu()
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Return the likeliest token after each of up to PASS_ROWS tokens from `start` on, with sub-layers skipped."""
         self._place(tokens, start)
         self._flags.set(skip)
         rows = len(tokens)
-        self._graphs.run(("guesses", self._name, rows), lambda: self._guess(rows))
+        self._graphs.run(("likeliest", self._name, rows), lambda: self._likeliest(rows))
         guessed: list[int] = self._guessed[:rows].tolist()
         return guessed
 
@@ -174,7 +174,7 @@ class DeviceModel:
         self._start.fill_(start)
         self._last.fill_(len(tokens) - 1)
 
-    def _guess(self, rows: int) -> None:
+    def _likeliest(self, rows: int) -> None:
         try:
             self.decoder.forward(self._tokens, self._start, rows, self._flags)
             for first in range(0, rows, VERIFY_ROWS):

@@ -48,8 +48,8 @@ class DeviceRows:
     def next_logits(self, token: int, start: int) -> Tensor:
         return self._model.next_logits(token, start)
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
-        return self._model.guesses(tokens, start, skip)
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+        return self._model.likeliest(tokens, start, skip)
 
     def parameters(self) -> int:
         return self._model.parameters()

@@ -57,7 +57,7 @@ class DeviceTrees:
         settle(self.growth, self._state)
 
     def keep(self, model: DeviceDecoder) -> None:
-        """After the verdict, move the accepted path after the text in the cache of the drafting model."""
+        """After verification, move the accepted path after the text in the cache of the drafting model."""
         model.keep(self._state, self.growth.places)
 
     def tensors(self) -> list[Tensor]:

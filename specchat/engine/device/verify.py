@@ -1,4 +1,4 @@
-"""Verify pass with its verdict, and its report to the host in one copy."""
+"""Verify pass, and its report to the host in one copy."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ BUCKETS: dict[Kind, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Report:
-    """Verdict of a step: `tokens` were added, beginning with those of the nodes `path`; `tested` positions were judged.
+    """Outcome of a step: `tokens` were added, beginning with those of the nodes `path`; `tested` positions were judged.
 
     `drafts` are the tokens of nodes 1, 2, ..., `parents` their parent nodes; `likeliest` are the tokens of the largest
     logit after nodes 0, 1, ... of a tree.
@@ -95,7 +95,7 @@ class Verifier:
             if target.states is not None:
                 target.states.keep(state, rows)
 
-    def tell(self, turn: int, drafted: bool = False) -> None:
+    def copy_report(self, turn: int, drafted: bool = False) -> None:
         """Queue the copy of the last pass's report to the host, as number `turn` of two; `drafted` on the device."""
         self._on_host[turn].copy_(self._state.report, non_blocking=True)
         if drafted:
@@ -107,17 +107,17 @@ class Verifier:
 
     def report(self, turn: int) -> Report:
         """Return report `turn`, already copied to the host."""
-        told = self._on_host[turn].tolist()
-        accepted, tested, emitted = told[:3]
+        values = self._on_host[turn].tolist()
+        accepted, tested, emitted = values[:3]
         added, kept, drafts, parents, likeliest = self._begins
-        drafted = told[drafts]
+        drafted = values[drafts]
         return Report(
-            tokens=tuple(told[added : added + emitted]),
-            path=tuple(told[kept + 1 : kept + 1 + min(accepted, emitted)]),
+            tokens=tuple(values[added : added + emitted]),
+            path=tuple(values[kept + 1 : kept + 1 + min(accepted, emitted)]),
             tested=tested,
-            drafts=tuple(told[drafts + 2 : drafts + 2 + drafted]),
-            parents=tuple(told[parents + 1 : parents + 1 + drafted]),
-            likeliest=tuple(told[likeliest : likeliest + 1 + drafted]),
+            drafts=tuple(values[drafts + 2 : drafts + 2 + drafted]),
+            parents=tuple(values[parents + 1 : parents + 1 + drafted]),
+            likeliest=tuple(values[likeliest : likeliest + 1 + drafted]),
         )
 
     def memory(self) -> int:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.draft import Chain, Copier, Copy, Drafter, Proposal, Then
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.draft_model import DRAFT, DraftModelDrafter
 from specchat.engine.drafters.ngram import STRATEGY as NGRAM
 from specchat.engine.drafters.ngram import NgramDrafter
@@ -62,13 +62,13 @@ class CascadeDrafter(Drafter):
             return Then(self.name, copy, chain)
         return copy
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
-        self._copier.observe(token_ids, stepped)
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
+        self._copier.observe(token_ids, outcome)
         if copied := len(self._copy.tokens):
             matched = self._copy.matched
-            self._whole[matched] += NEWEST * ((stepped.accepted >= copied) - self._whole[matched])
+            self._whole[matched] += NEWEST * ((outcome.accepted >= copied) - self._whole[matched])
         if self._by_model:
-            self._model.observe(token_ids, stepped)
+            self._model.observe(token_ids, outcome)
 
 
 def _make(parts: Parts) -> CascadeDrafter:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Block, Proposal
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.draft_model import DraftModelDrafter
 from specchat.engine.strategy import HeadFamily, Strategy, headed
 
@@ -26,7 +26,7 @@ class BlockDrafter(DraftModelDrafter):
     def _proposal(self, limit: int) -> Proposal:
         return Block(self.name, self.role, min(limit, self._head.places))
 
-    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], outcome: StepOutcome) -> int:
         # The head wrote a KV entry for the token before the pending one, without the target's hidden states.
         return self._proposed - 1
 

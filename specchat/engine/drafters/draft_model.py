@@ -9,7 +9,7 @@ from time import perf_counter
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal, Role, Tree
 from specchat.engine.decoding.means import Mean
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.parts import Parts
 from specchat.engine.strategy import Strategy
 
@@ -78,9 +78,9 @@ class DraftModelDrafter(ModelDrafter):
     def behind(self, token_ids: Sequence[int]) -> float:
         return self.unread(token_ids) * self._read.value
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
-        if stepped.drafted:
-            self.draft.hold(token_ids, self._held(token_ids, stepped))
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
+        if outcome.drafted:
+            self.draft.hold(token_ids, self._held(token_ids, outcome))
 
     def extend(self, token_ids: Sequence[int], copied: int, limit: int) -> Chain | None:
         if self.role != "draft":  # heads draft from the target's states, which are not there for these tokens
@@ -88,15 +88,15 @@ class DraftModelDrafter(ModelDrafter):
         proposal = self.propose(token_ids, copied + limit)
         return proposal if isinstance(proposal, Chain) and proposal.limit > copied else None
 
-    def observe_extension(self, token_ids: Sequence[int], stepped: Stepped) -> None:
-        self.observe(token_ids, stepped)
+    def observe_extension(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
+        self.observe(token_ids, outcome)
 
     def _proposal(self, limit: int) -> Proposal:
         return Chain(self.name, self.role, limit)
 
-    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], outcome: StepOutcome) -> int:
         """Count tokens of the text now in the cache: all but the last draft token went through the model."""
-        return min(self._proposed + stepped.drafted - 1, len(token_ids) - 1)
+        return min(self._proposed + outcome.drafted - 1, len(token_ids) - 1)
 
 
 class DraftTreeDrafter(DraftModelDrafter):
@@ -109,7 +109,7 @@ class DraftTreeDrafter(DraftModelDrafter):
     def _proposal(self, limit: int) -> Proposal:
         return Tree(self.name, self.role, limit, LEAST)
 
-    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], outcome: StepOutcome) -> int:
         # The model ran over all but the last token of the accepted path.
         return max(self._proposed, len(token_ids) - 2)
 

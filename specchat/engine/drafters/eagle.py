@@ -6,7 +6,7 @@ EAGLE drafts a chain here, EAGLE-2 the paper's tree, with longer likely paths.
 from collections.abc import Sequence
 
 from specchat.engine.decoding.draft import Proposal, Tree
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.drafters.draft_model import LEAST, DraftModelDrafter
 from specchat.engine.strategy import HeadFamily, headed
 
@@ -16,7 +16,7 @@ class EagleDrafter(DraftModelDrafter):
 
     shortest = 3  # no feature precedes a text's first token
 
-    def _held(self, token_ids: Sequence[int], stepped: Stepped) -> int:
+    def _held(self, token_ids: Sequence[int], outcome: StepOutcome) -> int:
         # KV entries of draft tokens have predicted features; they are written again with the target's own.
         return self._proposed
 

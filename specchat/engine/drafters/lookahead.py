@@ -14,7 +14,7 @@ Both branches form one tree, so that right tokens of the window are accepted too
 from collections.abc import Collection, Iterable, Sequence
 
 from specchat.engine.decoding.draft import Copier, Copy
-from specchat.engine.decoding.stepped import Stepped
+from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.strategy import Strategy
 
 N = 3
@@ -128,10 +128,10 @@ class LookaheadDrafter(Copier):
         copy.likeliest = bool(last)
         return copy
 
-    def observe(self, token_ids: Sequence[int], stepped: Stepped) -> None:
+    def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:
         if not self._last or self._pool is None:
             return
-        new = [stepped.likeliest[node] for node in self._last]
+        new = [outcome.likeliest[node] for node in self._last]
         for gram in zip(*self._window, new, strict=True):
             self._pool.learn(gram)
         self._window = [*self._window[1:], new]

@@ -28,7 +28,7 @@ Sublayer = tuple[str, int]
 def right_without(target: Decoder, token_ids: Sequence[int], skip: "Skip") -> float:
     """Share of the last WINDOW tokens of `token_ids` that the target would draft right without `skip`."""
     first = len(token_ids) - 1 - WINDOW
-    guesses = target.guesses(token_ids[first:-1], first, skip)
+    guesses = target.likeliest(token_ids[first:-1], first, skip)
     return sum(a == b for a, b in zip(guesses, token_ids[first + 1 :], strict=True)) / WINDOW
 
 

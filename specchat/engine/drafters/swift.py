@@ -44,7 +44,7 @@ class SwiftDrafter(ModelDrafter):
         return Chain(self.name, "target", limit, skip=self.search.best)
 
     def warm(self, prompt: Sequence[int]) -> None:
-        self._target.model.guesses(prompt[:WINDOW], 0, skip_of((), ()))
+        self._target.model.likeliest(prompt[:WINDOW], 0, skip_of((), ()))
 
 
 def _unsupported(facts: Facts) -> str:

@@ -169,7 +169,7 @@ class GgufModel:
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.exact([token], start)[0].clone()
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         raise ValueError("llama.cpp skips no layers")
 
     def parameters(self) -> int:

@@ -16,7 +16,16 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, pass_tokens
+from specchat.engine.decoding.passes import (
+    ALIKE,
+    BUDGET_S,
+    MOST_ROWS,
+    ONE_BY_ONE,
+    SAFETY,
+    checked,
+    pass_tokens,
+    short_context,
+)
 from specchat.engine.errors import ModelError
 from specchat.engine.gguf.lone import lone_error
 from specchat.engine.gguf.model import GgufModel, Padding
@@ -28,6 +37,7 @@ SHIFT_TOKENS = 5
 COMPARED_TOKENS = MOST_ROWS + SHIFT_TOKENS
 """Tokens of one comparison."""
 STRIDE_TOKENS = 40
+LEAST_CONTEXT = STRIDE_TOKENS + COMPARED_TOKENS
 MAX_POSITION = 600
 """Distance between comparisons, and position of the last: some kernels serve long texts only, and a difference that
 quantised products hide shows in one row of many."""
@@ -71,9 +81,8 @@ def prove(model: GgufModel) -> PaddingProof:
     Raises:
         ModelError: the context is too short.
     """
-    if model.context < STRIDE_TOKENS + COMPARED_TOKENS:
-        least_context = STRIDE_TOKENS + COMPARED_TOKENS
-        raise ModelError(f"{model.file.path}: a context of {model.context} tokens is too short; give {least_context}.")
+    if model.context < LEAST_CONTEXT:
+        raise ModelError(short_context(str(model.file.path), model.context, model.file.max_context, LEAST_CONTEXT))
     unpadded = model.padding = tuple(range(MOST_ROWS + 1))
     if model.file.recurrent:
         return PaddingProof(unpadded, 0.0, drafts=False)

@@ -68,11 +68,11 @@ def judged(acceptance: Acceptance, seed: int) -> tuple[list[int], list[int]]:
     process(logits.to(device), state, 0, ours, DRAFTED + 1, VOCAB)
     (judge_block if acceptance == "block" else judge)(ours, state, DRAFTED + 1, chosen, theirs)
     commit(chosen, state, torch.zeros_like(chosen[:2]), torch.zeros_like(chosen[:16]))
-    verdict = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
+    judged = host_judge(logits, draft, len(PROMPT), sampler, History(PROMPT), acceptance)
     accepted, tested, _, *tokens = state.result[: 4 + DRAFTED].tolist()
     return (
         [accepted, tested, tokens[accepted], *made],
-        [len(verdict.path), verdict.tested, verdict.token, *draft.tokens],
+        [len(judged.path), judged.tested, judged.token, *draft.tokens],
     )
 
 

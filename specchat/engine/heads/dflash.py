@@ -104,7 +104,7 @@ class DFlashHead(StandIn):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.scored(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
+        return self.logits_at(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
 
     def guess(
         self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
@@ -122,7 +122,7 @@ class DFlashHead(StandIn):
         self._write([states(layer, known) for layer in self.looked_at], slots)
         self._guess(recent[-2:], length, attend_after)
 
-    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+    def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         """Logits float32 [1, vocab] at position `place` of the draft, after `token`; int [1] both, places in order."""
         return self._base.index_select(0, place)
 

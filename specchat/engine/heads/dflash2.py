@@ -40,8 +40,8 @@ class DFlash2Head(DFlashHead):
         self._next = self._tensors.table(weights, f"{prefix}successor_codebook", shape.vocab, rank)
         self._projection = self._tensors.read(weights, Matrix((f"{prefix}hidden_projection",), (rank,), shape.hidden))
 
-    def scored(self, place: Tensor, token: Tensor) -> Tensor:
-        base = super().scored(place, token)
+    def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
+        base = super().logits_at(place, token)
         scores, tokens = base.topk(self._best)
         of_row = self._tensors.product(self._rows.index_select(0, place), self._projection)
         edge = self._after.index_select(0, token).float() * of_row

@@ -72,16 +72,16 @@ class DSparkHead(DFlashHead):
         self.chance: Tensor | None = None
         """Predicted acceptance probability of the last scored position, float32 [1]; None without a confidence head."""
 
-    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+    def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         h = self._rows.index_select(0, place)
         known = h[:, :0] if self._w1 is None else self._w1.index_select(0, token).float()
         if self._chances is not None:
             of = torch.cat([h, known], -1) if self._sees_token else h
             self.chance = self._keep("chance", self._tensors.product(of, self._chances).sigmoid()[0])
-        base = super().scored(place, token)
+        base = super().logits_at(place, token)
         if self._w2 is None:
             return base
-        return base + self._scores.spread(self._tensors.product(self._latent(place, h, known), self._w2), 0.0)
+        return base + self._scores.scatter(self._tensors.product(self._latent(place, h, known), self._w2), 0.0)
 
     def _latent(self, place: Tensor, h: Tensor, token: Tensor) -> Tensor:
         """The vector z float32 [1, rank], after W1[p] `token`."""

@@ -43,7 +43,7 @@ class EagleHead(FeatureHead):
         model.record_states(recipe.aux_layers)
 
     def feature(self, states: Tensor) -> Tensor:
-        return self.target.model.normed(states)
+        return self.target.model.final_norm(states)
 
     def step(self, embedded: Tensor, features: Tensor, at: Places) -> Tensor:
         x = self._tensors.product(torch.cat([embedded, features], -1), self._fc)
@@ -53,4 +53,4 @@ class EagleHead(FeatureHead):
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.target.model.projected(hidden)
+        return self.target.model.project(hidden)

@@ -26,7 +26,7 @@ from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Embedding, Target
-from specchat.engine.heads.tensors import as_stored, fits_target, proposed, spread, stored
+from specchat.engine.heads.tensors import as_stored, fits_target, proposed, scatter, stored
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.matrices import read_norm
@@ -99,7 +99,7 @@ class Eagle3Head(FeatureHead):
         norms = self._token_norm, self._feature_norm, self._norm
         token, feature, last = (read_norm(weights, one) for one in norms)
         return HeadChain(
-            layer.compiled.of_layers,
+            layer.compiled.layer_args,
             embed,
             model.config.recipe.embed_scale,
             (token, feature, last),
@@ -110,15 +110,17 @@ class Eagle3Head(FeatureHead):
         )
 
     @torch.inference_mode()
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
-        """Draft a chain, as `CachedDecoder.drafted`."""
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
+        """Draft a chain, as `CachedDecoder.draft_chain`."""
         del skip
         last = start + len(tokens) - 1
         if self._chain is None or not start or len(tokens) > TILE or last + chain.limit > self.context:
             return []
         known = max(start - 1, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(start - 1, known), self._made[known:last]])
-        return self._chain.drafted(tokens, start, features, chain)
+        return self._chain.draft_chain(tokens, start, features, chain)
 
     def feature(self, states: Tensor) -> Tensor:
         tensors = self._tensors
@@ -142,7 +144,7 @@ class Eagle3Head(FeatureHead):
 
     def logits(self, hidden: Tensor) -> Tensor:
         scores = self._tensors.product(norm(self._norm, hidden, self._tensors), self._head)
-        return spread(scores, self._tokens, self.vocab)
+        return scatter(scores, self._tokens, self.vocab)
 
     def memory(self) -> int:
         return super().memory() + (0 if self._chain is None else self._chain.memory())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specchat.engine.model.checkpoint import Checkpoint, weight_files
-from specchat.engine.model.files import found, read_json, stored_values
+from specchat.engine.model.files import found, read_json, stored_tensors
 
 MEDUSA = "medusa_lm_head.safetensors"
 """Medusa's own name for its weights."""
@@ -45,4 +45,4 @@ class HeadFiles:
     @property
     def values(self) -> int:
         """Number of values in all tensors."""
-        return sum(map(stored_values, self.shards))
+        return sum(stored_tensors(shard).values for shard in self.shards)

@@ -75,9 +75,9 @@ class KvMtpHead(StandIn):
         model, known = self.target.model, len(self.target.tokens)
         place = start + len(tokens) - 1 - known
         if not place:
-            self._states = [model.normed(model.states(model.config.layers, known - 1, known))]
+            self._states = [model.final_norm(model.states(model.config.layers, known - 1, known))]
             self._contexts = [self._context(layer, known) for layer in self._layers]
-        x = self._through(model.embedded(tokens[-1:]), self._states[place], self._contexts)
+        x = self._through(model.embed(tokens[-1:]), self._states[place], self._contexts)
         self._states[place + 1 :] = [self._tensors.product(x, self._after)]
         return x
 
@@ -97,7 +97,7 @@ class KvMtpHead(StandIn):
             known: int64 [1], tokens of the text that it holds.
         """
         contexts = [self._masked(layer, entries, known) for layer in self._layers]
-        x = self._through(self.target.model.embedded(token), state, contexts)
+        x = self._through(self.target.model.embed(token), state, contexts)
         return x, self._tensors.product(x, self._after)
 
     def _through(self, embedded: Tensor, state: Tensor, contexts: Sequence[Context]) -> Tensor:

@@ -74,13 +74,13 @@ class MedusaHeads(StandIn):
     def logits(self, hidden: Tensor) -> Tensor:
         return self._tensors.product(hidden[:1], self._heads[self._next][1]).expand(len(hidden), -1)
 
-    def scored(self, place: int, state: Tensor) -> Tensor:
+    def logits_at(self, place: int, state: Tensor) -> Tensor:
         """Logits float32 [1, vocab] of head `place`, from the target's last hidden state float32 [1, hidden]."""
         return self._tensors.product(self._through(place, state), self._heads[place][1])
 
     def _through(self, place: int, state: Tensor) -> Tensor:
         """Hidden state float32 [1, hidden] before the output matrix of head `place`."""
-        hidden = self.target.model.normed(state)
+        hidden = self.target.model.final_norm(state)
         for matrix in self._heads[place][0]:
             hidden = hidden + silu(self._tensors.product(hidden, matrix))
         return hidden

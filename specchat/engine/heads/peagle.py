@@ -73,7 +73,7 @@ class PEagleHead(Eagle3Head):
         hidden, _ = self.placed(torch.cat([recent, self._masks]), features, slots, slots, attend)
         self._guessed = self._keep("guessed", hidden[rows - 1 :])
 
-    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+    def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         """Logits float32 [1, vocab] at position `place` of the draft, whatever the `token` before it."""
         del token
         return self.logits(self._guessed.index_select(0, place))

@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.tensors import HeadTensors, proposed, spread
+from specchat.engine.heads.tensors import HeadTensors, proposed, scatter
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -65,15 +65,15 @@ class Target(Decoder, Protocol):
         """Keys and values of a layer at positions first, ..., last - 1: float32 [kv_heads, last - first, head_dim]."""
         ...
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
         ...
 
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         """Apply the final norm: float32 [rows, hidden]."""
         ...
 
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         """Apply the output matrix: float32 [rows, hidden] -> float32 [rows, vocab], which the next pass may overwrite.
 
         Rows are at most those of a step.
@@ -134,7 +134,7 @@ class StandIn(ABC):
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.logits(self.forward([token], start))[0]
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Unsupported: heads have no layers to skip."""
         raise NotImplementedError
 
@@ -161,7 +161,7 @@ class Embedding:
         """Embeddings float32 [len(tokens), hidden]."""
         if self.own is None:
             # Such heads were trained on the rows of the table.
-            return self._target.embedded(tokens, normed=False)
+            return self._target.embed(tokens, normed=False)
         return embedding(torch.as_tensor(tokens, device=self.own.device), self.own).float()
 
 
@@ -187,7 +187,7 @@ class FrequentScores:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Logits: float32 [rows, hidden] -> float32 [rows, vocab], -inf for tokens not proposed."""
         few = capped(self._scale * self._tensors.product(hidden, self._rows), self._cap)
-        return spread(few, self._tokens, self._vocab)
+        return scatter(few, self._tokens, self._vocab)
 
 
 class Scores:
@@ -212,11 +212,11 @@ class Scores:
     def __call__(self, hidden: Tensor) -> Tensor:
         """Logits: float32 [rows, hidden] -> float32 [rows, vocab], -inf for tokens not proposed."""
         if self._own is None:
-            return self._target.projected(hidden)
-        return self.spread(self._tensors.product(hidden, self._own), float("-inf"))
+            return self._target.project(hidden)
+        return self.scatter(self._tensors.product(hidden, self._own), float("-inf"))
 
-    def spread(self, few: Tensor, others: float) -> Tensor:
+    def scatter(self, few: Tensor, others: float) -> Tensor:
         """Scatter values float32 [rows, proposed tokens] into float32 [rows, vocab], filled with `others`."""
         if self._own is None:
             return few
-        return spread(few, self._tokens, self._target.vocab, others)
+        return scatter(few, self._tokens, self._target.vocab, others)

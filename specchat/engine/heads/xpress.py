@@ -90,10 +90,10 @@ class XPressHead(DFlashHead):
         of_token = self._tensors.product(self._w1.index_select(0, token).float(), self._of_token)
         self._x.index_copy_(0, row, self._without.index_select(0, row) + of_token)
 
-    def scored(self, place: Tensor, token: Tensor) -> Tensor:
+    def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         row = place + self._given.first
         self._tell(row, token)
         # Rows that are not complete yet are zeros.
         y = self._x.index_select(0, row) + (self._mixer.index_select(1, row)[:, 0] * self._x.T).sum(1)
         z = y + gated(self._mlp, y, self._tensors)
-        return super().scored(place, token) + self._scores.spread(self._tensors.product(z, self._w2), 0.0)
+        return super().logits_at(place, token) + self._scores.scatter(self._tensors.product(z, self._w2), 0.0)

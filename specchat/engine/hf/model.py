@@ -94,7 +94,7 @@ class HfModel:
         """Logits float32 [vocab] after `token` at position `start`."""
         return self.forward([token], start)[0].clone()
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         raise ValueError("transformers skips no layers")
 
     def parameters(self) -> int:

@@ -11,7 +11,16 @@ from time import perf_counter
 import torch
 
 from specchat.clean import one_line
-from specchat.engine.decoding.passes import ALIKE, BUDGET_S, MOST_ROWS, ONE_BY_ONE, SAFETY, checked, pass_tokens
+from specchat.engine.decoding.passes import (
+    ALIKE,
+    BUDGET_S,
+    MOST_ROWS,
+    ONE_BY_ONE,
+    SAFETY,
+    checked,
+    pass_tokens,
+    short_context,
+)
 from specchat.engine.errors import ModelError
 from specchat.engine.hf.model import HfModel
 from specchat.engine.out_of_memory import ran_out
@@ -19,6 +28,7 @@ from specchat.engine.out_of_memory import ran_out
 ROW_COUNTS = (1, 2, 3, 5, 8)
 """Passes to compare with one of MOST_ROWS."""
 POSITIONS = (1, 9, 40, 64, 150, 320)
+LEAST_CONTEXT = POSITIONS[0] + MOST_ROWS
 MAX_ERROR_FLOAT32, MAX_ERROR_LOWER = 0.01, 0.35
 """Largest rounding difference in float32 and in lower precision, in standard deviations of a row's logits."""
 
@@ -42,16 +52,16 @@ class Proof:
         return checked(self.error) if self.error else ALIKE
 
 
-def prove(model: HfModel) -> Proof:
+def prove(model: HfModel, longest: int | None) -> Proof:
     """Compare passes, and let the model read one token a pass if they differ. The cache's content is lost.
+
+    `longest` is the limit of its context that its files state, if they do.
 
     Raises:
         ModelError: transformers cannot run the model, or the context is too short for the test.
     """
-    if model.context < POSITIONS[0] + MOST_ROWS:
-        raise ModelError(
-            f"{model.label}: a context of {model.context} tokens is too short; give {POSITIONS[0] + MOST_ROWS}."
-        )
+    if model.context < LEAST_CONTEXT:
+        raise ModelError(short_context(model.label, model.context, longest, LEAST_CONTEXT))
     try:
         error, spread = _differences(model)
     except Exception as failed:

@@ -1,6 +1,6 @@
 """End of a step: accepts draft tokens, adds tokens to the text, and sets the start of the next step.
 
-The reference is `judge` of decoding/acceptance.py and `HostExecutor.verdict` of decoding/host.py.
+The reference is `judge` of decoding/acceptance.py and `HostExecutor.outcome` of decoding/host.py.
 """
 
 import triton

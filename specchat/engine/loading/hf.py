@@ -64,7 +64,7 @@ def load(pair: PairSpec, progress: Progress, make_room: Callable[[], None]) -> S
         progress(Loading(f"reading {pair.draft.short}", 0.5))
         draft = wrap_draft(_draft(pair.draft, small, context, place), vocabulary_map, target.vocab)
     progress(Loading("comparing passes of one row and of many", 0.8))
-    proof = prove(target)
+    proof = prove(target, files.max_context)
     if files.own_programs or (isinstance(small, HfFiles) and small.own_programs):
         note = noted(note, "programs of the checkpoint are run (trust_remote_code)")
     note = noted(note, words_of(vocabulary_map))
@@ -112,7 +112,7 @@ def _draft(source: ModelSource, small: HfFiles | Checkpoint, context: int, place
     files = HfFiles.open(small.folder, small.trusted if isinstance(small, HfFiles) else False)
     chosen: Place = place if source.device == "auto" else source.device
     draft = HfModel(files.load(_device(chosen), source.quant), files.context(context), source.label)
-    if reason := prove(draft).unsupported:
+    if reason := prove(draft, files.max_context).unsupported:
         raise ModelError(f"{source.label} cannot draft: {reason}. Leave the draft out, or take another.")
     return draft
 

@@ -51,7 +51,7 @@ def load(
 ) -> Session:
     """Load a pair; see `loading.load`. `shared` is its target, already loaded."""
     started = perf_counter()
-    compiled.share()
+    compiled.share_compilation()
     leave_one_core()
     target, draft, warning = Checkpoint.open(locate(pair.target, progress)), None, ""
     vocabulary_map: VocabularyMap | None = None
@@ -82,13 +82,13 @@ def load(
     def reporting(plan: Plan) -> AbstractContextManager[None]:
         if not any(model.compiled for model in plan.models):
             return nullcontext()
-        return compiled.telling(
+        return compiled.reporting(
             lambda share: show("compiling for this processor (later starts skip this)", 0.1 + 0.4 * share)
         )
 
     show(f"reading {pair.target.short}", 0.1)
     context = context_of(target.config, pair.context)
-    threads = CORES if compiled.expected() else 0
+    threads = CORES if compiled.likely_available() else 0
     machine = devices.this_machine(pair)
     _check_gpu_runs(pair, machine, target.config)
     placement = place(pair, target, draft, context, machine, threads)

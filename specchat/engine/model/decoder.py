@@ -49,11 +49,11 @@ class CachedDecoder(ABC):
     """Recorded auxiliary hidden states; None before `record_states`."""
 
     @abstractmethod
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         """Input of the first layer: float32 [len(tokens), hidden]; without `normed` before any norm of embeddings."""
 
     @abstractmethod
-    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+    def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         """Run consecutive layers, writing their KV entries.
 
         Args:
@@ -74,17 +74,17 @@ class CachedDecoder(ABC):
             float32 [len(tokens), hidden], before the final norm. Row r is bit for bit what it would be alone.
         """
         rows = PassRows(tokens, start, layout)
-        return self.onward(self.embedded(tokens), range(self.config.layers), rows, skip)
+        return self.run_and_record(self.embed(tokens), range(self.config.layers), rows, skip)
 
-    def onward(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
-        """Run `through`, and record the auxiliary hidden states on the way, `x` included."""
+    def run_and_record(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+        """Run `run_layers`, and record the auxiliary hidden states on the way, `x` included."""
         done = layers.start
         if self.aux_states is not None and skip == NOTHING:
             for layer in self.aux_states.layers:
                 if layers.start <= layer <= layers.stop:
-                    x, done = self.through(x, range(done, layer), rows), layer
+                    x, done = self.run_layers(x, range(done, layer), rows), layer
                     self.aux_states.put(layer, x, rows.start, rows.layout)
-        return self.through(x, range(done, layers.stop), rows, skip)
+        return self.run_layers(x, range(done, layers.stop), rows, skip)
 
     def record_states(self, layers: Sequence[int]) -> AuxHiddenStates:
         """Record the hidden states after these numbers of layers for all later tokens; 0: the embeddings."""
@@ -113,22 +113,24 @@ class CachedDecoder(ABC):
         """Copy keys and values of these rows of the tree KV scratch."""
 
     @abstractmethod
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         """Final norm alone: float32 [rows, hidden]."""
 
     @abstractmethod
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         """Head alone: float32 [rows, hidden] -> float32 [rows, vocab]; its rounding may differ from `logits`."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """Final norm and head: float32 [rows, hidden] -> float32 [rows, vocab]."""
 
-    def scored(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
+    def logits_after(self, tokens: Sequence[int], start: int, layout: Layout | None = None) -> Tensor:
         """`logits` of `forward`."""
         return self.logits(self.forward(tokens, start, layout=layout))
 
-    def drafted(self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip) -> list[tuple[int, float]]:
+    def draft_chain(
+        self, tokens: Sequence[int], start: int, chain: ChainParameters, skip: Skip
+    ) -> list[tuple[int, float]]:
         """Draft a chain in one call after `tokens`, which run from position `start` on as in `forward`.
 
         Returns:
@@ -171,9 +173,9 @@ class CachedDecoder(ABC):
 
     def next_logits(self, token: int, start: int) -> Tensor:
         """Logits float32 [vocab] after `token` at position `start`."""
-        return self.scored([token], start)[0]
+        return self.logits_after([token], start)[0]
 
-    def guesses(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
+    def likeliest(self, tokens: Sequence[int], start: int, skip: Skip) -> list[int]:
         """Likeliest token after each of `tokens`, from position `start` on, without `skip`; the cache is restored."""
         put_back = self.cache.saved(start, start + len(tokens))
         try:

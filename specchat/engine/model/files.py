@@ -1,10 +1,11 @@
 """Files of a model folder. Only regular ones are opened: a pipe or a device could block the load for ever."""
 
+import re
 import stat
 import struct
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
@@ -19,6 +20,8 @@ LONGEST_NAME = 255
 """Limit of a file's name, in bytes."""
 LONGEST_HEADER = 32 << 20
 """Limit of a safetensors header, in bytes; the largest published have 10 MB."""
+LAYER = re.compile(r"layers\.([0-9]{1,6})\.")
+"""Number of a layer in the name of a tensor."""
 
 
 def found(path: Path) -> bool:
@@ -107,8 +110,15 @@ def indexed(path: Path) -> list[Path]:
     return [path.with_name(name) for name in names]
 
 
-def stored_values(path: Path) -> int:
-    """Number of values in the tensors of a safetensors file, by its header.
+class StoredTensors(NamedTuple):
+    """Values in the tensors of a safetensors file, and layers that their names count; 0 if they count none."""
+
+    values: int
+    layers: int
+
+
+def stored_tensors(path: Path) -> StoredTensors:
+    """Read the header of a safetensors file.
 
     Raises:
         ModelError: the file is missing, damaged or cut short.
@@ -122,10 +132,11 @@ def stored_values(path: Path) -> int:
         header = parsed(file.read(size), str(path))
     there = path.stat().st_size - 8 - size
     tensors = {key: value for key, value in header.items() if key != "__metadata__"} if isinstance(header, dict) else {}
-    known = checked(_Header, {"tensors": tensors}, str(path)).tensors.values()
-    if max((tensor.data_offsets[1] for tensor in known), default=0) > there:
+    known = checked(_Header, {"tensors": tensors}, str(path)).tensors
+    if max((tensor.data_offsets[1] for tensor in known.values()), default=0) > there:
         raise ModelError(f"{path} is cut short: not all of its weights are there. Download it again.")
-    return sum(prod(tensor.shape) for tensor in known)
+    layers = max((1 + int(number) for name in known for number in LAYER.findall(name)), default=0)
+    return StoredTensors(sum(prod(tensor.shape) for tensor in known.values()), layers)
 
 
 class _Tensor(Foreign):

@@ -16,7 +16,7 @@ from specchat.engine.model.tree_layout import MAX_TREE_NODES, Layout, chain
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Delta, ShortConv
 from specchat.engine.reference.delta import Past
-from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embedded, norm
+from specchat.engine.reference.layer import Context, after_feed, after_mixer, at_end, embed, norm
 from specchat.engine.reference.layer import inputs as layer_inputs
 from specchat.engine.reference.recurrence import Recurrence
 from specchat.engine.reference.tensors import CheckpointTensors
@@ -53,14 +53,14 @@ class ReferenceDecoder(CachedDecoder):
         self._tempers = {mixer: tempers(mixer, self.context) for mixer in c.recipe.attentions}
         self._rotations = {rope: tables(rope, rope.width, self.context) for rope in c.recipe.ropes if rope}
 
-    def embedded(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
+    def embed(self, tokens: Sequence[int] | Tensor, normed: bool = True) -> Tensor:
         # A target may choose a padding token without an embedding in the draft.
         known = [min(token, self._recipe.vocab - 1) for token in tokens]
         recipe = self._recipe if normed else replace(self._recipe, embed_eps=None)
-        return embedded(recipe, torch.tensor(known), self._tensors)
+        return embed(recipe, torch.tensor(known), self._tensors)
 
     @torch.inference_mode()
-    def through(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
+    def run_layers(self, x: Tensor, layers: range, rows: PassRows, skip: Skip = NOTHING) -> Tensor:
         tokens, start, layout = rows
         placed = list(_rows(len(x), start, layout))
         end = max(row.position for row in placed) + 1
@@ -89,7 +89,7 @@ class ReferenceDecoder(CachedDecoder):
         if of is None:
             return []
         last = of.table.outputs[0] - 1
-        rows = ((self.embedded([token]), torch.tensor([min(token, last)])) for token in tokens)
+        rows = ((self.embed([token]), torch.tensor([min(token, last)])) for token in tokens)
         return [layer_inputs(of, *row, self._tensors) for row in rows]
 
     def _context(self, index: int, row: Row) -> Context | Past:
@@ -146,10 +146,10 @@ class ReferenceDecoder(CachedDecoder):
             if (recurrence := self._recurrences[index]) is not None:
                 recurrence.keep(rows, start)
 
-    def normed(self, hidden: Tensor) -> Tensor:
+    def final_norm(self, hidden: Tensor) -> Tensor:
         return by_row(lambda row: norm(self._recipe.norm, row, self._tensors), hidden)
 
-    def projected(self, hidden: Tensor) -> Tensor:
+    def project(self, hidden: Tensor) -> Tensor:
         of, tensors = self._recipe, self._tensors
         logits = by_row(lambda row: capped(of.logit_scale * tensors.product(row, tensors.head), of.cap), hidden)
         if self._drafts is None:
@@ -158,7 +158,7 @@ class ReferenceDecoder(CachedDecoder):
         return whole.index_copy_(1, self._drafts, logits)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        return self.projected(self.normed(hidden))
+        return self.project(self.final_norm(hidden))
 
     @property
     def threads(self) -> int:

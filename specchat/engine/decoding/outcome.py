@@ -13,7 +13,7 @@ class Logprobs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Stepped:
+class StepOutcome:
     """One verify step: `tokens` were added, the first `accepted` of them drafted.
 
     Attributes:

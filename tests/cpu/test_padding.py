@@ -78,9 +78,9 @@ def test_hidden_states_are_the_models_own(tmp_path: Path) -> None:
         one.record_states([0, 2, 4])
     found, expected = (one.forward(ids, 0) for one in (mine, theirs))
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(mine.normed(found), theirs.normed(expected), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(mine.final_norm(found), theirs.final_norm(expected), atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(
-        mine.projected(mine.normed(found)), theirs.projected(theirs.normed(expected)), atol=1e-4, rtol=1e-4
+        mine.project(mine.final_norm(found)), theirs.project(theirs.final_norm(expected)), atol=1e-4, rtol=1e-4
     )
     for layer in (0, 2, 4):
         torch.testing.assert_close(mine.states(layer, 0, 20), theirs.states(layer, 0, 20), atol=1e-4, rtol=1e-4)
