@@ -56,22 +56,22 @@ class HostExecutor:
             proposal = proposal.first_path()
         made = self.loops.make(proposal)
         drafted = self.costs.clock()
-        self._outcome = self._judged(made, likeliest, drafted)
+        self._outcome = self._verify_draft(made, likeliest, drafted)
         self.policies.observe(self._outcome)
 
     def outcome(self, follow: bool = False) -> StepOutcome:
         return self._outcome
 
-    def place(self, token_ids: list[int]) -> None:
-        self.loops.place(token_ids)
+    def rewind(self, token_ids: list[int]) -> None:
+        self.loops.rewind(token_ids)
 
-    def _judged(self, made: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
+    def _verify_draft(self, made: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
         position, layout = len(loops.token_ids), depth_first(draft.parents)
         branched = len(layout.lengths) > 1
         fed = [loops.token_ids[-1], *draft.tokens]
-        logits, again = self._scores(fed, layout if branched else None, made), 0
+        logits, again = self._logits(fed, layout if branched else None, made), 0
         # Without a draft all acceptance tests make the same choice.
         if self._guard is not None and (loops.timed or not draft.tokens):
             logits, again = self._guard.settle(logits, fed, position - 1, loops.sampler, loops.history)
@@ -85,7 +85,7 @@ class HostExecutor:
         path = judged.path[: len(tokens)]
         rows_of = (0, *path)[: len(tokens)]
         likelihoods = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
-        loops.added(tokens, path)
+        loops.commit(tokens, path)
         return StepOutcome(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
@@ -104,7 +104,7 @@ class HostExecutor:
             logprobs=likelihoods,
         )
 
-    def _scores(self, fed: Sequence[int], layout: Layout | None, made: HostDraft) -> Tensor:
+    def _logits(self, fed: Sequence[int], layout: Layout | None, made: HostDraft) -> Tensor:
         """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
         start, begun, target = len(self.loops.token_ids) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):

@@ -63,7 +63,7 @@ class MtpHead(FeatureHead):
         ordered = torch.cat(both[::-1] if self._token_first else both, -1)
         return self._layer(tensors.product(ordered, self._joined), at)
 
-    def fed_on(self, hidden: Tensor) -> Tensor:
+    def next_features(self, hidden: Tensor) -> Tensor:
         return norm(self._final, hidden, self._tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
