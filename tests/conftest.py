@@ -18,7 +18,6 @@ DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.s
 """What shows an NVIDIA driver, of Linux itself and of Windows below WSL2."""
 LONG = (
     "tests/tui/test_collector.py",
-    "tests/test_lint.py",
     "tests/cpu/test_decoder.py",
     "tests/tui/test_hostile.py",
     "tests/tui/test_real.py",

@@ -17,6 +17,7 @@ from functools import cache, partial
 from io import BytesIO
 from typing import Any, Literal
 
+from specchat.chat.chatgpt_text import message_text
 from specchat.chat.files import MAX_BYTES, ChatFileError
 from specchat.chat.rows import Answered, ChatRow, MessageRow, WholeChat
 from specchat.chat.sql import LATEST
@@ -231,7 +232,7 @@ class _Tree:
         role = author.get("role")
         if meta.get("is_visually_hidden_from_conversation"):
             return None
-        text = self._text(_table(message.get("content")))
+        text = message_text(_table(message.get("content")), meta.get("content_references"), self._left_out)
         if not text.strip():
             return None
         if role not in ("user", "assistant") or message.get("recipient") not in (None, "all"):
@@ -240,29 +241,6 @@ class _Tree:
         model = meta.get("model_slug")
         created = _time(message.get("create_time"))
         return _Node(key, role, text, created, one_line(model, 40) if isinstance(model, str) else "")
-
-    def _text(self, content: Mapping[str, Any]) -> str:
-        """A message's text, with a note where a picture or recording was."""
-        kind, parts = content.get("content_type"), content.get("parts")
-        if kind == "code":
-            language = content.get("language")
-            text, known = content.get("text"), isinstance(language, str) and re.fullmatch(r"[\w+#-]{1,20}", language)
-            return f"```{language if known and language != 'unknown' else ''}\n{text}\n```" if text else ""
-        if kind not in ("text", "multimodal_text") or not isinstance(parts, list):
-            if kind is not None and (content.get("text") or parts):
-                self._left_out["messages of other kinds"] += 1
-            return ""
-        return "\n\n".join(filter(None, map(self._part, parts)))
-
-    def _part(self, part: object) -> str:
-        if isinstance(part, str):
-            return part
-        table = _table(part)
-        if isinstance(text := table.get("text"), str):
-            return text
-        what = "picture" if "image" in str(table.get("content_type")) else "attachment"
-        self._left_out[f"{what}s"] += 1
-        return f"[{what} left out]"
 
     def _key(self, id: str) -> str:
         of_message = self._hash.copy()

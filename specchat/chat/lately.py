@@ -9,13 +9,16 @@ LATELY = 4
 
 
 def speedup_lately(reply: Reply) -> Speedup | None:
-    """Over plain decoding, of `reply` and, where that is too little, of those before it that drafted alike."""
+    """Over plain decoding, of `reply` and, where that is too little, of those before it that drafted alike.
+
+    Where `reply` tells next to nothing, of the one before that tells it alone.
+    """
     if (known := reply.speedup) is not None:
         return known
     joined, at = Comparison(), reply
     for _ in range(LATELY):
         joined.join(at.tally.compared)
-        if (found := joined.speedup) is not None:
+        if (found := joined.speedup or at.speedup) is not None:
             return found
         before = at.turn.parent if at.turn is not None else None
         if before is None or (before.name, before.speculation) != (reply.name, reply.speculation):

@@ -57,7 +57,13 @@ class Conversation:
     # Growing
 
     def ask(self, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:
-        """A new prompt at the end of the path; in the place of the last one where nothing answered that."""
+        """A new prompt at the end of the path; in the place of the last one where nothing answered that.
+
+        The same prompt once more is that one.
+        """
+        last = self.last
+        if last is not None and not last.replies and (last.prompt, last.attachments) == (prompt, attachments):
+            return last
         return self.add(Turn(prompt, attachments, self._end))
 
     def edit(self, turn: Turn, prompt: str, attachments: tuple[Attachment, ...] = ()) -> Turn:

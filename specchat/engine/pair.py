@@ -196,6 +196,8 @@ class PairInfo:
     """The draft's context, if the target's is larger."""
     server: str = ""
     """The server that runs the pair and drafts as it was started, in words; empty for a pair of this machine."""
+    continues: bool = True
+    """False if it cannot go on from the beginning of a reply, as some servers cannot."""
     plain_server: str = ""
     """The server where the same model writes without drafting, in words; empty if there is none."""
 

@@ -19,9 +19,10 @@ class Range:
 
     @property
     def words(self) -> str:
-        """`from 0 to 10`, `above 0`."""
-        high = "" if self.high is None else f" to {self.high}"
-        return f"{'above' if self.above else 'from'} {self.low}{high}"
+        """`from 0 to 10`, `above 0`, `above 0, at most 1`."""
+        if self.high is None:
+            return f"{'above' if self.above else 'from'} {self.low}"
+        return f"above {self.low}, at most {self.high}" if self.above else f"from {self.low} to {self.high}"
 
     def __contains__(self, value: float) -> bool:
         return (value > self.low if self.above else value >= self.low) and (self.high is None or value <= self.high)

@@ -29,7 +29,7 @@ class Gauges:
     lately: bool = False
     """True if the speed-up counts the replies before, too."""
     measuring: bool = False
-    """True if a speed-up will be shown, and too little is known yet."""
+    """True while a reply is written whose speed-up will be shown, and too little is known yet."""
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     other_ms: float = 0.0
@@ -84,7 +84,7 @@ def gauges(
         tokens_per_second=speed or None,
         speedup=known.times if known is not None and drafting else None,
         lately=known is not None and reply.speedup is None,
-        measuring=known is None and drafting and bool(tally.compared.steps),
+        measuring=known is None and drafting and bool(tally.compared.steps) and not reply.ended,
         draft_ms=tally.draft_ms if here else 0.0,
         verify_ms=tally.verify_ms if here else 0.0,
         other_ms=tally.other_ms if here else 0.0,

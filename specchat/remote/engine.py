@@ -244,6 +244,7 @@ def _info(pair: PairSpec, link: FoundServer, seconds: float) -> PairInfo:
         warning=CLEAR_KEY if connection.reveals_key else "",
         server=found.dialect.title,
         tools=found.dialect.takes_tools,
+        continues=found.dialect.continues,
         plain_server=_plain_server(pair, link),
     )
 

@@ -126,12 +126,16 @@ class ChatService(ServiceState):
                 return refusal
             self._answer(turn)
             return ""
+        if turn is not None and reply is None:
+            return "the last prompt has no answer yet: /again asks for one"
         if turn is None or reply is None or not (reply.raw or reply.tool_calls):
             return "there is no reply to continue yet"
         if reply.tool_calls and reply.ended:
             return self.refusal("") or self.begin_calls(Running(self.conversation, turn, reply, self.settings))
         if reply.ended and reply.state == "finished" and reply.reason == "stop":
             return "the last reply came to its end; write what you want next"
+        if not self.loaded.continues:
+            return "the server cannot go on with a reply: /again asks for another one"
         if refusal := self.refusal(turn.content):
             return refusal
         self._answer(turn, begun=without_marks(reply), seed=reply.seed)

@@ -75,6 +75,11 @@ class LoadedPair:
         """True if the model can be shown tools and calls of it be read."""
         return self.info is not None and self.info.tools
 
+    @property
+    def continues(self) -> bool:
+        """False if the model is known not to go on from the beginning of a reply."""
+        return self.info is None or self.info.continues
+
     def about_tools(self) -> str:
         """A sentence, once for each pair that is loaded, where its model calls no tools."""
         if self.info is None or self.info.tools or self._tools_explained == self.info.id:

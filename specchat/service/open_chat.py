@@ -91,20 +91,23 @@ class OpenChat:
         self.saving.looked(self.conversation)
 
     def show_branch(self, step: int, turn: Turn | None = None, *, of_prompt: bool = False) -> str:
-        """Show the version `step` places beside: of `turn`'s reply or prompt, or of the latest with several.
+        """Show the version `step` places beside: of `turn`'s reply or prompt, or of the latest that has such a one.
 
-        Where both have several it is the reply, or the prompt if `of_prompt`. Returns a sentence where there is none.
+        Where both of a turn have several it is the reply, or the prompt if `of_prompt`. Returns a sentence where there
+        is none.
         """
+        refusal = ""
         for at in [turn] if turn is not None else reversed(self.conversation.turns):
             for fork in (at.replies, self.conversation.siblings(at))[:: -1 if of_prompt else 1]:
-                if len(fork) > 1:
-                    beside = fork.beside(step)
-                    if beside is None:
-                        return f"that is the {'first' if step < 0 else 'last'} of {len(fork)} versions"
+                if len(fork) < 2 or (refusal and turn is not None):
+                    continue
+                beside = fork.beside(step)
+                if beside is not None:
                     self.conversation.show(beside)
                     self.saving.looked(self.conversation)
                     return ""
-        return "there is only one version of everything here"
+                refusal = refusal or f"that is the {'first' if step < 0 else 'last'} of {len(fork)} versions"
+        return refusal or "there is only one version of everything here"
 
     def _show(self, conversation: Conversation, view: Mapping[str, Any]) -> None:
         self.saving.looked(self.conversation)

@@ -1,5 +1,7 @@
 """How many tokens the next prompt would have, as the engine last counted."""
 
+from collections.abc import Callable
+
 from specchat.engine.events import Counted, Event
 
 _MUCH = 2_000
@@ -9,10 +11,13 @@ _MUCH = 2_000
 class PromptCount:
     """`counted` is the latest answer, for the content that was counted last."""
 
-    def __init__(self) -> None:
+    def __init__(self, basis: Callable[[], object] = lambda: None) -> None:
+        """`basis` gives what a count depends on besides the content."""
         self.counted: Counted | None = None
+        self._basis = basis
         self._content = ""
-        self._pending: tuple[int, str] | None = None
+        self._counted_with: object = basis()
+        self._pending: tuple[int, str, object] | None = None
 
     @property
     def waiting(self) -> bool:
@@ -25,19 +30,19 @@ class PromptCount:
 
     def begin(self, request: int, content: str) -> None:
         """`content` is being counted by `request`, in the place of what was before."""
-        self._pending = (request, content)
+        self._pending = (request, content, self._basis())
 
     def end(self, request: int, event: Event) -> None:
         """Take the end of a count; another text may be counted by then."""
         if self._pending is None or request != self._pending[0]:
             return
         if isinstance(event, Counted):
-            self.counted, self._content = event, self._pending[1]
+            self.counted, (_, self._content, self._counted_with) = event, self._pending
         self._pending = None
 
     def known(self, content: str) -> bool:
-        """True if the tokens of `content` are counted."""
-        return self.counted is not None and self._content == content
+        """True if the tokens of `content` are counted, as the chat is set now."""
+        return self.counted is not None and (self._content, self._counted_with) == (content, self._basis())
 
     def too_long(self, content: str) -> bool:
         """True if `content` is known not to fit the context."""

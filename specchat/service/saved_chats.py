@@ -15,7 +15,7 @@ class SavedChats:
         self._state = state
         self._store = state.chat.saving.store
         self._deleted: list[str] = []
-        """Keys of the chats that were deleted, the latest last."""
+        """Keys of the chats that were deleted here, the latest last."""
 
     def new(self) -> None:
         """Open an empty chat; what runs in the one before goes on."""
@@ -67,10 +67,16 @@ class SavedChats:
         return self._store.delete(key)
 
     def undelete(self) -> threading.Event | None:
-        """Bring back the chat deleted last; the event is set once that is saved. None when none was deleted."""
-        if not self._deleted:
+        """Bring back the chat deleted last, here or else before; the event is set once that is saved.
+
+        None when none can be brought back.
+        """
+        if self._deleted:
+            key = self._deleted.pop()
+        elif before := self._store.deleted():
+            key = before[0].key
+        else:
             return None
-        key = self._deleted.pop()
         self._state.saved.restored(key)
         return self._store.restore(key)
 

@@ -70,7 +70,7 @@ class ServiceState:
         self.saved = SavedReplies(engine, store, copies_saved)
         self.tools = ChatTools(servers, usual=uses_tools)
         self.calls = Calls(self.tools)
-        self.prompt_count = PromptCount()
+        self.prompt_count = PromptCount(lambda: (self.settings.limits, self.conversation.system, self.loaded.id))
         self.prefill = ""
         """The beginning of the next reply, used once."""
         self._personas = personas

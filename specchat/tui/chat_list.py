@@ -108,6 +108,6 @@ def of_hits(hits: Sequence["Hit"], now: datetime, width: int) -> Iterator[ListRo
         who = "  you: " if places[0].role == "user" else "  "
         words, found = _from_match(places[0])
         spans = [Span(start + len(who), end + len(who), "bold $accent") for start, end in found]
-        more = f" +{len(places) - 1}" if len(places) > 1 else ""
+        more = f" +{len(places) - 1} more" if len(places) > 1 else ""
         snippet = Content(who + words, spans).stylize_before(QUIET).truncate(width - len(more), ellipsis=True)
         yield ListRow(head + "\n" + snippet + Content.styled(more, QUIET), key, places[0].message)

@@ -16,18 +16,6 @@ from specchat.tui.draft import QueuedPrompt
 from specchat.tui.launch import Launch
 from specchat.tune.beside_tune import Tuning
 
-_CUT = {
-    "length": "the reply reached the token limit: /continue goes on",
-    "context": "the context is full, so the reply ends here: /new starts a new chat",
-}
-"""Ways on from a reply that did not come to its end, by the reason."""
-
-
-def words(update: Update) -> str:
-    """The sentence that an update deserves in the app."""
-    ended = update.event if update.kind == "ended" else None
-    return (_CUT.get(ended.reason, "") if isinstance(ended, Finished) else "") or update.message
-
 
 class AppSession(ChatService):
     """A chat service with the ledger, the race, downloads, tuning and prompts that wait."""
@@ -62,6 +50,17 @@ class AppSession(ChatService):
     def diagnosis(self) -> Diagnosis:
         """Whether drafting pays, and what would pay more."""
         return self._advisor.diagnose(self.last_reply, self.loaded.info, self.settings.speculation, self.loaded.lengths)
+
+    def words(self, update: Update) -> str:
+        """The sentence that an update deserves; of a reply that was cut, with the way on."""
+        match update.event if update.kind == "ended" else None:
+            case Finished(reason="length"):
+                return "the reply reached the token limit" + ": /continue goes on" * self.loaded.continues
+            case Finished(reason="context"):
+                refuses = self.settings.limits.context == "refuse"
+                way = "/new starts a new chat" if refuses else "the next one leaves out earlier turns"
+                return f"the context is full, so the reply ends here: {way}"
+        return update.message
 
     def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
         self.racing.end()

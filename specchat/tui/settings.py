@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specchat.engine.options import CONTEXT_POLICIES
+from specchat.engine.options import CONTEXT_POLICIES, Sampling
 from specchat.engine.ranges import DRAFT_LENGTHS, MAX_SEED, MAX_TOKENS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import ChatSettings
@@ -16,7 +16,7 @@ class InvalidValue(ValueError):
 
 @dataclass(frozen=True)
 class Field:
-    """One line of text in the panel. `read` raises InvalidValue; `nudge` is what up and down add, 0 for none."""
+    """One line of text in the panel. `store` raises InvalidValue; `nudge` is what up and down add, 0 for none."""
 
     key: str
     label: str
@@ -26,6 +26,12 @@ class Field:
     nudge: float = 0.0
     live: bool = False
     """True if it takes effect in a running reply."""
+    moot: Callable[[ChatSettings], str] = lambda _: ""
+    """Why the value has no effect beside the other settings; empty where it has."""
+
+    def note(self, settings: ChatSettings) -> str:
+        """What it is for, or why it has no effect."""
+        return self.moot(settings) or self.help
 
 
 def _shown(value: float) -> str:
@@ -43,6 +49,17 @@ def _number(text: str, span: Range) -> float:
     return value
 
 
+def _greedy(key: str) -> Callable[[ChatSettings], str]:
+    """At temperature 0 nothing is drawn, so a value other than the usual one does nothing."""
+    usual = getattr(Sampling(), key)
+
+    def moot(settings: ChatSettings) -> str:
+        on = settings.sampling.greedy and getattr(settings.sampling, key) != usual
+        return "no effect at temperature 0" if on else ""
+
+    return moot
+
+
 def _sampling_field(key: str, label: str, help: str, nudge: float) -> Field:
     def store(settings: ChatSettings, text: str) -> ChatSettings:
         changed: dict[str, Any] = {key: _number(text, SAMPLING[key])}
@@ -51,7 +68,12 @@ def _sampling_field(key: str, label: str, help: str, nudge: float) -> Field:
     def show(settings: ChatSettings) -> str:
         return _shown(getattr(settings.sampling, key))
 
-    return Field(key, label, help, show, store, nudge)
+    moot = _greedy(key) if key in ("top_k", "top_p", "min_p") else Field.moot
+    return Field(key, label, help, show, store, nudge, moot=moot)
+
+
+def _undrafted(settings: ChatSettings) -> str:
+    return "no effect: plain decoding drafts nothing" if settings.strategy == "plain" else ""
 
 
 def _store_draft_length(settings: ChatSettings, text: str) -> ChatSettings:
@@ -99,18 +121,25 @@ def _show_stop(settings: ChatSettings) -> str:
 
 
 FIELDS: tuple[Field, ...] = (
-    _sampling_field("temperature", "temperature", "0: always the likeliest", 0.1),
-    _sampling_field("top_k", "top-k", "0 is off", 10),
-    _sampling_field("top_p", "top-p", "1 is off", 0.05),
-    _sampling_field("min_p", "min-p", "0 is off", 0.01),
-    _sampling_field("repetition_penalty", "repetition", "1 is off", 0.05),
-    _sampling_field("presence_penalty", "presence", "0 is off", 0.1),
-    _sampling_field("frequency_penalty", "frequency", "0 is off", 0.1),
-    Field("seed", "seed", "empty: new each reply", lambda s: "" if s.seed is None else str(s.seed), _store_seed, 1),
+    _sampling_field("temperature", "temperature", "0: always the likeliest; higher varies more", 0.1),
+    _sampling_field("top_k", "top-k", "0 is off; else only the k likeliest tokens", 10),
+    _sampling_field("top_p", "top-p", "1 is off; the likeliest adding up to this", 0.05),
+    _sampling_field("min_p", "min-p", "0 is off; none below this share of the best", 0.01),
+    _sampling_field("repetition_penalty", "repetition", "1 is off; above it words repeat less", 0.05),
+    _sampling_field("presence_penalty", "presence", "0 is off; above it avoids what was said", 0.1),
+    _sampling_field("frequency_penalty", "frequency", "0 is off; the same, more for each use", 0.1),
+    Field(
+        "seed",
+        "seed",
+        "empty: always new; a number repeats a reply",
+        lambda s: "" if s.seed is None else str(s.seed),
+        _store_seed,
+        1,
+    ),
     Field(
         "max_tokens",
         "max tokens",
-        "empty: no limit",
+        "empty: no limit; else of a reply, at most",
         lambda s: "" if s.limits.max_tokens is None else str(s.limits.max_tokens),
         _store_max_tokens,
         50,
@@ -122,9 +151,16 @@ FIELDS: tuple[Field, ...] = (
         lambda s: s.limits.context,
         _store_context,
     ),
-    Field("stop", "stop at", "separate with |", _show_stop, _store_stop),
+    Field("stop", "stop at", "ends a reply before these; | between them", _show_stop, _store_stop),
     Field(
-        "draft_length", "draft length", "tokens drafted a step", _show_draft_length, _store_draft_length, 1, live=True
+        "draft_length",
+        "draft length",
+        "tokens drafted a step",
+        _show_draft_length,
+        _store_draft_length,
+        1,
+        live=True,
+        moot=_undrafted,
     ),
 )
 

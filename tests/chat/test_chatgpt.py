@@ -120,6 +120,42 @@ def test_tools_and_pictures_are_left_out_and_what_hangs_on_them_moves_up() -> No
     }
 
 
+def cite(*fields: str) -> str:
+    """A mark as the export has it in the text."""
+    return "\ue200" + "\ue202".join(fields) + "\ue201"
+
+
+@pytest.mark.parametrize(
+    ("text", "references", "read_as"),
+    [
+        (
+            f"Foxes sleep. {cite('cite', 'turn0search1')}",
+            [{"matched_text": cite("cite", "turn0search1"), "alt": "([foxes](https://foxes.example/))"}],
+            "Foxes sleep. ([foxes](https://foxes.example/))",
+        ),
+        (f"Foxes sleep. {cite('cite', 'turn0search1')} Owls wake.", None, "Foxes sleep. Owls wake."),
+        (
+            f"In {cite('entity', json.dumps(['city', 'Paris', 'capital']))}.",
+            [{"matched_text": " ", "alt": ""}],
+            "In Paris.",
+        ),
+        (f"See {cite('url', 'the page', 'turn0search2')}!", "odd", "See the page!"),
+        ("Foxes sleep【4†source】. 【draft】 stays.", [], "Foxes sleep. 【draft】 stays."),
+        (f"odd {cite('entity', '[')} {cite('entity', '[1, 2]')} end", [7, {"matched_text": 1}], "odd end"),
+        ("an end \ue201 alone", None, "an end \ue201 alone"),
+    ],
+)
+def test_citations_are_read_as_links_or_not_at_all(text: str, references: object, read_as: str) -> None:
+    meta = {"metadata": {"model_slug": "gpt-4o", "content_references": references}}
+    chat = conversation(
+        node("root", None),
+        node("q", "root", "user", "What do foxes do?"),
+        node("a", "q", "assistant", text, **meta),
+        current="a",
+    )
+    assert read(chat).chats[0].messages[-1].text == read_as
+
+
 def test_the_shown_path_may_end_in_the_middle_or_at_something_left_out() -> None:
     nodes = (
         node("q", None, "user", "hi"),

@@ -14,12 +14,18 @@ SHORT = "One two three four five six seven eight nine ten eleven twelve. " * 2
 """Some ten steps."""
 
 
-def answered(chat: Conversation, speculation: Speculation = SPECULATION, name: str = "demo") -> Reply:
+def answered(
+    chat: Conversation,
+    speculation: Speculation = SPECULATION,
+    name: str = "demo",
+    text: str = SHORT,
+    plain_error: float = 0.0,
+) -> Reply:
     reply = Reply(1, name, Sampling(), speculation)
     chat.answer(chat.ask("hi"), reply)
     reply.started(Started(1, 3, 0, 0, speculation))
-    for step in compared(steps(SHORT), 100.0):
-        reply.step(replace(step, id=1))
+    for step in compared(steps(text), 100.0):
+        reply.step(replace(step, id=1, plain_error=plain_error))
     return reply
 
 
@@ -34,6 +40,16 @@ def test_short_replies_tell_a_speed_together() -> None:
     assert found is not None
     one = first.tally.compared
     assert abs(found.times - one.plain_ms / one.own_ms) < 1e-9
+
+
+def test_a_reply_that_tells_nothing_leaves_what_the_one_before_told() -> None:
+    chat = Conversation()
+    long = answered(chat, text=SHORT * 3)
+    known = long.speedup
+    short = answered(chat, plain_error=0.9)
+    assert known is not None
+    assert short.speedup is None
+    assert speedup_lately(short) == known
 
 
 def test_replies_of_other_pairs_and_strategies_do_not_count() -> None:

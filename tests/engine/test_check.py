@@ -31,6 +31,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 400)
 
 
+@pytest.fixture
+def few(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strategies enough for a fault of what all of them share."""
+    strategies = tuple(session.info.strategy(name) for name in ("plain", "draft", "draft-tree", "lookup"))
+    monkeypatch.setattr(session, "info", replace(session.info, strategies=strategies))
+
+
 def results(session: Session) -> list[CheckResult]:
     return list(check.run(session, PROMPTS, full=False))
 
@@ -51,6 +58,7 @@ def test_a_chat_that_holds_one_turn_is_checked_in_one(session: Session) -> None:
     assert all(result.identical for result in found)
 
 
+@pytest.mark.usefixtures("few")
 def test_prefix_reuse_that_breaks_the_cache_is_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain shares the fault, so it must be compared with empty caches."""
     rewind = session.target.rewind
@@ -69,6 +77,7 @@ def test_prefix_reuse_that_breaks_the_cache_is_found(session: Session, monkeypat
     assert all(result.margin is not None for result in different)
 
 
+@pytest.mark.usefixtures("few")
 def test_penalties_that_count_refused_drafts_are_found(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "pop", lambda *_: None)
     different = {result.sampling for result in results(session) if not result.identical}
@@ -95,7 +104,7 @@ def test_no_strategy_draws_with_noise_that_one_before_drew_with(
 
 
 def test_ratio_and_block_follow_the_law_of_the_target(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 30)
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 16)
     assert drawn(session) == dict.fromkeys(product(("ratio", "block"), DRAFTING), True)
 
 

@@ -109,10 +109,11 @@ def check_all_lengths(session: Session, name: str, strategies: list[str]) -> Non
     drafted, accepted = Counter[str](), Counter[str]()
     # A reply of few letters repeats itself, so that every way of drafting has something to draft.
     few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
-    # A prompt with one length each, another one with every sampling; that of few letters with all.
+    # A prompt with one length each, another one with every sampling; that of few letters with the two others.
     turned = list(SAMPLINGS).index(name)
     each = [(prompt, {}, (LENGTHS[(at + turned) % len(LENGTHS)],)) for at, prompt in enumerate(PROMPTS)]
-    for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, LENGTHS)]):
+    others = tuple(length for length in LENGTHS if length != LENGTHS[turned % len(LENGTHS)])
+    for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, others)]):
         sampling = SAMPLINGS[name]
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
         plain = finished(reply(session, prompt, sampling, Limits(22), Speculation()))
@@ -168,10 +169,9 @@ def free(session: Session) -> dict[str, Finished]:
     return made
 
 
-def in_turn(places: tuple[int, ...], name: str) -> set[int]:
-    """Two of the places: each strategy meets all of them, with one sampling or another."""
-    at = list(SAMPLINGS).index(name)
-    return {places[at % len(places)], places[(at + 2) % len(places)]}
+def in_turn(places: tuple[int, ...], strategy: str, name: str) -> int:
+    """One of the places: each strategy and each sampling meets all of them."""
+    return places[(list(STRATEGIES).index(strategy) + list(SAMPLINGS).index(name)) % len(places)]
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -180,12 +180,11 @@ def test_an_end_token_inside_an_accepted_block_ends_the_reply(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
     plain = free[name].token_ids
-    for cut in in_turn((1, 2, 5, 9, 11), name):
-        end = plain[cut]
-        ends({end})
-        last = finished(reply(session, "abc", SAMPLINGS[name], Limits(20), Speculation.of(strategy)))
-        assert last.token_ids == plain[: plain.index(end) + 1]
-        assert last.reason == "stop"
+    end = plain[in_turn((1, 2, 5, 9, 11), strategy, name)]
+    ends({end})
+    last = finished(reply(session, "abc", SAMPLINGS[name], Limits(20), Speculation.of(strategy)))
+    assert last.token_ids == plain[: plain.index(end) + 1]
+    assert last.reason == "stop"
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -195,14 +194,14 @@ def test_stop_strings_cut_the_text_and_end_the_reply(
 ) -> None:
     ends(())
     plain = free[name]
-    for start in in_turn((0, 7, 20), name):
-        stop = plain.text[start : start + 3]
-        events = reply(session, "abc", SAMPLINGS[name], Limits(40, (stop, "never said")), Speculation.of(strategy, 8))
-        last = finished(events)
-        assert last.text == plain.text[: plain.text.index(stop)]
-        assert last.reason == "stop"
-        assert last.token_ids == plain.token_ids[: len(last.token_ids)]
-        assert shown(events) == last.text
+    start = in_turn((0, 7, 20), strategy, name)
+    stop = plain.text[start : start + 3]
+    events = reply(session, "abc", SAMPLINGS[name], Limits(40, (stop, "never said")), Speculation.of(strategy, 8))
+    last = finished(events)
+    assert last.text == plain.text[: plain.text.index(stop)]
+    assert last.reason == "stop"
+    assert last.token_ids == plain.token_ids[: len(last.token_ids)]
+    assert shown(events) == last.text
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -211,10 +210,10 @@ def test_the_token_limit_is_exact(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
     ends(())
-    for limit in in_turn((0, 1, 2, 5, 9), name):
-        last = finished(reply(session, "abc", SAMPLINGS[name], Limits(limit), Speculation.of(strategy)))
-        assert last.token_ids == free[name].token_ids[:limit]
-        assert last.reason == "length"
+    limit = in_turn((0, 1, 2, 5, 9), strategy, name)
+    last = finished(reply(session, "abc", SAMPLINGS[name], Limits(limit), Speculation.of(strategy)))
+    assert last.token_ids == free[name].token_ids[:limit]
+    assert last.reason == "length"
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)

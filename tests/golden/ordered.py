@@ -4,6 +4,7 @@ Products of float32 are exact in float64, in which they are added one after the 
 more bits than are kept. Both are rounded once, so that bits are the same on all processors of x86-64.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -64,8 +65,10 @@ def summed(x: Tensor, axes: Any, keep: bool) -> Tensor:
     """The sum over some axes, in float64."""
     axes = range(x.dim()) if axes is None or axes == [] else [axis % x.dim() for axis in axes]
     rest = [axis for axis in range(x.dim()) if axis not in axes]
-    flat = x.permute(*rest, *axes).reshape(1, -1, int(np.prod([x.shape[axis] for axis in axes])))
-    made = product(flat, torch.ones(1, flat.shape[2], 1)).view([x.shape[axis] for axis in rest])
+    flat = doubled(x.permute(*rest, *axes)).reshape(-1, math.prod([x.shape[axis] for axis in axes]))
+    # Added one after the other, from a zero without a sign.
+    total = flat.cumsum(1)[:, -1] + 0.0 if flat.shape[1] else np.zeros(len(flat))
+    made = torch.from_numpy(total).view([x.shape[axis] for axis in rest])
     for axis in sorted(axes) if keep else ():
         made = made.unsqueeze(axis)
     return made
@@ -205,6 +208,9 @@ EXACT = {
 }  # fmt: skip
 """Operations whose bits every processor agrees on, each of its numbers being rounded once."""
 
+NAMES: dict[Any, str] = {}
+"""What operations are called in `SMOOTH` and `EXACT`."""
+
 
 class InOneOrder(TorchDispatchMode):
     """Computes so what torch is asked for meanwhile; raises NotImplementedError for what is in no list."""
@@ -215,23 +221,31 @@ class InOneOrder(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Any:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         # Which torch does without asking the mode.
         self._packing, torch.fbgemm_pack_gemm_matrix_fp16 = torch.fbgemm_pack_gemm_matrix_fp16, packed
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         torch.fbgemm_pack_gemm_matrix_fp16 = self._packing
+        torch.set_num_threads(self._threads)
         super().__exit__(*error)
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), options: dict[str, Any] | None = None
     ) -> Any:
         del types
-        options, name = options or {}, function._schema.name.partition("::")[2]
+        options = options or {}
+        name = NAMES.get(function)
+        if name is None:
+            name = NAMES[function] = function._schema.name.partition("::")[2]
+        if name in EXACT:
+            return function(*arguments, **options)
         if found := ORDERED.get(function):
             return found(*arguments, **options)
         floats = [one for one in arguments if isinstance(one, Tensor) and one.is_floating_point()]
-        if not floats or name in EXACT:
+        if not floats:
             return function(*arguments, **options)
         if name in SMOOTH:
             assert not options, name

@@ -11,7 +11,7 @@ import pytest
 from specchat.engine.cpu import compiled
 from tests.golden import drafts, models
 from tests.golden.models import Bits
-from tests.golden.write import DRAFTS, MODELS, Found, drafts_here, golden
+from tests.golden.write import DRAFTS, MODELS, golden
 
 pytestmark = pytest.mark.cpu
 X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="the bits that were kept are those of x86-64")
@@ -35,16 +35,10 @@ def test_models_give_the_same_bits(name: str, tmp_path: Path) -> None:
     assert not differences(models.CASES[name](tmp_path), golden(MODELS)["x86_64"][name])
 
 
-@pytest.fixture(scope="module")
-def here() -> Found:
-    """What drafts are on this machine."""
-    return drafts_here()
-
-
 @X86_64
 @pytest.mark.parametrize("name", drafts.CASES)
-def test_drafts_are_the_same(name: str, here: Found) -> None:
-    assert not differences(here[name], golden(DRAFTS)["x86_64"][name])
+def test_drafts_are_the_same(name: str, tmp_path: Path) -> None:
+    assert not differences(drafts.CASES[name](tmp_path), golden(DRAFTS)["x86_64"][name])
 
 
 def test_every_case_is_kept() -> None:

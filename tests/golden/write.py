@@ -1,27 +1,14 @@
 """Keeps the bits of this checkout as golden: `python -m tests.golden.write`, only when bits are meant to change."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.golden.models import CASES, Bits, computed
+from tests.golden import drafts, models
+from tests.golden.models import Bits, computed
 
 MODELS, DRAFTS = (Path(__file__).with_name(f"{name}.json") for name in ("models", "drafts"))
 Found = Mapping[str, Bits]
-
-
-def drafts_here() -> Found:
-    """What `drafts.py` computes, by case."""
-    command = [sys.executable, "-m", "tests.golden.drafts"]
-    alone = {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
-    done = subprocess.run(
-        command, env=os.environ | alone, cwd=Path(__file__).parents[2], check=True, stdout=subprocess.PIPE, text=True
-    )
-    found: Found = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def golden(path: Path) -> dict[str, Found]:
@@ -40,5 +27,5 @@ def write(path: Path, kinds: Mapping[str, Found]) -> None:
 
 
 if __name__ == "__main__":
-    write(MODELS, {"x86_64": computed(CASES)})
-    write(DRAFTS, {"x86_64": drafts_here()})
+    write(MODELS, {"x86_64": computed(models.CASES)})
+    write(DRAFTS, {"x86_64": computed(drafts.CASES)})

@@ -13,6 +13,9 @@ from tests.gpu_net.addresses import Addresses, Program
 from tests.gpu_net.runtime import Launch
 
 Pointers = NDArray[np.uint64]
+Spans = tuple[Pointers, Pointers]
+"""Begins and ends of stretches of bytes, in order and apart."""
+EMPTY: Pointers = np.empty(0, np.uint64)
 APART = {"begins": 0, "ends": 1}
 """Arguments with places that the tiles of a launch must have apart, each its own: its number, and how much is added."""
 
@@ -52,11 +55,17 @@ class Rivals(Addresses):
     def run(self, launch: Launch) -> None:
         self._accesses = []
         super().run(launch)
-        unit = min((size for one in self._accesses for _, size in one.writes), default=0)
-        if not unit:
+        written = [spans(one.writes) for one in self._accesses]
+        ends = [(begins[0], ends[-1]) for begins, ends in written if begins.size]
+        if not ends:
             return
-        written = [pieces(one.writes, unit) for one in self._accesses]
-        read = [pieces([(p, size) for p, size in one.reads if self._meets(p, written)], unit) for one in self._accesses]
+        first, last = min(begin for begin, _ in ends), max(end for _, end in ends)
+        # Most of what is read is written by nobody.
+        near = [
+            [(p, size) for p, size in one.reads if p.min() < last and p.max() + np.uint64(size) > first]
+            for one in self._accesses
+        ]
+        read = [spans(accesses) for accesses in near]
         for one, other in permutations(range(len(written)), 2):
             if one < other:
                 self._tell("two programs write", one, other, written[one], written[other])
@@ -69,23 +78,34 @@ class Rivals(Addresses):
             (accesses.writes if writes else accesses.reads).append((chosen, size))
         return super().looked(pointers, mask, size, writes)
 
-    def _meets(self, pointers: Pointers, written: list[Pointers]) -> bool:
-        """True if a read may be of something that is written."""
-        return any(len(one) and pointers.min() <= one[-1] and pointers.max() >= one[0] for one in written)
-
-    def _tell(self, words: str, one: int, other: int, mine: Pointers, theirs: Pointers) -> None:
-        if not (len(mine) and len(theirs)) or mine[0] > theirs[-1] or mine[-1] < theirs[0]:
-            return
-        both = np.intersect1d(mine, theirs, assume_unique=True)
-        if both.size:
+    def _tell(self, words: str, one: int, other: int, mine: Spans, theirs: Spans) -> None:
+        both = meeting(mine, theirs)
+        if both is not None:
             programs = " and ".join(str(self._accesses[number].program) for number in (one, other))
-            self.note(f"{words} {self.name_of(both[0])}, {programs}")
+            self.note(f"{words} {self.name_of(both)}, {programs}")
 
 
-def pieces(accesses: list[tuple[Pointers, int]], unit: int) -> Pointers:
-    """The pieces of `unit` bytes of all accesses, in order, each once; accesses that are narrower are whole pieces."""
-    found = [
-        (pointers[:, None] + np.arange(0, size, unit, dtype=np.uint64)).reshape(-1) // np.uint64(unit)
-        for pointers, size in accesses
-    ]
-    return np.unique(np.concatenate(found)) * np.uint64(unit) if found else np.empty(0, np.uint64)
+def spans(accesses: list[tuple[Pointers, int]]) -> Spans:
+    """The bytes of all accesses: where stretches of them begin and end, in order and apart."""
+    begins, ends = [EMPTY], [EMPTY]
+    for pointers, size in accesses:
+        apart = np.flatnonzero(np.diff(pointers) != size)
+        begins.append(pointers[np.concatenate(([0], apart + 1))])
+        ends.append(pointers[np.concatenate((apart, [-1]))] + np.uint64(size))
+    begin, end = np.concatenate(begins), np.concatenate(ends)
+    order = np.argsort(begin)
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    apart = np.flatnonzero(begin[1:] > end[:-1])
+    return begin[np.concatenate(([0], apart + 1))[: begin.size]], end[np.concatenate((apart, [-1]))[: end.size]]
+
+
+def meeting(mine: Spans, theirs: Spans) -> np.uint64 | None:
+    """The first byte that both have; None where there is none."""
+    (begins, ends), (their_begins, their_ends) = mine, theirs
+    if not begins.size:
+        return None
+    # Of mine the first that ends after theirs begins.
+    found = np.searchsorted(ends, their_begins, side="right")
+    inside = np.minimum(found, begins.size - 1)
+    meet = np.flatnonzero((found < begins.size) & (begins[inside] < their_ends))
+    return max(begins[inside[meet[0]]], their_begins[meet[0]]) if meet.size else None

@@ -467,6 +467,40 @@ def test_a_prompt_known_to_be_too_long_is_refused() -> None:
     assert session.send("short") == ""
 
 
+def test_a_count_says_nothing_once_something_else_is_set() -> None:
+    engine = FakeEngine(info=replace(INFO, context=20))
+    session = ready(engine)
+    text = "word " * 30
+    assert session.count(text)
+    session.poll()
+    settings, limits = session.settings, session.settings.limits
+    session.change(replace(settings, limits=replace(limits, context="refuse")))
+    assert not session.prompt_count.known(text)
+    session.change(settings)
+    session.chat.set_system("Be brief.")
+    assert not session.prompt_count.known(text)
+    session.chat.set_system("")
+    assert session.prompt_count.too_long(text)
+    session.load(CATALOG.pairs[1])
+    assert session.send(text) == ""
+
+
+def test_a_prompt_that_was_refused_is_asked_again_in_its_place() -> None:
+    session = ready(FakeEngine((REFUSED, REFUSED, "fine")))
+    for _ in range(2):
+        session.send("my prompt")
+        session.poll()
+        assert session.go_on() == "the last prompt has no answer yet: /again asks for one"
+    session.send("my prompt")
+    session.poll()
+    (turn,) = session.conversation.turns
+    assert (turn.prompt, len(session.conversation.siblings(turn))) == ("my prompt", 1)
+    assert turn.reply is not None
+    assert turn.reply.text == "fine"
+    session.send("my prompt")
+    assert len(session.conversation.turns) == 2
+
+
 def test_a_new_chat_forgets_the_old_one() -> None:
     engine, clock = paced()
     session = ready(engine)

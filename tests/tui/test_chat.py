@@ -27,9 +27,10 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
-from specchat.tui.screens.settings import FieldInput, FieldNote, SettingsScreen
+from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.text.strategies import rows
 from specchat.tui.widgets.choice import Choice
+from specchat.tui.widgets.field import FieldInput, FieldNote
 from specchat.tui.widgets.panel import EngineLine, EnginePanel
 from specchat.tui.widgets.rows import TwoSided
 from tests.service.made import Clock
@@ -84,7 +85,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
             "• two",
             "tokens per step",
             "tok/s",
-            "measuring the time saved",
+            "too little to tell",
         ):
             assert words in shown
         assert app.chat.prompt.text == ""
@@ -321,6 +322,33 @@ async def test_settings_say_what_they_do_not_keep() -> None:
         sentence = "temperature stays 0.7: 0.30.9 is not valid, it needs a number from 0 to 10"
         assert app.chat.notice.text == sentence
         assert app.session.settings.sampling.temperature == 0.7
+
+
+async def test_settings_keep_what_is_valid_beside_what_is_not() -> None:
+    async with answered(STORY, (80, 24)) as (app, pilot):
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "temperature")
+        await pilot.press(*"12", "tab", "tab", *"x", "tab", *"0.5", "escape")
+        await pilot.pause()
+        assert app.session.settings.sampling.top_p == 0.5
+        assert app.chat.notice.text == (
+            "temperature stays 0.7: 12 is not valid, it needs a number from 0 to 10; "
+            "top-k stays 0: x is not valid, it needs a whole number from 0"
+        )
+
+
+async def test_settings_say_what_has_no_effect_beside_another() -> None:
+    async with answered(STORY, (80, 50)) as (app, pilot):
+        await pilot.press("ctrl+o")
+        await until_shown(pilot, app, "temperature")
+        await pilot.press("tab", "tab", "tab", *"0.5", "enter")
+        await until_shown(pilot, app, "1 is off; the likeliest adding up to this")
+        await pilot.press("shift+tab", "shift+tab", "shift+tab", *"0", "enter")
+        await until_shown(pilot, app, "no effect at temperature 0")
+        assert screen_text(app).count("no effect") == 1
+        app.session.choose_strategy("plain")
+        app.screen.query_one("#draft_length", FieldInput).value = "3"
+        await until_shown(pilot, app, "no effect: plain decoding drafts nothing")
 
 
 async def test_strategies_stand_with_the_speed_measured_here() -> None:

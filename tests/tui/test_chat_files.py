@@ -56,6 +56,31 @@ async def test_a_chat_is_exported_in_both_formats_and_comes_back(folder: Path) -
         assert len(second.session.conversation.turns) == 2
 
 
+@pytest.mark.parametrize(
+    ("argument", "written"), [("JSON", "specchat-1.json"), ("markdown", "specchat-1.md"), ("Notes", "Notes")]
+)
+async def test_a_format_is_known_as_users_write_it(folder: Path, argument: str, written: str) -> None:
+    running = app()
+    async with running.run_test(size=(120, 40)) as pilot:
+        await loaded(running, pilot)
+        await ask(running, pilot, "Foxes?")
+        await wait_until(pilot, lambda: not running.session.chat.saving.store.unsaved)
+        await running.chat.do("export-chat", argument)
+    assert [path.name for path in folder.iterdir()] == [written]
+
+
+async def test_no_markdown_is_written_under_the_name_of_another_format(folder: Path) -> None:
+    running = app()
+    async with running.run_test(size=(120, 40)) as pilot:
+        await loaded(running, pilot)
+        await ask(running, pilot, "Foxes?")
+        await running.chat.do("export-chat", "pdf")
+        assert running.chat.notice.text == "Chats are not written as pdf, but as md, html, json."
+        await running.chat.do("export-chat", "talk.PDF")
+        assert running.chat.notice.text == "talk.PDF: chats are not written as pdf, but as md, html, json."
+    assert not list(folder.iterdir())
+
+
 async def test_no_file_is_replaced_and_trouble_is_told(folder: Path) -> None:
     (folder / "a.md").write_text("mine")
     running = app()

@@ -64,7 +64,7 @@ def test_what_was_found_shows_where() -> None:
     hits += [Hit("k", "Foxes", 0.0, "n", "assistant", "foxes"), Hit("l", "Lamps", 0.0, None, "title", "Lamps")]
     rows = list(of_hits(hits, NOW, 24))
     assert [row.content.plain for row in rows] == [
-        "  Foxes [b]     Jan 1970\n  you: a fox +1",
+        "  Foxes [b]     Jan 1970\n  you: a fox +1 more",
         "  Lamps         Jan 1970",
     ]
     assert [row.message for row in rows] == ["m", None]

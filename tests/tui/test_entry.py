@@ -22,9 +22,10 @@ from specchat.tui.app import SpecchatApp
 from specchat.tui.launch import Launch
 from specchat.tui.pastes import UNFOLD_BELOW
 from specchat.tui.screens.history import HistoryScreen
-from specchat.tui.screens.settings import FieldInput, SettingsScreen
+from specchat.tui.screens.settings import SettingsScreen
 from specchat.tui.widgets.choice import Choice
 from specchat.tui.widgets.completions import Completions
+from specchat.tui.widgets.field import FieldInput
 
 NAMED = replace(
     LAUNCH,

@@ -93,9 +93,16 @@ async def test_the_settings_offer_what_the_server_does(server: Scripted) -> None
     app = app_of(server)
     async with app.run_test(size=(120, 50)) as pilot:
         await loaded(app, pilot)
+        await wait_until(pilot, lambda: "The panel shows the server's speed" in screen_text(app))
         await app.chat.do("settings")
         await wait_until(pilot, lambda: "llama.cpp's server drafts by itself, as it was started." in screen_text(app))
-        assert "Lookup" not in screen_text(app)
+        shown = screen_text(app)
+        assert "● Server " in shown
+        for unused in ("Lookup", "draft length", "acceptance", "earlier chats"):
+            assert unused not in shown
+        app.screen.query_one("#strategy").focus()
+        await pilot.press("enter", "escape")
+        await wait_until(pilot, lambda: app.screen is app.chat)
 
 
 async def test_about_and_models_say_where_it_runs(server: Scripted) -> None:

@@ -71,6 +71,20 @@ def test_a_deleted_chat_is_forgotten_and_one_brought_back_is_told_again(store: S
     assert session.chats.undelete() is None
 
 
+def test_a_chat_that_was_deleted_before_the_start_is_brought_back(store: Store) -> None:
+    second, first = keys(store)
+    before, _ = session_of(store)
+    for key in (first, second):
+        assert before.chats.delete(key).wait(60)
+    session, _ = session_of(store)
+    for back in ([second], [second, first]):
+        done = session.chats.undelete()
+        assert done is not None
+        assert done.wait(60)
+        assert keys(store) == back
+    assert session.chats.undelete() is None
+
+
 def test_nothing_is_told_where_that_is_not_wanted(store: Store) -> None:
     session, engine = session_of(store, copies_saved=False)
     second, _ = keys(store)

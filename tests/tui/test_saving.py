@@ -161,6 +161,30 @@ def test_an_edited_prompt_is_a_branch_with_its_own_history(store: Store) -> None
     assert len(list(loaded.every_turn())) == 3
 
 
+def test_the_first_version_of_a_reply_is_no_end_where_its_prompt_was_edited(store: Store) -> None:
+    engine = FakeEngine(("One.", "Two.", "Three.", "Four.", "Five."))
+    session = ready(engine, store)
+    ask(session, "first")
+    ask(session, "second")
+    session.chat.editing = session.conversation.turns[0]
+    ask(session, "first, better")
+    session.regenerate()
+    session.poll()
+
+    def shown() -> list[str]:
+        return [turn.reply.text for turn in session.conversation.turns if turn.reply]
+
+    seen = [shown()]
+    for step in (-1, -1, 1, 1):
+        assert session.chats.show_branch(step) == ""
+        seen.append(shown())
+    assert seen == [["Four."], ["Three."], ["One.", "Two."], ["Three."], ["Four."]]
+    assert session.chats.show_branch(1) == "that is the last of 2 versions"
+    better = session.conversation.turns[0]
+    assert session.chats.show_branch(-1, better) == ""
+    assert session.chats.show_branch(-1, better) == "that is the first of 2 versions"
+
+
 def test_regenerating_an_earlier_reply_leaves_what_followed_on_its_branch(store: Store) -> None:
     engine = FakeEngine(("One.", "Two.", "Uno."))
     session = ready(engine, store)

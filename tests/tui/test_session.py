@@ -10,7 +10,7 @@ from specchat.chat.store import Store
 from specchat.chat.turn import Reply
 from specchat.engine.events import Finished, FinishReason, Started
 from specchat.engine.fake import INFO, FakeEngine
-from specchat.engine.options import Sampling, Speculation, Written
+from specchat.engine.options import ContextPolicy, Limits, Sampling, Speculation, Written
 from specchat.engine.pair import StrategyStatus
 from specchat.engine.stats import Stats
 from specchat.service.dispatch import Update
@@ -18,7 +18,7 @@ from specchat.tui.actions.table import ACTIONS
 from specchat.tui.keys import Keys
 from specchat.tui.launch import Launch
 from specchat.tui.screens.about import about
-from specchat.tui.session import AppSession, words
+from specchat.tui.session import AppSession
 from specchat.tui.status import header_sides, status_sides
 from tests.service.made import paced
 
@@ -44,15 +44,31 @@ def test_what_a_pair_does_not_get_is_said_when_it_is_loaded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "way_out"), [("length", "/continue goes on"), ("context", "/new starts a new chat"), ("stop", "")]
+    ("reason", "policy", "way_out"),
+    [
+        ("length", "refuse", "/continue goes on"),
+        ("context", "refuse", "/new starts a new chat"),
+        ("context", "drop-oldest", "the next one leaves out earlier turns"),
+        ("stop", "refuse", ""),
+    ],
 )
-def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, way_out: str) -> None:
+def test_a_reply_that_is_cut_says_what_can_be_done(reason: FinishReason, policy: ContextPolicy, way_out: str) -> None:
     events = (Started(0, 1, 0, 0, Speculation()), Finished(0, reason, "Hello", (), Stats(num_steps=1)))
     session = ready(FakeEngine((events,)))
+    session.change(replace(session.settings, limits=Limits(context=policy)))
     session.send("hi")
-    (told,) = [words(update) for update in session.poll() if update.kind == "ended"]
+    (told,) = [session.words(update) for update in session.poll() if update.kind == "ended"]
     assert told.endswith(way_out)
     assert bool(told) == bool(way_out)
+
+
+def test_what_a_server_cannot_continue_is_not_offered_for_that() -> None:
+    events = (Started(0, 1, 0, 0, Speculation()), Finished(0, "length", "Hello", (), Stats(num_steps=1)))
+    session = ready(FakeEngine((events,), info=replace(INFO, server="Box", continues=False)))
+    session.send("hi")
+    ended = next(update for update in session.poll() if update.kind == "ended")
+    assert session.words(ended) == "the reply reached the token limit"
+    assert session.go_on() == "the server cannot go on with a reply: /again asks for another one"
 
 
 def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:

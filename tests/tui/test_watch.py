@@ -99,3 +99,9 @@ async def test_the_next_reply_takes_its_place_and_a_lost_engine_ends_it() -> Non
         await wait_until(pilot, lambda: "ask (process 43) · writing" in screen_text(app))
         engine.die()
         await wait_until(pilot, lambda: "ended: The engine has ended." in screen_text(app))
+
+
+async def test_that_nothing_was_written_yet_is_read_whole() -> None:
+    async with sharing((60, 15)) as (app, pilot, _):
+        await app.chat.do("watch")
+        await wait_until(pilot, lambda: "will be here." in screen_text(app))

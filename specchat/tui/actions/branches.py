@@ -19,7 +19,7 @@ def _next(chat: ChatScreen, _: str) -> None:
 BRANCHES: tuple[Action[ChatScreen], ...] = (
     Action("edit", "Edit prompt", "Edit your last prompt; what was said since stays as a branch.", _edit, ("f5",),
            slash="edit"),
-    Action("previous-version", "Previous version", "Show the version before, of the latest message with several.",
+    Action("previous-version", "Previous version", "Show the version before, of the latest message that has one.",
            _previous, ("f7",)),
     Action("next-version", "Next version", "Show the version after it.", _next, ("f8",)),
     Action("edit-here", "Edit here", "Edit the prompt under the cursor, as a branch.", _edit, ("e",), hint="edit",

@@ -1,5 +1,8 @@
 """Chats as a whole: the list of them, new ones, names, copies and deleting."""
 
+import sqlite3
+
+from specchat.chat.schema import in_words
 from specchat.clean import one_line
 from specchat.tui.action import Action
 from specchat.tui.screens.chat import ChatScreen
@@ -75,9 +78,14 @@ def _delete(chat: ChatScreen, _: str) -> None:
 
 
 def _undelete(chat: ChatScreen, _: str) -> None:
-    done = chat.session.chats.undelete()
+    store = chat.session.chat.saving.store
+    try:
+        done = chat.session.chats.undelete()
+    except sqlite3.Error as error:
+        chat.say(in_words(error, store.path), bad=True)
+        return
     if done is None:
-        chat.say("nothing was deleted since specchat started", bad=True)
+        chat.say("no chat was deleted within a day", bad=True)
         return
     done.wait(1)
     chat.draw_chats()

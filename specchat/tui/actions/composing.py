@@ -13,7 +13,7 @@ from specchat.tui.screens.chat import ChatScreen
 from specchat.tui.settings import FIELDS, InvalidValue
 
 OFF = "off"
-_NO_LIMIT = "until the context is full"
+_UNLIMITED = "unlimited"
 _POLICIES = {
     "refuse": "say that it is too long",
     "drop-oldest": "leave out the oldest turns",
@@ -46,7 +46,8 @@ def _setting(key: str, slash: str, off: str = "") -> Callable[[ChatScreen, str],
     def run(chat: ChatScreen, argument: str) -> None:
         session = chat.session
         if not argument:
-            _ask(chat, slash, f"{field.label} is {field.show(session.settings) or off} ({field.help})")
+            help = f" ({field.help})" * (not off)  # of fields with "off" it speaks of an empty field, as in the panel
+            _ask(chat, slash, f"{field.label} is {field.show(session.settings) or off}{help}")
             return
         try:
             settings = field.store(session.settings, "" if off and argument == OFF else argument)
@@ -165,8 +166,8 @@ COMPOSING: tuple[Action[ChatScreen], ...] = (
     Action("length", "Draft length", "How many tokens are drafted a step.", _setting("draft_length", "length"),
            slash="length", argument="number"),
     Action("max-tokens", "Longest reply", "How many tokens a reply may have at most.",
-           _setting("max_tokens", "max-tokens", _NO_LIMIT), slash="max-tokens", argument="number or off",
-           values=lambda _: [(OFF, _NO_LIMIT)]),
+           _setting("max_tokens", "max-tokens", _UNLIMITED), slash="max-tokens", argument="number or off",
+           values=lambda _: [(OFF, "until the context is full")]),
     Action("context", "Context", "What is left out where a chat does not fit the context.",
            _setting("context", "context"), slash="context", argument="refuse, drop-oldest or keep-ends",
            values=lambda _: list(_POLICIES.items())),

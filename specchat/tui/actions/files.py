@@ -20,15 +20,20 @@ if TYPE_CHECKING:
 
 def _export(chat: ChatScreen, argument: str) -> None:
     """`argument` is a format, a file's name, or both; without any a dialog asks for the name."""
-    from specchat.chat.exporting import FORMATS
+    from specchat.chat.exporting import format_named
     from specchat.tui.screens.ask import AskScreen
 
     if not chat.session.conversation.turns:
         chat.say("this chat is still empty", bad=True)
         return
     first, _, rest = argument.strip().partition(" ")
-    if known := next((format for format in FORMATS if format == first), None):
-        _write(chat, Path(rest.strip() or _free(first)), known)
+    try:
+        known = format_named(first) if first and not first.startswith(".") else None
+    except ChatFileError as error:
+        chat.say(str(error), bad=True)
+        return
+    if known is not None:
+        _write(chat, Path(rest.strip() or _free(known)), known)
     elif argument.strip():
         _write(chat, Path(argument.strip()))
     else:
@@ -49,9 +54,9 @@ def _write(chat: ChatScreen, path: Path, format: "Format | None" = None) -> None
     """Write the open chat to a new file; the name says which format, unless `format` does."""
     from specchat.chat.exporting import as_page, format_of
 
-    format = format or format_of(path)
     path = Path(os.path.expanduser(path))
     try:
+        format = format or format_of(path)
         write_new(path, _all(chat) if format == "json" else as_page(chat.session.conversation, format))
     except ChatFileError as error:
         chat.say(str(error), bad=True)

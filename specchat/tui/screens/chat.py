@@ -22,7 +22,7 @@ from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.permissions import Permissions
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
-from specchat.tui.session import AppSession, words
+from specchat.tui.session import AppSession
 from specchat.tui.widgets.completions import Completions
 from specchat.tui.widgets.prompt import Prompt
 from specchat.tui.widgets.rows import Hints
@@ -69,7 +69,7 @@ class ChatScreen(ChatWindow):
             if update.prompt:
                 self.prompt.restore(update.prompt)
             self.notice.happened(update.kind)
-            if message := words(update):
+            if message := self.session.words(update):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
                 self.say(message, bad=update.kind not in ("loaded", "answered", "called", "notice"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
@@ -199,8 +199,10 @@ class ChatScreen(ChatWindow):
         self.transcript.sync()
         if again:
             self.say("restarting the engine", until="loaded")
-        else:
+        elif calling or self.session.loaded.continues:
             self.say("/continue " + ("has the model answer without it" if calling else "goes on with the reply"))
+        else:
+            self.say("the reply is stopped")
         self.queue.look()
         self.redraw()
         self.draw_chats()

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
@@ -19,10 +19,10 @@ from specchat.engine.strategies import STRATEGIES
 from specchat.service.settings import ChatSettings
 from specchat.tui.screens.dialog import Dialog
 from specchat.tui.session import AppSession
-from specchat.tui.settings import FIELDS, Field, InvalidValue, nudged
+from specchat.tui.settings import FIELDS, Field, InvalidValue
 from specchat.tui.text.strategies import StrategyRow, rows
 from specchat.tui.widgets.choice import Choice
-from specchat.tui.widgets.line_input import LineInput
+from specchat.tui.widgets.field import FieldInput, FieldNote, SystemInput
 from specchat.tui.widgets.options import Options
 from specchat.tui.widgets.plain import Plain
 
@@ -41,37 +41,6 @@ def _word(value: str | bool) -> str:
     return value if isinstance(value, str) else ("off", "on")[value]
 
 
-class FieldInput(LineInput):
-    """A field's text; up and down change a number, and typing replaces it."""
-
-    def __init__(self, field: Field, value: str) -> None:
-        super().__init__(value, id=field.key)
-        self.field = field
-        self.select_on_focus = bool(field.nudge)
-
-    async def _on_key(self, event: events.Key) -> None:
-        if event.key in ("up", "down") and self.field.nudge:
-            self.value = nudged(self.field, self.value, 1 if event.key == "up" else -1)
-            self.action_select_all()
-            event.stop()
-            event.prevent_default()
-            self.post_message(self.Submitted(self, self.value))
-
-
-class SystemInput(TextArea):
-    """The chat's system prompt."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text, id="system", compact=True, highlight_cursor_line=False, tab_behavior="focus")
-        self.placeholder = Content("what the model should always keep to")
-        self.cursor_blink = False
-
-    async def _on_paste(self, event: events.Paste) -> None:
-        event.stop()
-        event.prevent_default()
-        self.insert(clean(event.text.replace("\r\n", "\n").replace("\r", "\n")))
-
-
 class Strategies(Options):
     """The list stands below the fields, and scrolls the dialog while it has the focus alone."""
 
@@ -81,15 +50,6 @@ class Strategies(Options):
     def uncover(self) -> None:
         if self.has_focus:
             super().uncover()
-
-
-class FieldNote(Plain):
-    """The purpose of a field in one row, or the mistake in it, whole."""
-
-    def say(self, words: str, *, bad: bool) -> None:
-        changed = self.has_class("-bad") != bad
-        self.set_class(bad, "-bad")
-        self.show(words, layout=bad or changed)
 
 
 class SettingsScreen(Dialog[str]):
@@ -104,7 +64,9 @@ class SettingsScreen(Dialog[str]):
         self._session = session
         self._themes = themes
         info = session.loaded.info
-        self._rows = rows(self._refused(), info.server if info else "")
+        self._server = info.server if info else ""
+        """The server that runs the pair, and drafts as it was started."""
+        self._rows = rows(self._refused(), self._server)
         self._speeds = session.ledger.speeds(session.loaded.name)
         self._width = 72
         """Cells of a strategy's row: the most there are, until it is known."""
@@ -119,14 +81,18 @@ class SettingsScreen(Dialog[str]):
         for field in FIELDS:
             if field.key == "draft_length":
                 yield from self._drafting()
+                if self._server:
+                    continue
             if field.key == "context":
                 yield self._row(field.label, Choice(CONTEXT_POLICIES, settings.limits.context, id=field.key))
             else:
                 yield self._row(field.label, FieldInput(field, field.show(settings)), field)
             if field.key == "temperature":
                 yield self._row("system prompt", SystemInput(self._session.conversation.system))
-        yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
-        yield self._row("draft from earlier chats", Choice(YES_NO, YES_NO[not self._session.saved.wanted], id="saved"))
+        if not self._server:
+            yield self._row("acceptance", Choice(ACCEPTANCES, settings.acceptance, id="acceptance"))
+            earlier = YES_NO[not self._session.saved.wanted]
+            yield self._row("draft from earlier chats", Choice(YES_NO, earlier, id="saved"))
         for name, values in self._template_choices():
             yield self._row(_LABELS[name], Choice([AS_SET, *map(_word, values)], self._chosen_word(name), id=name))
         yield self._row("theme", Choice(self._own_themes(), self.app.theme, id="theme"))
@@ -139,7 +105,7 @@ class SettingsScreen(Dialog[str]):
         yield Plain(id="strategy-note")
 
     def _row(self, label: str, control: Input | Choice | TextArea, field: Field | None = None) -> Horizontal:
-        note = [FieldNote(field.help, id=f"{field.key}-note")] if field else []
+        note = [FieldNote(field.note(self._session.settings), id=f"{field.key}-note")] if field else []
         return Horizontal(Plain(label, classes="name"), control, *note, classes="row")
 
     def _template_choices(self) -> TemplateChoices:
@@ -203,13 +169,15 @@ class SettingsScreen(Dialog[str]):
     def _apply(self, settings: ChatSettings) -> None:
         if settings != self._session.settings:
             self._session.change(settings)
+            for control in self.query(FieldInput):
+                self._store(control, at_once=False)  # what it is for may depend on others
 
     @on(OptionList.OptionSelected, "#strategy")
     def _strategy_chosen(self, event: OptionList.OptionSelected) -> None:
         self._session.choose_strategy(event.option.id or "plain")
         self._show_rows(event.option_list)
-        length = self.query_one("#draft_length", FieldInput)
-        length.value = length.field.show(self._session.settings)
+        for length in self.query("#draft_length").results(FieldInput):
+            length.value = length.field.show(self._session.settings)
 
     @on(Choice.Changed, "#acceptance")
     def _acceptance_chosen(self, event: Choice.Changed) -> None:
@@ -286,7 +254,7 @@ class SettingsScreen(Dialog[str]):
         except InvalidValue as error:
             note.say(str(error), bad=True)
             return str(error)
-        note.say(field.help, bad=False)
+        note.say(field.note(settings), bad=False)
         if at_once:
             self._apply(settings)
             self._show_preset()
@@ -297,11 +265,10 @@ class SettingsScreen(Dialog[str]):
         system = self.query_one(SystemInput).text.strip()
         if system != self._session.conversation.system:
             self._session.chat.set_system(system)
+        refused = []
         for control in self.query(FieldInput):
             if wrong := self._store(control, at_once=True):
                 kept = control.field.show(self._session.settings) or "as it was"
-                self.dismiss(
-                    f"{control.field.label} stays {kept}: {one_line(control.value, 40)} is not valid, it {wrong}"
-                )
-                return
-        self.dismiss("")
+                typed = one_line(control.value, 40) or "nothing"
+                refused.append(f"{control.field.label} stays {kept}: {typed} is not valid, it {wrong}")
+        self.dismiss("; ".join(refused))

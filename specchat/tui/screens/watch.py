@@ -51,9 +51,8 @@ class WatchScreen(Board):
     def rows(self, width: int, height: int) -> list[Content]:
         other = self._session.others.last
         if other is None:
-            return [
-                styled("The engine has written for no other program yet. What one asks for will be here.", ".label")
-            ]
+            words = "The engine has written for no other program yet. What one asks for will be here."
+            return styled(words, ".label").wrap(width)
         if other is not self._of or self._tokens is None:
             self._of, self._tokens = other, TokenView(other.reply)
         self._tokens.update()

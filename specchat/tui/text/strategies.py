@@ -27,7 +27,7 @@ class StrategyRow:
 
     @property
     def title(self) -> str:
-        return self.server or self.strategies[0].title
+        return "Server" if self.server else self.strategies[0].title
 
     @property
     def summary(self) -> str:

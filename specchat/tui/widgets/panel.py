@@ -142,21 +142,25 @@ def one_row(shown: Gauges, width: int, advice_key: str) -> Content:
     if shown.speedup is not None:
         number, words = figures.faster(shown.speedup)
         faster = f"{words} as plain" if words == figures.AS_FAST else f"{number} {words}"
-        row = styled(faster, ".slow" if shown.slower else ".big") + styled(" · ", ".label") + row
+        lately = styled(f"{' lately' if shown.lately else ''} · ", ".label")
+        row = styled(faster, ".slow" if shown.slower else ".big") + lately + row
     elif shown.measuring:
         row += styled(" · measuring", ".label")
     advice = shown.diagnosis.advice
+    filled = f"{figures.count(shown.context_used)} / {figures.count(shown.context)}"
+    context = f" · context {filled}" if shown.context else ""
     if shown.acceptance_length is not None:
         row += styled(" · ", ".label") + styled(figures.per_step(shown.acceptance_length), ".value")
         row += styled(" a step", ".label")
-        if shown.recent and width >= (90 if advice else 60):
+        spark = 13 + (0 if advice else len(context))
+        if shown.recent and width >= (90 if advice else 60) and row.cell_length + spark <= width:
             row += " " + styled(columns(shown.recent[-12:], max(shown.longest, 1), 12, 1)[0], ".spark")
     if advice:
         room = width - row.cell_length - len(f" · {advice_key}: ")
         words = advice.words if len(advice.words) <= room else advice.deed
         row += styled(" · ", ".label") + styled(f"{advice_key}: {words}", ".key")
-    if shown.context and width - row.cell_length > 26:
-        row += styled(f" · context {figures.count(shown.context_used)} / {figures.count(shown.context)}", ".label")
+    if row.cell_length + len(context) <= width:
+        row += styled(context, ".label")
     return row.truncate(width, ellipsis=True)
 
 

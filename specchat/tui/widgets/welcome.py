@@ -18,6 +18,7 @@ _BUILT_IN = "The built-in demo model is tiny, for trying the app."
 _CHOOSE = "Press 1-3 for an example, or type your question. Enter sends it."
 _MEANWHILE = "You can send it now. The answer comes as soon as the model is ready."
 _WATCH = "A small helper guesses the next words and the model checks them. The panel shows the time saved."
+_WATCH_SERVER = "The panel shows the server's speed, and what its drafts bring where it tells that."
 
 
 class Welcome(Plain):
@@ -36,10 +37,12 @@ class Welcome(Plain):
         self._choose = keys.named("models")
         self._pair: tuple[Content, ...] = ()
         self._loading = False
+        self._watch = _WATCH
 
     def show_pair(self, info: PairInfo | None, name: str, error: str, *, built_in: bool) -> None:
         """`error` is why it is not loaded; `built_in` marks the pair that comes with specchat, also while it loads."""
         self._loading = info is None and not error
+        self._watch = _WATCH_SERVER if info is not None and info.server else _WATCH
         about = f"on {one_line(info.device)}" if info is not None else ""
         about = error or (f"{_BUILT_IN} {self._choose} gets a real one." if built_in else about)
         self._pair = (styled(one_line(name), ".value"), styled(about, ".quiet"))
@@ -63,7 +66,7 @@ class Welcome(Plain):
         ]
         choose = [styled(_CHOOSE, ".accent"), *([styled(_MEANWHILE, ".quiet")] if self._loading else [])]
         parts = [[styled("specchat", ".name")], list(self._pair), asks, choose]
-        parts.append([styled(_WATCH, ".quiet")])
+        parts.append([styled(self._watch, ".quiet")])
         rows = [[line for row in part if row for line in row.wrap(width)] for part in parts]
         for least in (4, 0):  # the last and then the first part go where there is no room
             if sum(map(len, rows)) > height:
