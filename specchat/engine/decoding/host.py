@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor, cat
+from torch import Tensor, cat, tensor
 
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.cached import CachedModel, HostModel
@@ -11,8 +11,7 @@ from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
-from specchat.engine.decoding.logprobs import logprobs
-from specchat.engine.decoding.outcome import StepOutcome
+from specchat.engine.decoding.outcome import Logprobs, StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder, PassRows
@@ -114,3 +113,20 @@ class HostExecutor:
         after, first, others = fed[begun:], range(made.layers), range(made.layers, target.config.layers)
         last = target.run_and_record(target.embed(after), first, PassRows(after, start + begun))
         return target.logits(target.run_and_record(cat([*made.early, last]), others, PassRows(fed, start)))
+
+
+def logprobs(logits: Tensor, rows: Sequence[int], tokens: Sequence[int], top: int) -> tuple[Logprobs, ...]:
+    """Return the log-softmax of each token by the target's own logits, and the `top` largest ones of its row.
+
+    Args:
+        logits: float32 [any, vocab].
+        rows: the row that each of `tokens` follows.
+    """
+    scores = logits[list(rows)].double().log_softmax(-1)
+    own = scores.gather(1, tensor(tokens)[:, None])[:, 0].tolist()
+    largest = scores.topk(min(top, scores.shape[1]), -1)
+    best = zip(largest.indices.tolist(), largest.values.tolist(), strict=True)
+    return tuple(
+        Logprobs(token, value, tuple(zip(*row, strict=True)))
+        for token, value, row in zip(tokens, own, best, strict=True)
+    )
