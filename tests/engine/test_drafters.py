@@ -210,7 +210,7 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     for learns in (StepCosts, Average, Mean):
         monkeypatch.setattr(learns, "add", lambda *_, **__: None)
     monkeypatch.setattr(StepCosts, "verify_ms", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
-    monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
+    monkeypatch.setattr(StepCosts, "draft_token_ms", lambda *_: 0.01)
     monkeypatch.setattr(AutoDrafter, "_explore", lambda *_: False)
     # What was thought over in replies before holds for a while in the next: here all is, at each step.
     for steps, number in (("REVIEW", 0), ("STALE", 0), ("REFRESHED", 1)):
