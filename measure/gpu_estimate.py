@@ -70,11 +70,12 @@ CARDS = (
 FOR_FAMILIES = CARDS[1]
 BUSY = 0.68
 """Share of the time that the busiest pipe is busy: with it the H200's row is what was measured there."""
-WITH_OWN_LAYER = "Qwen3.5-9B", "Qwen3.8-27B"
-"""Models whose layer for multi-token prediction is captured; with experts the host launches it, which nobody timed."""
+WITH_OWN_LAYER = "Qwen3.5-9B", "Qwen3.8-27B", "Qwen3.6-35B-A3B"
+"""Models with a layer for multi-token prediction, dense or with experts."""
 DRAFT_VOCABULARY = 32_768
-OWN_LAUNCHES, CHAINED_US = 88, 1.8
-"""Launches of such a pass at most (tests/gpu_net/test_captured_heads.py), and microseconds of one in a chain (H200)."""
+OWN_LAUNCHES, WITH_EXPERTS, CHAINED_US = 88, 127, 1.8
+"""Launches of such a pass at most, without and with experts (tests/gpu_net/test_captured_heads.py), and microseconds
+of one in a chain (H200)."""
 ROWS_A_CYCLE = 20
 """Bytes of its rows that a multiprocessor reads in a cycle; every program reads them again.
 
@@ -269,11 +270,13 @@ def of_families() -> str:
 
 
 def drafted_bytes(config: ModelConfig, vocab: int | None = None) -> float:
-    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16, no experts.
+    """Bytes that a token drafted by the target's own layer (MTP) reads: layer, join, head; bfloat16.
 
     With `vocab` the head has a draft vocabulary of so many tokens.
     """
     layer = next(layer for layer in config.recipe.layers if isinstance(layer.mixer, Attention))
+    if isinstance(layer.feed, Experts):
+        layer = replace(layer, feed=replace(layer.feed, count=layer.feed.top))
     read = sum(sum(one.outputs) * one.inputs for one in layer.products)
     return 2 * (read + 2 * config.hidden**2 + (vocab or config.vocab) * config.hidden)
 
@@ -286,7 +289,8 @@ def of_own_layers() -> str:
         model, card = family(name), FOR_FAMILIES
         for vocab in (model.config.vocab, DRAFT_VOCABULARY):
             read, head = drafted_bytes(model.config, vocab), 2 * vocab * model.config.hidden
-            ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + OWN_LAUNCHES * CHAINED_US / 1e3
+            many = WITH_EXPERTS if model.config.recipe.mixtures else OWN_LAUNCHES
+            ms = read / card.bandwidth / OF_BANDWIDTH / 1e6 + many * CHAINED_US / 1e3
             share = ms / step_ms(model, card, 1, BUSY)
             lines.append(f"| {name} | {vocab:,} | {read / 1e9:.2f} | {head / 1e9:.2f} | {ms:.1f} | {share:.2f} |")
     return "\n".join(lines)

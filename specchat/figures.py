@@ -68,5 +68,10 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def of(value: int, word: str) -> str:
+    """`1 token`, `12,345 tokens`."""
+    return f"{count(value)} {word}{'s' * (value != 1)}"
+
+
 def percent(part: float, whole: float) -> str:
     return f"{100 * part / whole:.0f} %" if whole else "–"

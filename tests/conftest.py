@@ -7,11 +7,15 @@ import signal
 from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from threading import Event
+from time import monotonic
 from typing import Any
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
+from specchat.chat import store as chat_store
 from specchat.chat.store import Store
 
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/usr/lib/wsl/lib/libcuda.so.1"))
@@ -58,6 +62,8 @@ GARBAGE = 20_000
 """Objects after which Python searches them for garbage; 700 by itself."""
 FEW_CORES = 3
 """Up to so many cores, a worker more than there are fills the time in which one waits for what it started."""
+DISK_S = 60.0
+"""Seconds after which a disk is taken to hang."""
 GPU_TEST_S = 1800
 """Seconds that a test on a GPU may take: the first one compiles every kernel."""
 
@@ -85,9 +91,21 @@ def compile_alone(compiles: Callable[..., Any]) -> Callable[..., Any]:
     return alone
 
 
+# No example has to be quick, for the machine may stand still in any; by default they are the same in every run.
+for profile, same in (("same", True), ("explore", False)):
+    settings.register_profile(
+        profile, deadline=None, derandomize=same, suppress_health_check=[HealthCheck.too_slow], print_blob=not same
+    )
+settings.load_profile("same")
+
 # Triton's decorator decides at import.
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
+
+# Tests speak with this machine alone; the user's proxies, mirrors, tokens and models are none of theirs.
+for name in list(os.environ):
+    if name.lower().endswith("_proxy") or name.startswith("HF_"):
+        del os.environ[name]
 
 # Nothing that a test starts is left behind.
 os.environ["SPECCHAT_ENGINE_MINUTES"] = "0"
@@ -179,6 +197,20 @@ def no_step_is_slipped_in(request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     if not request.module.__name__.endswith("test_yardstick"):
         for name in ("due", "repeats"):
             monkeypatch.setattr(f"specchat.engine.decoding.yardstick.Yardstick.{name}", lambda _: False)
+
+
+@pytest.fixture(autouse=True)
+def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A prompt is safe, or known not to be, before it shows as sent; a user would be told of a disk that is busy."""
+
+    def known(self: Store, change: Event) -> bool:
+        end = monotonic() + DISK_S
+        while not change.wait(0.002) and not self.problem and not self._writer.lock and monotonic() < end:
+            pass
+        return change.is_set()
+
+    monkeypatch.setattr(Store, "_saved_soon", known)
+    monkeypatch.setattr(chat_store, "CLOSE_S", DISK_S)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock, Timeout
+from hypothesis import HealthCheck, settings
 
 from tests.conftest import LONG, compile_alone, pytest_collection_modifyitems, pytest_xdist_auto_num_workers
 from tests.test_gpu_tests import Item
@@ -22,6 +23,16 @@ def test_few_cores_have_a_worker_more(cores: int, workers: int | None, monkeypat
     assert pytest_xdist_auto_num_workers() == workers
     monkeypatch.setenv("PYTEST_XDIST_AUTO_NUM_WORKERS", "2")
     assert pytest_xdist_auto_num_workers() is None
+
+
+def test_no_example_has_to_be_quick() -> None:
+    """Nor by chance another one than in the last run, unless asked for."""
+    for profile, same in (("same", True), ("explore", False)):
+        found = settings.get_profile(profile)
+        assert (found.deadline, found.derandomize) == (None, same)
+        assert HealthCheck.too_slow in found.suppress_health_check
+    assert settings.default is not None
+    assert settings.default.deadline is None
 
 
 def item(nodeid: str, *markers: pytest.MarkDecorator) -> Item:

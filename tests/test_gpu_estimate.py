@@ -17,6 +17,7 @@ from measure.gpu_estimate import (
     LLAMA,
     OWN_LAUNCHES,
     ROWS_A_CYCLE,
+    WITH_EXPERTS,
     Card,
     Product,
     drafted_bytes,
@@ -34,7 +35,7 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.gpu_shapes import OVERHEAD, tiling
 from tests.gpu_net.fake_torch import PROCESSORS, fake_torch
 from tests.gpu_net.shapes import weights
-from tests.gpu_net.test_captured_heads import CEILINGS
+from tests.gpu_net.test_captured_heads import CEILINGS, MOST_WITH_EXPERTS
 
 PAGE = Path(__file__).parents[1] / "docs" / "measurements.md"
 STEPS = PAGE.with_name("gpu-step.md")
@@ -112,6 +113,12 @@ def test_a_token_of_the_targets_own_layer_reads_that_and_the_head() -> None:
         attention + 3 * 4096 * 12288 + 2 * 4096 * 4096 + 248320 * 4096
     )
     assert CEILINGS["mtp"] == OWN_LAUNCHES
+    of_experts = family("Qwen3.6-35B-A3B").config
+    attention = (2 * 16 + 2 * 2) * 256 * 2048 + 16 * 256 * 2048
+    assert drafted_bytes(of_experts, 32768) == 2 * (
+        attention + 9 * 3 * 2048 * 512 + 257 * 2048 + 2 * 2048 * 2048 + 32768 * 2048
+    )
+    assert MOST_WITH_EXPERTS == WITH_EXPERTS
 
 
 def test_rows_that_choose_at_random_hit_more_experts() -> None:

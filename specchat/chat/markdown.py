@@ -108,7 +108,7 @@ def figures(reply: Reply) -> str:
     if stats is None or not stats.completion_tokens:
         return one_line(reply.outcome)
     parts = [
-        f"{stats.completion_tokens} tokens",
+        f"{stats.completion_tokens} token{'s' * (stats.completion_tokens != 1)}",
         f"{stats.tokens_per_second:.0f} tok/s",
         f"{stats.speedup_vs_plain:.1f}x plain" if stats.speedup_vs_plain is not None else "",
         speculation_label(reply.speculation),

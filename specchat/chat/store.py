@@ -26,6 +26,8 @@ TICK_S = 0.02
 """Seconds between looks for a failure of the database while a change waits."""
 SHOWN_SOON_S = 0.25
 """Seconds that a prompt may wait for the disk before it shows as sent."""
+CLOSE_S = 2.0
+"""Seconds that leaving may wait for the disk."""
 
 
 class Store(StoredChats):
@@ -77,9 +79,9 @@ class Store(StoredChats):
         except sqlite3.Error:
             return False
 
-    def close(self, timeout: float = 2.0) -> bool:
-        """Save what waits; False when something could not be saved within `timeout` seconds."""
-        saved = self._writer.close(timeout)
+    def close(self, timeout: float | None = None) -> bool:
+        """Save what waits; False when something could not be saved within `timeout` seconds, `CLOSE_S` by default."""
+        saved = self._writer.close(CLOSE_S if timeout is None else timeout)
         if saved:
             self._reader.close()
         return saved
@@ -108,7 +110,10 @@ class Store(StoredChats):
             for message in messages:
                 sql.put_message(db, chat_row.key, message)
 
-        return self._writer.put(change).wait(SHOWN_SOON_S)
+        return self._saved_soon(self._writer.put(change))
+
+    def _saved_soon(self, change: Event) -> bool:
+        return change.wait(SHOWN_SOON_S)
 
     def save_reply(self, chat: Conversation, reply: Reply) -> None:
         """A reply as it is now; with its record once it has ended."""

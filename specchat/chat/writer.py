@@ -69,6 +69,7 @@ class Writer:
     def _run(self) -> None:
         with suppress(sqlite3.Error):
             self._transact([self._tidy])
+        self.lock = ""
         while True:
             with self._condition:
                 while not self._waiting and not self._closing:
@@ -76,10 +77,12 @@ class Writer:
                 batch = list(self._waiting)
             if not batch:
                 return
-            if self._save(batch):
+            saved = self._save(batch)
+            self.lock = ""  # after the problem that came of it, or the disk would seem slow in between
+            if saved:
                 with self._condition:
-                    saved = {id(done) for _, _, done in batch}
-                    self._waiting = [entry for entry in self._waiting if id(entry[2]) not in saved]
+                    safe = {id(done) for _, _, done in batch}
+                    self._waiting = [entry for entry in self._waiting if id(entry[2]) not in safe]
                 for _, _, done in batch:
                     done.set()
             else:
@@ -120,17 +123,15 @@ class Writer:
     def _begin(self) -> None:
         """Begin a transaction, waiting for another program's lock."""
         until = monotonic() + schema.BUSY_S
-        try:
-            while True:
-                try:
-                    self._connection.execute("BEGIN IMMEDIATE")
-                    return
-                except sqlite3.OperationalError as error:
-                    if not is_locked(error) or monotonic() > until:
-                        raise
-                    self.lock = in_words(error, self._path)
-        finally:
-            self.lock = ""
+        while True:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                self.lock = ""
+                return
+            except sqlite3.OperationalError as error:
+                if not is_locked(error) or monotonic() > until:
+                    raise
+                self.lock = in_words(error, self._path)
 
 
 def _of_file(error: Exception) -> TypeGuard[sqlite3.DatabaseError]:

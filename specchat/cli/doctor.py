@@ -89,9 +89,11 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
 
     findings = [configuration.settings(paths.settings_file)]
     own = wishes.models or (paths.models_file if os.path.lexists(paths.models_file) else None)
-    pair = None
+    pair, ids = None, set[str]()
     try:
-        findings.append(configuration.pairs(read_catalog(paths, wishes.models), own))
+        catalog = read_catalog(paths, wishes.models)
+        ids = {known.id for known in catalog.pairs}
+        findings.append(configuration.pairs(catalog, own))
     except ConfigError as error:
         findings.append(problem("models", error.message))
     if all(finding.status == "ok" for finding in findings):
@@ -101,6 +103,7 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
         except ConfigError as error:
             findings.append(problem("pair", error.message))
     findings += [*configuration.themes(paths, os.environ), configuration.keys(paths.keys_file)]
+    findings += [configuration.personas(paths.personas_file, ids), configuration.presets(paths.presets_file)]
     return [*findings, configuration.tools(paths.tools_file, os.environ)], pair
 
 

@@ -5,12 +5,18 @@ from dataclasses import dataclass
 
 import click
 
+from specchat import figures
+from specchat.clean import one_line
 from specchat.cli.exit_codes import ExitCode
-from specchat.cli.options import DRAFT_LENGTH, SAMPLING_TYPES, SEED, Named
+from specchat.cli.options import Named
 from specchat.cli.plain_chat import PlainChat
 from specchat.config.errors import nearest
 from specchat.engine.errors import EngineError
+from specchat.engine.ranges import DRAFT_LENGTHS, SAMPLING, SEEDS, Range
 from specchat.engine.strategies import STRATEGIES
+
+OFF = "off"
+"""Takes a seed away, as in the app; so does nothing at all."""
 
 
 @dataclass(frozen=True)
@@ -65,20 +71,35 @@ def _strategy(chat: PlainChat, value: str) -> None:
     chat.hint(_drafting(chat))
 
 
+def _number(command: str, value: str, span: Range) -> float:
+    """The number that a command was given.
+
+    Raises:
+        click.UsageError: it is none, or out of range.
+    """
+    try:
+        number = int(value) if span.whole else float(value)
+    except ValueError:
+        number = None
+    if number is None or number not in span:
+        raise click.UsageError(f"/{command} needs {span.number}, not {one_line(value, 40)}.")
+    return number
+
+
 def _length(chat: PlainChat, value: str) -> None:
     if value:
-        chat.change(draft_length=DRAFT_LENGTH(value))
+        chat.change(draft_length=int(_number("length", value, DRAFT_LENGTHS)))
     chat.hint(_drafting(chat))
 
 
 def _seed(chat: PlainChat, value: str) -> None:
-    chat.change(seed=SEED(value) if value else None)
+    chat.change(seed=int(_number("seed", value, SEEDS)) if value not in ("", OFF) else None)
     chat.hint(_seeding(chat))
 
 
 def _temperature(chat: PlainChat, value: str) -> None:
     if value:
-        chat.change(temperature=SAMPLING_TYPES["temperature"](value))
+        chat.change(temperature=_number("temperature", value, SAMPLING["temperature"]))
     chat.hint(_sampling(chat))
 
 
@@ -108,7 +129,7 @@ def _stats(chat: PlainChat, value: str) -> None:
     context = f" of {chat.info.context}" if chat.info else ""
     times = "" if stats.speedup_vs_plain is None else f", {stats.speedup_vs_plain:.1f} times plain"
     lines += [
-        f"Last reply: {stats.completion_tokens} tokens, {stats.tokens_per_second:.0f} a second{times}.",
+        f"Last reply: {figures.of(stats.completion_tokens, 'token')}, {stats.tokens_per_second:.0f} a second{times}.",
         f"First token after {stats.ttft_ms / 1e3:.2f} seconds; {stats.reused_tokens} of {stats.prompt_tokens} prompt "
         "tokens were in the cache.",
         f"Context used: {stats.prompt_tokens + stats.completion_tokens}{context} tokens.",

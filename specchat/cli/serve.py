@@ -29,8 +29,9 @@ def serve(host: str, port: int, **options: Any) -> None:
     """Answer OpenAI's and Anthropic's clients with a pair.
 
     \b
-    POST /v1/chat/completions   GET /v1/models   GET /health
-    POST /v1/messages           GET /metrics
+    POST /v1/chat/completions   POST /v1/messages   GET /v1/models
+    POST /v1/responses          POST /tokenize      GET /metrics
+    POST /v1/completions                            GET /health
 
     The engine is the one that the app uses. Other machines reach it only with --host, and then need the key in
     SPECCHAT_SERVE_KEY. Options are the defaults of requests, which may have strategy, draft_length and acceptance.

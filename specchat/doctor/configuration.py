@@ -1,7 +1,7 @@
-"""The user's files: settings, pairs, themes and keys."""
+"""The user's files: settings, pairs, themes, keys, personas, presets and servers of tools."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +10,8 @@ from specchat.config.catalog import Catalog
 from specchat.config.errors import ConfigError
 from specchat.config.keymap import read_keymap
 from specchat.config.paths import Paths, shipped
+from specchat.config.personas import load_personas
+from specchat.config.presets import load_presets
 from specchat.config.settings import load_settings
 from specchat.config.themes import load_themes, unknown_theme
 from specchat.doctor.finding import Finding, note, ok, problem
@@ -55,6 +57,24 @@ def themes(paths: Paths, environ: Mapping[str, str]) -> list[Finding]:
         if wanted and (unknown := unknown_theme(wanted, found)):
             findings.append(note("theme", f"{paths.settings_file}: {unknown} The app shows its own instead."))
     return findings
+
+
+def personas(path: Path, pairs: Container[str]) -> Finding:
+    """The user's personas; `pairs` are the ids of the pairs there are."""
+    found, problems = load_personas([path], pairs)
+    return _named("personas", path, [persona.name for persona in found], problems)
+
+
+def presets(path: Path) -> Finding:
+    """The user's presets."""
+    found, problems = load_presets([path])
+    return _named("presets", path, [preset.name for preset in found], problems)
+
+
+def _named(name: str, path: Path, found: Sequence[str], problems: Sequence[str]) -> Finding:
+    if problems:
+        return note(name, " ".join(problems) + " The file is left out." * (not found))
+    return ok(name, f"{path}: {', '.join(found) or 'none'}" if os.path.exists(path) else "as shipped")
 
 
 def tools(path: Path, environ: Mapping[str, str]) -> Finding:

@@ -24,6 +24,11 @@ class Range:
             return f"{'above' if self.above else 'from'} {self.low}"
         return f"above {self.low}, at most {self.high}" if self.above else f"from {self.low} to {self.high}"
 
+    @property
+    def number(self) -> str:
+        """`a whole number from 1 to 15`."""
+        return f"{'a whole number' if self.whole else 'a number'} {self.words}"
+
     def __contains__(self, value: float) -> bool:
         return (value > self.low if self.above else value >= self.low) and (self.high is None or value <= self.high)
 

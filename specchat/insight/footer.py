@@ -35,7 +35,7 @@ def reply_words(stats: Stats, seed: int) -> list[str]:
     """`142 tok/s`, `1.9x plain`, `214 tokens`, `seed 42`, `3.4 a step`, `0.12 s to first`, as far as it is known."""
     parts = [
         *_speed(stats, " plain"),
-        f"{figures.count(stats.completion_tokens)} token{'s' * (stats.completion_tokens != 1)}",
+        figures.of(stats.completion_tokens, "token"),
         f"seed {seed}",
         f"{stats.mean_acceptance_length:.1f} a step" if stats.num_spec_steps else "",
         f"{stats.num_choices_again} close choices made again" if stats.num_choices_again else "",

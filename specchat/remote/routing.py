@@ -1,12 +1,16 @@
 """An engine port that sends each pair to where it runs: an engine of this machine, or a server elsewhere."""
 
 from collections.abc import Callable, Iterator
+from time import monotonic
 from typing import Any
 
-from specchat.engine.events import Event
+from specchat.engine.events import Counted, Event, Failed, Finished
 from specchat.engine.pair import PairSpec
 from specchat.engine.port import EnginePort
-from specchat.engine.requests import Load, Request
+from specchat.engine.requests import Cancel, Count, Generate, Load, Request
+
+END_S = 0.5
+"""Seconds that the replies of the engine before have to end when a pair goes to the other one."""
 
 
 class RoutingEngine:
@@ -18,6 +22,10 @@ class RoutingEngine:
         self._made: dict[bool, EnginePort] = {}
         self._elsewhere = _elsewhere(first)
         self._listener: Callable[[Any], object] = lambda _: None
+        self._open: dict[int, Generate | Count] = {}
+        """Requests that have not ended, by id."""
+        self._left: list[Event] = []
+        """Last events of the engine before."""
 
     @property
     def alive(self) -> bool:
@@ -36,13 +44,17 @@ class RoutingEngine:
 
     def send(self, request: Request) -> None:
         if isinstance(request, Load) and _elsewhere(request.pair) != self._elsewhere:
+            self._left += self._ends()
             self.close()
             self._elsewhere = _elsewhere(request.pair)
             self.start()
+        if isinstance(request, Generate | Count):
+            self._open[request.id] = request
         self._port.send(request)
 
     def poll(self) -> list[Event]:
-        return self._port.poll()
+        left, self._left = self._left, []
+        return [*left, *map(self._seen, self._port.poll())]
 
     def listen(self, arrived: Callable[[Any], object]) -> None:
         self._listener = arrived
@@ -50,7 +62,9 @@ class RoutingEngine:
             port.listen(arrived)
 
     def events(self, timeout: float | None = None) -> Iterator[Event]:
-        return self._port.events(timeout)
+        while self._left:
+            yield self._left.pop(0)
+        yield from map(self._seen, self._port.events(timeout))
 
     def restart(self) -> None:
         self._port.restart()
@@ -58,6 +72,29 @@ class RoutingEngine:
     def close(self) -> None:
         for port in self._made.values():
             port.close()
+
+    def _seen(self, event: Event) -> Event:
+        if isinstance(event, Finished | Failed | Counted) and event.id is not None:
+            self._open.pop(event.id, None)
+        return event
+
+    def _ends(self) -> list[Event]:
+        """Stop what the engine in use writes; its last events, with an end for each open request."""
+        found = [self._seen(event) for event in self._port.poll()]
+        replies = [id for id, request in self._open.items() if isinstance(request, Generate)]
+        for id in replies:
+            self._port.send(Cancel(id))
+        by = monotonic() + END_S
+        while not self._open.keys().isdisjoint(replies) and (room := by - monotonic()) > 0:
+            for event in self._port.events(room):
+                found.append(self._seen(event))
+                if self._open.keys().isdisjoint(replies):
+                    break
+            else:
+                break
+        found += [Failed(id, "internal", "Stopped: another model was chosen.") for id in self._open]
+        self._open.clear()
+        return found
 
 
 def _elsewhere(pair: PairSpec) -> bool:

@@ -165,11 +165,12 @@ class Broker:
 
     def _arrived(self, loop: asyncio.AbstractEventLoop, event: object) -> None:
         """Deliver what came, in a worker's reading thread: steps together with those right after them."""
-        if not isinstance(event, Sealed):
-            loop.call_soon_threadsafe(self._deliver)
-        elif not self._steps_wait:
-            self._steps_wait = True
-            loop.call_soon_threadsafe(loop.call_later, STEPS_S, self._deliver)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            if not isinstance(event, Sealed):
+                loop.call_soon_threadsafe(self._deliver)
+            elif not self._steps_wait:
+                self._steps_wait = True
+                loop.call_soon_threadsafe(loop.call_later, STEPS_S, self._deliver)
 
     def _deliver(self) -> None:
         self._steps_wait = False

@@ -120,7 +120,8 @@ class Dispatch:
                 asks = calls is not None and calls.asked is not None and not shown
                 return Update("called", f"{title} asks for a call of a tool" if asks else "", event=event)
         answered = f"{title} is answered" if event.reason != "cancelled" else ""
-        unread = f"{event.unreadable_calls} calls of tools could not be read" if event.unreadable_calls else ""
+        missed = event.unreadable_calls
+        unread = f"{missed} call{'s' * (missed != 1)} of tools could not be read" if missed else ""
         words = (uncalled or unread or self._undrafted(running.reply)) if shown else answered
         return Update("ended" if shown else "answered", words, event=event)
 

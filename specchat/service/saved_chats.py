@@ -91,4 +91,4 @@ class SavedChats:
     def _left(self) -> None:
         """Another chat is open, and the one before has been saved with its pair."""
         self._state.prompt_count.forget()
-        self._state.wanted = self._state.prefill = ""
+        self._state.wanted = self._state.reopened = self._state.prefill = ""

@@ -64,6 +64,8 @@ class ServiceState:
         self.loaded = LoadedPair(engine, fallback, restarts)
         self.wanted = ""
         """The pair of the open chat, where another is loaded; empty when it is the loaded one."""
+        self.reopened = ""
+        """The pair that was to be loaded for the open chat; another one answers there once that was said."""
         self.others = OtherReplies(engine, watches)
         self.listeners = Listeners()
         self.replies = Replies(engine, self.chat.saving, ended)

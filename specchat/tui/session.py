@@ -1,5 +1,6 @@
 """The app's session: the chat service, and what only the app shows."""
 
+from specchat.clean import one_line
 from specchat.config.catalog import Pair
 from specchat.engine.events import Finished
 from specchat.engine.port import EnginePort
@@ -64,6 +65,7 @@ class AppSession(ChatService):
 
     def load(self, pair: Pair, settings: ChatSettings | None = None) -> None:
         self.racing.end()
+        self.reopened = ""
         super().load(pair, settings)
 
     @property
@@ -84,7 +86,10 @@ class AppSession(ChatService):
     def refusal(self, content: str) -> str:
         if not self.at_work and self.racing.running:
             return "a race is running; your text is kept"
-        return super().refusal(content)
+        if (words := super().refusal(content)) or self.reopened in ("", self.loaded.id):
+            return words
+        missing, self.reopened = one_line(self.reopened, 40), ""  # once: asked again, it is meant
+        return f"{missing} is not loaded: ask again, and {self.loaded.name} answers instead; your text is kept"
 
     def count(self, content: str) -> bool:
         return not self.racing.running and super().count(content)

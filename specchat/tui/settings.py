@@ -39,13 +39,12 @@ def _shown(value: float) -> str:
 
 
 def _number(text: str, span: Range) -> float:
-    wanted = f"{'a whole number' if span.whole else 'a number'} {span.words}"
     try:
         value: float = int(text) if span.whole else float(text.replace(",", "."))
     except ValueError:
-        raise InvalidValue(f"needs {wanted}") from None
+        raise InvalidValue(f"needs {span.number}") from None
     if value not in span:
-        raise InvalidValue(f"needs {wanted}")
+        raise InvalidValue(f"needs {span.number}")
     return value
 
 

@@ -18,6 +18,8 @@ PAUSES = hasattr(signal, "SIGSTOP")
 """True where processes can be stopped and go on."""
 LONGEST = 1 << 20
 """Characters of a line."""
+LAST_WORDS_S = 10.0
+"""Seconds that a process's last words are waited for: another that it started may keep its errors open."""
 _PREFIX = "Error: "
 _BELOW = "import os, sys; hasattr(os, 'nice') and os.nice(19); sys.path[:] = {paths!r}; "
 _HELD = "from specchat.engine.leash import hold; hold(0); "
@@ -130,7 +132,7 @@ class BesideCommand:
             with suppress(ValueError, RecursionError):
                 self._take(json.loads(line))
         code = self._process.wait()
-        reading.join(1.0)
+        reading.join(LAST_WORDS_S)
         if code == 0 and self.result is not None:
             self._state = "done"
         elif self._stopped:

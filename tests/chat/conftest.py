@@ -7,26 +7,12 @@ from pathlib import Path
 import pytest
 
 from specchat.attachments import Attachment
-from specchat.chat import store as chat_store
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.chat.turn import Reply, Turn
 from specchat.engine.events import Changed, Finished, Started
 from specchat.engine.fake import stats, steps
 from specchat.engine.options import Sampling, Speculation
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have prompts wait for a busy disk: only tests about a slow one look at how long they do."""
-    monkeypatch.setattr(chat_store, "SHOWN_SOON_S", 60.0)
-
-
-@pytest.fixture
-def hurried(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of a disk that does not answer."""
-    del patient
-    monkeypatch.setattr(chat_store, "SHOWN_SOON_S", 0.25)
 
 
 def answer(

@@ -317,7 +317,7 @@ def grown(random: Random) -> Conversation:
     return chat
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.randoms(use_true_random=False))
 def test_any_chat_comes_back_identical(random: Random) -> None:
     here, there = Store(), Store()

@@ -96,7 +96,7 @@ def test_what_anyone_wrote_is_text() -> None:
     assert "\x1b" not in "".join(words for _, words in page.runs)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.text(max_size=60), st.lists(st.sampled_from(PARTS), max_size=20))
 def test_any_text_comes_back(prompt: str, parts: list[str]) -> None:
     text = "".join(parts)

@@ -1,7 +1,7 @@
 """Markdown reads well, and its texts come back as they were."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specchat.chat.files import ChatFileError
@@ -34,7 +34,6 @@ def texts(chat: WholeChat) -> list[str]:
     return [message.text for message in chat.messages]
 
 
-@settings(deadline=None)
 @given(TEXTS, st.lists(TEXTS, min_size=1, max_size=5))
 def test_texts_survive(system: str, said: list[str]) -> None:
     chat = Conversation(system)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -23,6 +24,9 @@ from specchat.chat.turn import Turn
 from specchat.engine.events import Failed
 
 from .conftest import a_chat, answer, flush, save
+
+SAVED_SOON = Store._saved_soon
+"""As for a user: tests wait until it is known."""
 
 
 def shape(chat: Conversation) -> list[object]:
@@ -359,7 +363,6 @@ def test_a_folder_in_its_place(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
-@pytest.mark.usefixtures("hurried")
 def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "BUSY_S", 0.05)
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
@@ -382,8 +385,8 @@ def test_a_locked_database_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     store.close()
 
 
-@pytest.mark.usefixtures("hurried")
-def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path) -> None:
+def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "BUSY_S", 600.0)
     store, other = Store(tmp_path / "chats.db"), sqlite3.connect(tmp_path / "chats.db", isolation_level=None)
     flush(store)
     other.execute("BEGIN IMMEDIATE")
@@ -395,7 +398,17 @@ def test_a_lock_is_told_while_it_is_waited_for(tmp_path: Path) -> None:
     assert (store.problem, store.close()) == ("", True)
 
 
-@pytest.mark.usefixtures("hurried")
+def test_a_disk_that_does_not_answer_is_told_as_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Store, "_saved_soon", SAVED_SOON)
+    monkeypatch.setattr("specchat.chat.store.SHOWN_SOON_S", 0.01)
+    store, answers, chat = Store(tmp_path / "chats.db"), Event(), Conversation()
+    store._writer.put(lambda _: answers.wait(60) and None)
+    said = Saving(store, lambda _: {}).asked(chat, chat.ask("hello"))
+    assert said == "This message is not saved yet. The disk is slow."
+    answers.set()
+    assert store.holds(chat.key)
+
+
 def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "RETRY_S", 0.05)
     store = Store(tmp_path / "chats.db")
@@ -414,7 +427,6 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: py
     store.close()
 
 
-@pytest.mark.usefixtures("hurried")
 def test_closing_with_something_unsaved_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schema, "BUSY_S", 0.05)
     path = tmp_path / "chats.db"
@@ -517,7 +529,6 @@ def test_a_chat_removed_by_another_copy_comes_back_whole(store: Store, tmp_path:
     assert len(list(loaded.every_turn())) == 4
 
 
-@pytest.mark.usefixtures("hurried")
 def test_damage_that_shows_while_the_file_is_open_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "chats.db"
     store = Store(path)

@@ -82,8 +82,6 @@ def repos(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes
 @pytest.fixture
 def hub(tmp_path: Path, repos: dict[str, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
     """A hub on loopback, for a user without any models."""
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
     no_home(monkeypatch, tmp_path / "user")
     monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     with loopback_hub(repos) as served:

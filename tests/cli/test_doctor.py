@@ -108,6 +108,24 @@ def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
     assert '"ctrl+" is not a key' in finding["text"]
 
 
+def test_personas_and_presets_are_read(run: Run, home: Path) -> None:
+    for name, good, bad, words in (
+        ("personas", 'system = "Arr."', 'system = "Arr."\npair = "gone"', 'there is no pair "gone"'),
+        ("personas", 'system = "Arr."', "sytem = 1", "is not a known key"),
+        ("presets", "top_k = 5", "temperature = 20", "less than or equal to 10"),
+    ):
+        file = home / "config" / f"{name}.toml"
+        file.unlink(missing_ok=True)
+        assert findings(run)[name] == {"name": name, "status": "ok", "text": "as shipped"}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f'[[{name[:-1]}]]\nname = "mine"\n{good}\n')
+        assert findings(run)[name]["text"] == f"{file}: mine"
+        file.write_text(f'[[{name[:-1]}]]\nname = "mine"\n{bad}\n')
+        finding = findings(run)[name]
+        assert finding["status"] == "note"
+        assert words in finding["text"]
+
+
 def test_servers_of_tools_are_looked_at_without_a_start(run: Run, home: Path) -> None:
     file = home / "config" / "mcp.json"
     assert findings(run)["tools"]["text"] == f"no {file}: no servers"

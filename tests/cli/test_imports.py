@@ -1,5 +1,6 @@
 """What each command imports: help needs neither torch nor textual, `ask` keeps torch in the engine process."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,18 @@ def test_the_engine_starts_before_the_app_is_imported_without_collections() -> N
     result = subprocess.run([sys.executable, "-c", STARTING], cwd=ROOT, capture_output=True, text=True)
     assert "tomllib" in result.stdout.split(), result.stderr
     assert not {"textual", "pydantic"} & set(result.stdout.split())
+
+
+QUIET = """
+from specchat.cli.root import specchat
+specchat.main(["paths", "--json"], standalone_mode=False)
+import torch
+from specchat.engine.model.rows import _half
+_half(torch.zeros(4, 4), None)
+"""
+
+
+def test_torch_says_nothing_of_its_own_plans_among_the_lines_of_a_command() -> None:
+    environ = {name: value for name, value in os.environ.items() if name != "TORCH_CPP_LOG_LEVEL"}
+    result = subprocess.run([sys.executable, "-c", QUIET], cwd=ROOT, env=environ, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")

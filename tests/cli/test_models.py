@@ -298,7 +298,7 @@ def test_models_alone_lists_as_before(run: Run) -> None:
 
 
 def test_ctrl_c_stops_a_pull_and_the_same_command_goes_on(hub: LoopbackHub, tmp_path: Path) -> None:
-    hub.pace = 0.02
+    hub.stalls.set()
     environment = {**os.environ, "HF_ENDPOINT": hub.endpoint, "HF_HUB_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-m", "specchat", "models", "pull", BIG, "--yes"]
 
@@ -316,7 +316,7 @@ def test_ctrl_c_stops_a_pull_and_the_same_command_goes_on(hub: LoopbackHub, tmp_
     _, told = running.communicate(timeout=300)
     assert running.returncode == ExitCode.INTERRUPTED
     assert told.endswith("Stopped. The same command goes on where it was.\n")
-    hub.pace = 0
+    hub.stalls.clear()
     hub.sent = {}
     again = start()
     folder, told = again.communicate(timeout=300)

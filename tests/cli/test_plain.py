@@ -20,7 +20,7 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message, Speculation
 from specchat.engine.requests import Generate, Load
 from tests.cli.conftest import Run, configure
-from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, taken, wait_for, workers
+from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, Terminal, wait_for, wait_until_pressed, workers
 
 REPLIES = ("One.", "Two \x1b[2Jtwo.", "Three.")
 
@@ -94,6 +94,11 @@ def test_commands_change_the_next_replies(run: Run, engine: FakeEngine) -> None:
     assert third.sampling.seed != 7
 
 
+def test_off_takes_the_seed_away_as_in_the_app(run: Run, engine: FakeEngine) -> None:
+    assert run("--plain", "--seed", "7", input="a\n/seed off\nb\n").exit_code == 0
+    assert [request.sampling.seed == 7 for request in asked(engine)] == [True, False]
+
+
 def test_a_new_chat_forgets_and_regenerating_asks_again(run: Run, engine: FakeEngine) -> None:
     assert run("--plain", "--seed", "7", input="a\nb\n/regenerate\nc\n/new\nd\n/quit\ne\n").exit_code == 0
     assert prompts(engine) == ["a", "b", "b", "c", "d"]
@@ -129,9 +134,9 @@ def test_help_and_figures_go_to_standard_error(run: Run) -> None:
     ("command", "code", "words"),
     [
         ("/sed 3", 2, 'There is no command "/sed". Did you mean "/seed"?'),
-        ("/seed x", 2, "not a valid integer"),
-        ("/length 16", 2, "1<=x<=15"),
-        ("/temperature nan", 2, "not a finite number"),
+        ("/seed x", 2, "/seed needs a whole number from 0 to"),
+        ("/length 16", 2, "/length needs a whole number from 1 to 15, not 16."),
+        ("/temperature nan", 2, "/temperature needs a number from 0 to 10, not nan."),
         ("/strategy lokup", 2, 'Did you mean "lookup"?'),
         ("/regenerate", 2, "no reply to make again"),
         ("/model dmo", 3, 'Did you mean "demo"?'),
@@ -242,7 +247,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     terminal.type(b"stuck\n")
     wait_for(lambda: "stuck" in log.read_text())
     os.kill(terminal.pid, signal.SIGINT)
-    wait_for(lambda: taken(terminal.pid, signal.SIGINT))
+    wait_until_pressed()
     os.kill(terminal.pid, signal.SIGINT)
     assert terminal.end() == ExitCode.INTERRUPTED
     wait_for(lambda: not Path(f"/proc/{worker}").exists())

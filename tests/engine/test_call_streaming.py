@@ -105,7 +105,7 @@ def test_arguments_that_break_off_are_no_call() -> None:
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=6,
 ), max_size=4), st.integers(1, 7))  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_arguments_in_parts_of_any_size(arguments: dict[str, Any], size: int) -> None:
     text = f"<tool_call>\n{json.dumps({'name': 'now', 'arguments': arguments}, ensure_ascii=False)}\n</tool_call>"
     reader, deltas, _ = told(HERMES, *(text[at : at + size] for at in range(0, len(text), size)))

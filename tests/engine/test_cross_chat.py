@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from time import perf_counter
+from statistics import median
+from time import thread_time
 
 import pytest
 
@@ -148,18 +149,18 @@ def test_a_reply_is_remembered_under_its_chat(alone: Session) -> None:
 
 
 @pytest.mark.timed
-def test_a_piece_delays_a_request_by_little(demo: Session) -> None:
-    """A quarter of them: others may meet other work on the machine."""
+def test_a_piece_costs_as_much_however_many_were_before_it(demo: Session) -> None:
+    """Of time on the processor, which others do not add to; a request waits for one piece at most."""
     demo.cross_chat.remember(Remember("long", ("There was a fox with a lamp in the old house. " * 2_000,)))
     took = []
     more = True
     while more:
-        begun = perf_counter()
+        begun = thread_time()
         more = demo.cross_chat.digest()
-        took.append(perf_counter() - begun)
+        took.append(thread_time() - begun)
     demo.cross_chat.forget(Forget(None))
-    assert len(took) > 20
-    assert sorted(took)[len(took) // 4] < 0.02
+    assert len(took) > 40
+    assert median(took[-10:]) < 3 * median(took[:10])
 
 
 def test_a_reply_that_is_an_earlier_one_again_says_so(demo: Session) -> None:

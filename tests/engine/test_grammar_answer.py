@@ -179,7 +179,7 @@ def test_forced_tokens_end_with_the_reply() -> None:
     assert held.forced(15) == sir
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(st.integers(0, 259), st.sampled_from([-1, -2])), max_size=40))
 def test_going_back_undoes_whatever_came(moves: list[int]) -> None:
     """Tokens that are allowed, others, and the end: what may come next depends on the text alone. -1 goes back."""

@@ -81,7 +81,7 @@ def constraint(session: Session) -> CallConstraint:
 
 
 @given(st.lists(st.integers(0, 40), max_size=30), st.integers(0, 30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_going_back_leaves_nothing_behind(session: Session, choices: list[int], back: int) -> None:
     """A walk through allowed tokens; its undoing gives the masks of a fresh walk."""
     vocab, opener = session.tokenizer.rows, session.tokenizer.backend.token_to_id("<tool_call>")

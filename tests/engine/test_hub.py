@@ -32,8 +32,7 @@ Answers = dict[str, dict[str, Any]]
 
 def load(home: Path, endpoint: str, *repos: str) -> Answers:
     """The library reads its environment when it is imported, so each endpoint has a process of its own."""
-    environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
-    environment |= {"HF_HOME": str(home), "HF_ENDPOINT": endpoint}
+    environment = {**os.environ, "HF_HOME": str(home), "HF_ENDPOINT": endpoint}
     result = subprocess.run(
         [sys.executable, "-c", LOAD, *repos], env=environment, capture_output=True, text=True, timeout=400, check=True
     )

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -24,6 +26,7 @@ from specchat.engine.model.draft_vocabulary import write
 from specchat.engine.model.tokenizer import Tokenizer
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
+from specchat.engine.reference.layer import after_feed
 from specchat.engine.runners.host import host_model
 from specchat.engine.session import Session
 from tests.engine.conftest import EVEN
@@ -135,6 +138,20 @@ def test_qwen_s_layer_is_what_transformers_own_layer_gives(family: str, tmp_path
     own = {name: w for name, w in load_file(folder / "model.safetensors").items() if name.startswith("mtp.")}
     assert head.parameters() == sum(weight.numel() for weight in own.values())
     assert head.capturable == (family == "qwen3_5")
+    check_write(head, target)
+
+
+def check_write(head: MtpHead, target: CachedModel[Any]) -> None:
+    """Writing leaves out most rows of the layer's second half, and the next row is what it is after all of them."""
+    text = tokens(30)
+    target.begin(text)
+    whole = head.forward(text, 0)[-1].clone()
+    head.write(text[:11], 0)
+    head.write(text[11:-1], 11)
+    with patch("specchat.engine.heads.layer.after_feed", side_effect=after_feed) as fed:
+        head.write(text[11:-1], 11)
+    assert [len(call.args[1]) for call in fed.call_args_list] == [1]
+    torch.testing.assert_close(head.forward(text[-1:], len(text) - 1)[0], whole)
 
 
 class GlmReference(MtpReference):

@@ -163,7 +163,7 @@ MIXED = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(MIXED), max_size=12).map("".join), st.integers(1, 7), st.booleans())
 def test_what_is_read_does_not_depend_on_when_it_is_taken(text: str, every: int, complete: bool) -> None:
     tokenizer = BOTH

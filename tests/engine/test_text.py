@@ -53,7 +53,7 @@ def pushed(
     return [*pieces, *out.finish()], out
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text(), every=st.integers(1, 9))
 def test_any_text_comes_out_whole(tokenizer: Tokenizer, text: str, every: int) -> None:
     assume("<|" not in text)  # a special token's name is no text to the backend
@@ -61,7 +61,7 @@ def test_any_text_comes_out_whole(tokenizer: Tokenizer, text: str, every: int) -
     assert "".join(p.text for p in pieces) == out.text == text
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     parts=st.lists(
         st.sampled_from(["e\u0301", "👨\u200d👩\u200d👧", "🇫🇷", "한", "a", " ", "ß", "\u0928\u093f"]), max_size=12
@@ -101,7 +101,7 @@ def ids(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.backend.encode(text, add_special_tokens=False).ids
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(steps=st.lists(st.text("aé\u0301#\n", min_size=1, max_size=6), max_size=6))
 def test_positions_are_of_the_step_and_in_order(tokenizer: Tokenizer, steps: list[str]) -> None:
     out = reply_text(tokenizer, ("#\n#",))
@@ -117,7 +117,7 @@ def test_positions_are_of_the_step_and_in_order(tokenizer: Tokenizer, steps: lis
             break
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text("ab#\n", max_size=40), stops=st.lists(st.text("ab#\n", min_size=1, max_size=4), max_size=3))
 def test_stop_strings_never_show(tokenizer: Tokenizer, text: str, stops: list[str]) -> None:
     _, out = pushed(tokenizer, text, tuple(stops))
@@ -325,7 +325,7 @@ def of_pieces() -> Tokenizer:
 PIECES = of_pieces()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     text=st.text("ab \n<é", max_size=30),
     stops=st.lists(st.text("ab\n", min_size=1, max_size=4), max_size=2).map(tuple),

@@ -457,7 +457,7 @@ FORMS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     pieces=st.lists(st.sampled_from(PIECES_OF_CALLS), max_size=14),
     every=st.integers(1, 9),

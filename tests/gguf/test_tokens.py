@@ -32,7 +32,7 @@ def ours() -> Tokenizer:
 pytestmark = pytest.mark.needs_llama
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(text=TEXTS)
 def test_any_text_is_split_and_joined_as_our_own_tokenizer_does(demo: Session, ours: Tokenizer, text: str) -> None:
     theirs = demo.tokenizer
@@ -109,7 +109,7 @@ def pieces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Tokeniz
     return found.tokenizer(), tokenizer_of(GgufFile(file, 0, lambda _: None))[0]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.one_of(TEXTS, st.text("Once upon a time Lily saw 3 foxes. ", max_size=80)))
 def test_pieces_are_written_so_that_any_text_is_split_alike(pieces: tuple[Tokenizer, Tokenizer], text: str) -> None:
     ours, theirs = pieces

@@ -319,8 +319,11 @@ def index(self: Tensor, key: Any) -> Tensor:
     if not on_gpu(self):
         return INDEX(self, key)
     made, dim = self, 0
-    for one in key if isinstance(key, tuple) else (key,):
+    keys = key if isinstance(key, tuple) else (key,)
+    for one in keys:
         match one:
+            case _ if one is ...:
+                dim = self.dim() - (len(keys) - 1)
             case None:
                 made, dim = made.unsqueeze(dim), dim + 1
             case int():

@@ -12,6 +12,7 @@ from specchat.engine.options import Message
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.port import EnginePort
 from specchat.engine.requests import Generate, Load
+from specchat.resident import control, shared
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine
 
@@ -25,9 +26,17 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "engine.log"
 
 
+def have_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a resident engine have as long as it needs to start and to answer: a user gets another one after seconds."""
+    monkeypatch.setattr(shared, "JOIN_S", PATIENCE_S)
+    monkeypatch.setattr(shared, "ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr(control, "ANSWER_S", PATIENCE_S)
+
+
 @pytest.fixture
-def runtime() -> Iterator[Path]:
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for sockets, whose paths are to be short."""
+    have_patience(monkeypatch)
     with TemporaryDirectory(prefix="sc") as folder:
         yield Path(folder)
 

@@ -105,7 +105,7 @@ def test_cancel_keeps_what_was_said() -> None:
 
 
 def test_cancel_before_the_first_step() -> None:
-    engine = loaded(FakeEngine(["one"], tokens_per_second=1))
+    engine = loaded(FakeEngine(["one"], tokens_per_second=1, clock=Clock()))
     engine.send(ask())
     engine.send(Cancel(1))
     assert [event.reason for event in engine.poll() if isinstance(event, Finished)] == ["cancelled"]
@@ -145,7 +145,7 @@ def test_failures_come_once() -> None:
 
 
 def test_death_and_restart() -> None:
-    engine = loaded(FakeEngine(["one two"], tokens_per_second=1))
+    engine = loaded(FakeEngine(["one two"], tokens_per_second=1, clock=Clock()))
     engine.send(ask(4))
     engine.die()
     engine.die()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from specchat.engine.requests import Generate, Load
 from specchat.remote.engine import RemoteEngine
 
 QUESTION = (Message("user", "Tell me a story about a cat."),)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def spec(url: str, **server: Any) -> PairSpec:
@@ -34,6 +35,22 @@ class Chatting:
             found.append(event)
             if isinstance(event, kinds):
                 return found
+        raise AssertionError(f"nothing came after {found[-3:]}")
+
+    def after_silence(self) -> list[Event]:
+        """The events up to the end of the reply, as after more than `PATIENCE_S` in which nothing comes."""
+        assert self.engine._thread is not None
+        loop, found, passed = self.engine._thread._loop, list[Event](), 0.0
+        now, end = loop.time, monotonic() + PATIENCE_S
+        loop.time = lambda: now() + passed  # type: ignore[method-assign]
+        while monotonic() < end:
+            # Again and again: the next wait may not have begun.
+            passed += PATIENCE_S
+            loop.call_soon_threadsafe(lambda: None)
+            for event in self.engine.events(0.01):
+                found.append(event)
+                if isinstance(event, Finished | Failed):
+                    return found
         raise AssertionError(f"nothing came after {found[-3:]}")
 
     def load(self, url: str, **server: Any) -> PairInfo:
@@ -66,15 +83,6 @@ def engine() -> Iterator[RemoteEngine]:
 @pytest.fixture
 def chatting(engine: RemoteEngine) -> Chatting:
     return Chatting(engine)
-
-
-@pytest.fixture
-def impatient() -> Iterator[Chatting]:
-    """One that waits half a second for a byte."""
-    made = RemoteEngine(patience_s=0.5)
-    made.start()
-    yield Chatting(made)
-    made.close()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 
 PAGES = Path(__file__).parent / "pages"
 CHAT = "/v1/chat/completions"
+PATIENCE_S = 60.0
 EVENTS = "Content-Type: text/event-stream\r\n"
 
 
@@ -38,8 +39,8 @@ class Call:
         content = json.dumps(data).encode()
         self.send(content, status, f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n{headers}")
 
-    def left(self, seconds: float = 5.0) -> bool:
-        """Wait until the client closes the connection; False if it stays."""
+    def left(self, seconds: float = PATIENCE_S) -> bool:
+        """Wait until the client closes the connection; False if it stays for so long."""
         self.link.settimeout(seconds)
         try:
             return self.link.recv(1) == b""
@@ -81,7 +82,8 @@ class Scripted:
 
 @contextlib.contextmanager
 def serving(tls: ssl.SSLContext | None = None, /, **pages: Any) -> Iterator[Scripted]:
-    """A scripted server; keywords are paths with __ for /."""
+    """A scripted server; keywords are paths with __ for /. At the end all of its answers are over."""
+    answering = list[threading.Thread]()
     found = {"/" + name.replace("__", "/"): page for name, page in pages.items()}
     scripted = Scripted(found)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -90,18 +92,22 @@ def serving(tls: ssl.SSLContext | None = None, /, **pages: Any) -> Iterator[Scri
         def accept() -> None:
             with contextlib.suppress(OSError):
                 while True:
-                    threading.Thread(target=handle, args=(listener.accept()[0],), daemon=True).start()
+                    answering.append(threading.Thread(target=handle, args=(listener.accept()[0],), daemon=True))
+                    answering[-1].start()
 
         def handle(link: socket.socket) -> None:
             with contextlib.suppress(OSError), tls.wrap_socket(link, server_side=True) if tls else link as link:
                 if (call := read(link)) is not None:
                     scripted.answer(call)
 
-        threading.Thread(target=accept, daemon=True).start()
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
         try:
             yield scripted
         finally:
             listener.shutdown(socket.SHUT_RDWR)
+            for thread in (accepting, *answering):
+                thread.join(PATIENCE_S)
 
 
 def read(link: socket.socket) -> Call | None:

@@ -3,6 +3,8 @@
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from specchat.chat.store import Store
 from specchat.config.catalog import Pair
 from specchat.engine.events import Event, Failed, Finished, Loaded
@@ -10,7 +12,8 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Limits
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.port import EnginePort
-from specchat.engine.requests import Generate, Load
+from specchat.engine.requests import Count, Generate, Load
+from specchat.remote import routing
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.routing import RoutingEngine
 from specchat.service import loading
@@ -18,8 +21,9 @@ from specchat.service.chat_service import ChatService
 from specchat.service.dispatch import Update
 from specchat.service.settings import Preferences
 from tests.remote.conftest import PATIENCE_S, QUESTION, spec
-from tests.remote.server import CHAT, delta, serving
+from tests.remote.server import CHAT, Call, delta, serving
 from tests.remote.test_steps import CHAT_KEY, LLAMA
+from tests.service.made import paced
 
 LOCAL = PairSpec("here", "Here", ModelSource(path="/models/here"))
 PAGES = {**LLAMA, "slots": "llamacpp-draft-slots.json", CHAT_KEY: "llamacpp-draft-stream.txt"}
@@ -123,6 +127,50 @@ def test_a_server_that_fails_leaves_the_pair_before_in_use(store: Store) -> None
     while service.loaded.info is None:
         service.wait(PATIENCE_S)
     assert service.loaded.info.id == "here"
+
+
+def test_a_reply_ends_as_its_engine_gives_way_to_the_other(store: Store) -> None:
+    def endless(call: Call) -> None:
+        call.send(delta("Once "))
+        call.left()
+
+    with serving(v1__models={"data": [{"id": "m"}]}) as one:
+        one.pages[CHAT] = endless
+        there = Pair(spec(one.url), strategy="plain")
+        routed = Routed(there.spec)
+        service = ChatService(routed.engine, store, Preferences())
+        loading.load(service, there, lambda *_: None, lambda: False)
+        assert service.count("more")
+        assert service.send("Tell me a story.") == ""
+        while not (service.last_reply and service.last_reply.text):
+            service.wait(PATIENCE_S)
+        service.load(Pair(LOCAL))
+        while service.loaded.info is None:
+            service.wait(PATIENCE_S)
+        reply = service.last_reply
+        assert (reply.text, reply.outcome, reply.reason) == ("Once ", "stopped", "cancelled")
+        assert not service.replies
+        assert not service.prompt_count.waiting
+        assert service.send("more") == ""
+        routed.engine.close()
+
+
+def test_a_reply_that_does_not_end_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "END_S", 0.01)
+    engine, _ = paced()
+    routed = RoutingEngine(lambda: engine, RemoteEngine, LOCAL)
+    routed.start()
+    routed.send(Load(LOCAL))
+    routed.send(Generate(7, QUESTION))
+    routed.send(Count(8, QUESTION))
+    monkeypatch.setattr(engine, "send", lambda _: None)
+    monkeypatch.setattr(engine, "events", lambda _: iter(()))
+    with serving() as one:
+        routed.send(Load(spec(one.url)))
+        ends = [event for event in routed.poll() if isinstance(event, Failed) and event.id]
+        stopped = "Stopped: another model was chosen."
+        assert ends == [Failed(id, "internal", stopped) for id in (7, 8)]
+        routed.close()
 
 
 def test_what_the_service_is_told_while_a_server_is_busy(store: Store) -> None:

@@ -5,6 +5,7 @@ That package pins numpy below 2, so it has a virtual environment of its own, whi
 
 import json
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from tests.remote.server import PAGES, Scripted, serving
 MODELS = Path(__file__).parent / "triton_models"
 VENV = os.environ.get("SPECCHAT_TRITON_VENV", "")
 DEMO = str(demo_model("target"))
-READY_S = 60.0
+READY_S = 300.0
 
 
 def recorded(*models: str) -> dict[str, Any]:
@@ -233,7 +235,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     shutil.copytree(package / "backends/python", work / "backends/python")
     shutil.copy(package / f"python_backend_stubs/{version}/triton_python_backend_stub", work / "backends/python")
     shutil.copytree(MODELS, work / "models")
-    (port,) = free_ports(1)
+    port = free_port()
     command = [
         str(package / "bin/tritonserver"), "--model-repository", str(work / "models"), "--backend-directory",
         str(work / "backends"), "--http-address", "127.0.0.1", "--http-port", str(port), "--allow-grpc", "false",
@@ -254,12 +256,12 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.kill()
 
 
-def free_ports(count: int) -> list[int]:
-    made = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    found = [one.getsockname()[1] for one in made]
-    for one in made:
-        one.close()
-    return found
+def free_port() -> int:
+    """One of those that the system gives nobody unasked: it is free until the server takes it."""
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 def ready(url: str) -> bool:

@@ -7,14 +7,15 @@ import pytest
 from specchat.engine.port import EnginePort
 from specchat.resident.control import engines
 from specchat.resident.shared import SharedEngine, open_engine
-from tests.process.conftest import SCRIPTED, gone
+from tests.process.conftest import SCRIPTED, gone, have_patience
 
 Connect = Callable[[], EnginePort]
 
 
 @pytest.fixture
-def runtime() -> Iterator[Path]:
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for sockets, whose paths are to be short. What was started is over at the end."""
+    have_patience(monkeypatch)
     with TemporaryDirectory(prefix="sc") as folder:
         yield Path(folder)
         pids = [found["pid"] for found in engines(Path(folder), "stop")]

@@ -18,7 +18,7 @@ from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
 from tests.service.made import CATALOG
 
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 class Server:

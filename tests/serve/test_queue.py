@@ -10,7 +10,8 @@ from specchat.engine.fake import FakeEngine
 from specchat.engine.requests import Cancel, Generate
 from specchat.serve.errors import ApiError
 from specchat.serve.queue import FairQueue
-from tests.serve.conftest import Server, serving
+from tests.serve.conftest import SOON_S, Server, serving
+from tests.service.made import Clock
 
 BODY = {"model": "demo", "messages": [{"role": "user", "content": "count"}]}
 LONG = " ".join(f"word{number}" for number in range(400))
@@ -72,7 +73,7 @@ async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next() -> None
 
 
 async def until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(SOON_S):
         while not true():
             await asyncio.sleep(0.005)
 
@@ -83,18 +84,19 @@ def cancelled(engine: FakeEngine) -> list[int]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_client_that_leaves_cancels_its_reply(stream: bool) -> None:
-    engine = FakeEngine((LONG,), tokens_per_second=20)
-    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+    engine = FakeEngine((LONG,), tokens_per_second=20, clock=(clock := Clock()))
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         leaving = asyncio.create_task(_take(client, server, stream))
         await until(lambda: any(isinstance(request, Generate) for request in engine.requests))
-        await asyncio.sleep(0.05)
+        clock.now = 1.0
+        await until(lambda: engine._steps)
         leaving.cancel()
         await asyncio.wait([leaving])
         await until(lambda: cancelled(engine))
         engine.tokens_per_second = None
         found = await client.post(f"{server.url}/v1/chat/completions", json=BODY)
         assert found.json()["choices"][0]["message"]["content"] == LONG
-        assert server.served.queue.running == 0
+        await until(lambda: server.served.queue.running == 0)
 
 
 async def _take(client: httpx2.AsyncClient, server: Server, stream: bool) -> None:
@@ -105,7 +107,7 @@ async def _take(client: httpx2.AsyncClient, server: Server, stream: bool) -> Non
 
 async def test_the_counters_are_those_of_the_replies() -> None:
     engine = FakeEngine((LONG,))
-    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         replies = [(await client.post(f"{server.url}/v1/chat/completions", json=BODY)).json() for _ in range(2)]
         page = (await client.get(f"{server.url}/metrics")).text
     stats = [reply["metrics"]["speculative_decoding"] for reply in replies]

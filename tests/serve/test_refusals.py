@@ -6,7 +6,8 @@ import httpx2
 import pytest
 
 from specchat.engine.fake import FakeEngine
-from tests.serve.conftest import serving
+from tests.serve.conftest import SOON_S, serving
+from tests.service.made import Clock
 
 HI = [{"role": "user", "content": "hi"}]
 GOOD = {"model": "demo", "messages": HI}
@@ -42,7 +43,7 @@ BAD: list[tuple[Any, str]] = [
 
 
 async def post(url: str, body: Any, **headers: str) -> httpx2.Response:
-    async with httpx2.AsyncClient(timeout=30) as client:
+    async with httpx2.AsyncClient(timeout=SOON_S) as client:
         if isinstance(body, bytes):
             return await client.post(f"{url}/v1/chat/completions", content=body, headers=headers)
         return await client.post(f"{url}/v1/chat/completions", json=body, headers=headers)
@@ -62,7 +63,7 @@ async def test_fields_that_cannot_be_used_are_named(engine: FakeEngine) -> None:
 
 
 async def test_anthropics_errors_have_their_own_shape(engine: FakeEngine) -> None:
-    async with serving(engine) as server, httpx2.AsyncClient() as client:
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         found = await client.post(f"{server.url}/v1/messages", json={"messages": HI})
         assert (found.status_code, found.json()["type"]) == (400, "error")
         assert "max_tokens" in found.json()["error"]["message"]
@@ -91,7 +92,7 @@ async def test_a_key_is_asked_for(engine: FakeEngine) -> None:
         assert (await post(server.url, GOOD, authorization="Bearer wrong")).status_code == 401
         assert (await post(server.url, GOOD, authorization="Bearer secret")).status_code == 200
         assert (await post(server.url, GOOD, **{"x-api-key": "secret"})).status_code == 200
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=SOON_S) as client:
             assert (await client.get(f"{server.url}/v1/models")).status_code == 401
             assert (await client.get(f"{server.url}/health")).status_code == 200
 
@@ -101,21 +102,21 @@ async def test_while_it_loads_clients_are_told_to_come_again(engine: FakeEngine)
     async with serving(engine, load=False) as server:
         found = await post(server.url, GOOD)
         assert (found.status_code, found.headers["retry-after"]) == (503, "1")
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(timeout=SOON_S) as client:
             assert (await client.get(f"{server.url}/health")).status_code == 503
 
 
 async def test_a_pair_that_cannot_be_loaded_says_why(engine: FakeEngine) -> None:
     engine.fail_load("model", "It is broken.\x1b[2J")
-    async with serving(engine, load=False) as server, httpx2.AsyncClient() as client:
+    async with serving(engine, load=False) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         while "broken" not in (found := await client.get(f"{server.url}/health")).text:
             assert found.status_code == 503
         assert "\x1b" not in found.text
 
 
 async def test_a_death_fails_the_request_and_the_next_one_is_served() -> None:
-    engine = FakeEngine(("one two three four five six seven eight",), tokens_per_second=2)
-    async with serving(engine) as server, httpx2.AsyncClient(timeout=30) as client:
+    engine = FakeEngine(("one two three four five six seven eight",), tokens_per_second=2, clock=Clock())
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
         body = {**GOOD, "stream": True}
         async with client.stream("POST", f"{server.url}/v1/chat/completions", json=body) as stream:
             lines = stream.aiter_lines()

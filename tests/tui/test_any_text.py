@@ -82,7 +82,7 @@ def looks(view: TurnView, width: int) -> list[object]:
     ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(streams(), st.booleans(), widths, widths)
 def test_streaming_ends_in_what_a_finished_reply_shows(
     events: list[Step | Changed], token_view: bool, width: int, other: int
@@ -97,7 +97,7 @@ def test_streaming_ends_in_what_a_finished_reply_shows(
     assert looks(view, width) == looks(TurnView(turn, first=True, token_view=token_view), width)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(streams(), st.booleans(), widths)
 def test_rows_are_clean_and_fit_while_they_stream(events: list[Step | Changed], token_view: bool, width: int) -> None:
     turn = an_empty_reply()
@@ -110,7 +110,7 @@ def test_rows_are_clean_and_fit_while_they_stream(events: list[Step | Changed], 
     check(lines(view, width), width)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(texts, widths)
 @example(EVERY, 28)
 def test_prompts_and_errors_are_clean_and_fit(text: str, width: int) -> None:

@@ -65,7 +65,7 @@ def test_only_the_end_is_laid_out_at_first() -> None:
     assert "answer 499." in texts(rows)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.integers(0, 299), st.sampled_from(["you", "model"]), st.lists(st.sampled_from([-1, 1]), max_size=6))
 def test_any_message_is_reached_and_the_rows_around_it_are_right(number: int, by: str, then: list[int]) -> None:
     chat = a_chat(300)

@@ -11,7 +11,9 @@ import sys
 import termios
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -120,28 +122,25 @@ def test_of_a_paste_without_bound_only_as_much_is_read_as_is_told() -> None:
 
 
 def test_an_escape_that_has_waited_is_no_alt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(terminal, "_SLICE_S", 5.0)  # as if the thread that reads got no processor in the meantime
-    ends, keys = os.pipe()
-    driver = object.__new__(terminal.Terminal)
-    driver.fileno, driver.exit_event, driver._debug = ends, threading.Event(), False
-    seen: list[str] = []
-    read = threading.Semaphore(0)
+    """Also where the thread that reads got no processor in the meantime: its clock looks after the next key came."""
+    coming, seen, now = [b"a", b"\x1b", b"l", b""], list[str](), 0.0
+
+    def select(_: float) -> bool:
+        nonlocal now
+        now += 2 * constants.ESCAPE_DELAY
+        return True
 
     def take(message: Message) -> None:
         if isinstance(message, events.Key):
             seen.append(message.key)
-            read.release()
 
+    selector = SimpleNamespace(register=lambda *_: None, select=select)
+    monkeypatch.setattr(terminal.selectors, "SelectSelector", lambda: nullcontext(selector))
+    monkeypatch.setattr("textual._parser.get_time", lambda: now)
+    driver = object.__new__(terminal.Terminal)
+    driver.fileno, driver.exit_event, driver._debug = 0, threading.Event(), False
+    monkeypatch.setattr(driver, "_read", lambda: coming.pop(0))
     monkeypatch.setattr(driver, "process_message", take)
     monkeypatch.setattr(driver, "_end", lambda _: None)
-    reader = threading.Thread(target=driver.run_input_thread)
-    reader.start()
-    for key in (b"a", b"\x1b", b"l"):
-        os.write(keys, key)
-        if key == b"a":
-            assert read.acquire(timeout=60)
-        time.sleep(2 * constants.ESCAPE_DELAY)
-    os.close(keys)
-    reader.join(60)
-    os.close(ends)
+    driver.run_input_thread()
     assert seen == ["a", "escape", "l"]

@@ -51,7 +51,7 @@ async def test_a_large_chat_opens_at_once(what: str, tmp_path: Path) -> None:
         await wait_until(pilot, lambda: open_mark in screen_text(app))
     store.close()
     print(f"{what}: opened in {taken:.2f} s")
-    assert work < 1.5
+    assert work < 5.0, "it takes a sixth of a second to half a one where nothing is done twice"
 
 
 def one_long_reply(store: Store, tokens: int) -> str:

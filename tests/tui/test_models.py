@@ -1,6 +1,5 @@
 """The models there are, in the app: shown, asked about, downloaded beside the chat, stopped, gone on with, loaded."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -41,8 +40,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 @pytest.fixture
 def hub(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator[LoopbackHub]:
-    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
-        monkeypatch.delenv(name)
     monkeypatch.setattr(transfer, "RETRY_S", 0.01)
     with loopback_hub({REPO: files}) as served:
         yield served
@@ -330,6 +327,11 @@ async def test_a_chats_own_pair_is_not_downloaded_unasked(places: ModelPlaces) -
         app.chat.prompt.insert("hello")
         await wait_until(pilot, lambda: f"{REPO} is not here; F3 downloads it" in status(app))
         assert app.session.loaded.id == "demo"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: "tiny is not loaded: ask again, and demo answers instead" in status(app))
+        assert app.chat.prompt.text == "hello"
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
 
 

@@ -1,5 +1,7 @@
 """Random use of everything there is: the app never crashes and still answers afterwards.
 
+How much is done is counted, and the engine's clock goes on with it: a slow machine does the same.
+
 Swarm testing (Groce et al. 2012): for a while only some of the things are done and only a few keys pressed, so that
 one place of the app is used long enough to get deep into it.
 """
@@ -9,7 +11,6 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from conftest import CATALOG, LAUNCH, ask, make_app, wait_until
@@ -24,6 +25,7 @@ from specchat.engine.options import Written
 from specchat.tui.actions.models import use_pair
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.app import SpecchatApp
+from tests.service.made import Clock
 
 KEYS = [
     "enter", "escape", "up", "down", "left", "right", "pageup", "pagedown", "tab", "shift+tab", "space", "backspace",
@@ -41,18 +43,23 @@ REPLIES = (
     "\n".join(f"line {n} with some words in it, and more of them than fit in one row of a window" for n in range(80)),
     Written.of([("let me see\n", True), ("\n\nSee [a](https://x.y), $x_1$.\n\n$$\nx\n$$\n" * 3, False)]),
 )
-SECONDS = float(os.environ.get("SPECCHAT_MONKEY_SECONDS", "8"))
+THINGS = int(os.environ.get("SPECCHAT_MONKEY_THINGS", "600"))
 SEED = int(os.environ.get("SPECCHAT_MONKEY_SEED", "1"))
-LONGEST = 60.0
-"""Seconds with one seed."""
+MOST = 5000
+"""Things that are done with one seed."""
+PAUSES_S = (0.0, 0.005, 0.05, 0.5)
+"""Between two things, for the engine."""
 
 
 class Monkey:
     """One random thing at a time; `done` says what was done."""
 
-    def __init__(self, app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None], chance: random.Random) -> None:
+    def __init__(
+        self, app: SpecchatApp, engine: FakeEngine, clock: Clock, pilot: Pilot[None], chance: random.Random
+    ) -> None:
         self._app = app
         self._engine = engine
+        self._clock = clock
         self._pilot = pilot
         self._chance = chance
         self._left = 0
@@ -64,6 +71,7 @@ class Monkey:
         if not self._left:
             await self._change_mood()
         self._left -= 1
+        self._clock.now += self._chance.choice(PAUSES_S)
         await self._chance.choices(list(self._acts), list(self._acts.values()))[0]()
 
     async def _change_mood(self) -> None:
@@ -157,25 +165,25 @@ class Monkey:
         await self._pilot.pause(self._chance.choice((0.1, 0.5)))
 
 
-@pytest.mark.parametrize("seed", range(SEED, SEED + max(round(SECONDS / LONGEST), 1)))
+@pytest.mark.parametrize("seed", range(SEED, SEED + max(THINGS // MOST, 1)))
 async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
     monkeypatch.chdir(tmp_path)  # where chats may be saved
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.setattr(SpecchatApp, "exit", lambda *_, **__: None)
     monkeypatch.setattr(SpecchatApp, "open_url", lambda *_, **__: None)
     chance = random.Random(seed)
-    engine = FakeEngine(REPLIES, tokens_per_second=300)
+    clock = Clock()
+    engine = FakeEngine(REPLIES, tokens_per_second=300, clock=clock)
     store = Store(tmp_path / "chats.db")
     app = make_app(engine, replace(LAUNCH, store=store, history=tmp_path / "history"))
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
-        monkey = Monkey(app, engine, pilot, chance)
-        end = monotonic() + min(SECONDS, LONGEST)
+        monkey = Monkey(app, engine, clock, pilot, chance)
         try:
-            while monotonic() < end:
+            while len(monkey.done) < min(THINGS, MOST):
                 await monkey.act()
                 assert app._exception is None
                 assert app.is_running
-            await rest(app, engine, pilot)
+            await rest(app, engine, clock, pilot)
         except BaseException as error:
             error.add_note(f"SPECCHAT_MONKEY_SEED={seed} crashed after {monkey.done[-30:]}")
             raise
@@ -183,13 +191,14 @@ async def test_monkey(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
     assert store.close()
 
 
-async def rest(app: SpecchatApp, engine: FakeEngine, pilot: Pilot[None]) -> None:
+async def rest(app: SpecchatApp, engine: FakeEngine, clock: Clock, pilot: Pilot[None]) -> None:
     """Close what is open and ask once more."""
     await pilot.resize_terminal(100, 30)
     while len(app.screen_stack) > 1:
         await pilot.press("escape")
         await pilot.pause()
-    engine.tokens_per_second = 300
+    engine.tokens_per_second = None
+    clock.now += 1e6
     engine._failures.clear()
     engine._load_failures.clear()
     use_pair(app.chat, CATALOG.pairs[0])

@@ -13,12 +13,6 @@ from specchat.tui import notice
 from specchat.tui.actions.models import use_pair
 
 
-@pytest.fixture(autouse=True)
-def _stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time alone takes nothing away."""
-    monkeypatch.setattr(notice, "_SHOWN_FOR", 3600.0)
-
-
 async def test_after_a_while_in_which_it_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notice, "_SHOWN_FOR", 0.1)
     app = make_app(FakeEngine())

@@ -98,7 +98,7 @@ def test_reasoning_between_parts_of_an_answer() -> None:
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(st.tuples(st.sampled_from(RUNS), st.booleans()), max_size=14), st.booleans(), st.integers(0, 3), st.data()
 )

@@ -71,6 +71,23 @@ def test_what_a_server_cannot_continue_is_not_offered_for_that() -> None:
     assert session.go_on() == "the server cannot go on with a reply: /again asks for another one"
 
 
+def test_another_pair_answers_a_reopened_chat_only_once_that_was_said() -> None:
+    session = ready(FakeEngine())
+    session.send("hi")
+    session.poll()
+    session.reopened = "box"
+    refused = "box is not loaded: ask again, and demo answers instead; your text is kept"
+    assert (session.send("more"), session.send("more")) == (refused, "")
+    session.poll()
+    session.reopened = "box"
+    session.load(CATALOG.pairs[1])
+    assert session.send("more") == ""
+    session.reopened = "box"
+    session.chats.new()
+    session.poll()
+    assert session.send("more") == ""
+
+
 def test_a_race_wants_the_engine_for_itself(tmp_path: Path) -> None:
     engine, clock = paced()
     session = ready(engine, replace(LAUNCH, store=Store(tmp_path / "chats.db")))

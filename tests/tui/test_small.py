@@ -208,6 +208,7 @@ def test_figures() -> None:
         ("1.2x", "slower"),
     ]
     assert [figures.times(1.94), figures.times(12.3)] == ["1.9x", "12x"]
+    assert [figures.of(value, "token") for value in (0, 1, 1234)] == ["0 tokens", "1 token", "1,234 tokens"]
     times = {120: "0.12 s", 997: "1.0 s", 3_440: "3.4 s", 9_960: "10 s", -12_340: "12 s", 59_700: "1 min 00 s"}
     times |= {125_000: "2 min 05 s", 599_400: "9 min 59 s", 599_600: "10 min", 754_000: "13 min"}
     times |= {3_599_000: "1 h 00 min", 7_320_000: "2 h 02 min"}
@@ -283,6 +284,12 @@ def test_the_panel_says_how_long_other_programs_had_the_processor(waited_ms: flo
 def test_nothing_lost_is_not_called_lost(saved_ms: float, words: str) -> None:
     rows = panel_rows(gauges(finished((3,)), INFO, saved_ms=saved_ms), 60, "F4")
     assert any(row.plain.startswith(words) for row in rows)
+
+
+@pytest.mark.parametrize(("lately", "begins"), [(False, "2.0x faster · 142"), (True, "2.0x faster lately · 142")])
+def test_one_row_says_where_the_factor_is_of_replies_before_too(lately: bool, begins: str) -> None:
+    shown = replace(gauges(finished((3,)), INFO), speedup=2.0, lately=lately, tokens_per_second=142.0)
+    assert one_row(shown, 99, "F4").plain.startswith(begins)
 
 
 @pytest.mark.parametrize("height", [1, 5, 12, 20, 30, 60])

@@ -146,7 +146,7 @@ def test_columns_shrink_to_the_room(sizes: list[int], room: int) -> None:
     assert all(1 <= width <= max(size, 1) for width, size in zip(widths, sizes, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.text("-*`#>|[]() \n1.ax_~!", max_size=120), st.integers(8, 90))
 def test_no_row_is_wider_than_asked(source: str, width: int) -> None:
     for block in split(source):
@@ -162,7 +162,7 @@ ODD = [
 ]  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.sampled_from(ODD), max_size=40).map("".join), st.integers(8, 50), st.booleans())
 def test_wide_combining_and_rtl_text_stays_in_its_rows(text: str, width: int, token_view: bool) -> None:
     reply = a_reply(step((text, "draft")))

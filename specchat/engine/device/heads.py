@@ -9,6 +9,7 @@ from torch import Tensor
 
 from specchat.engine.decoding.draft import WIDTH
 from specchat.engine.device.head_attention import HeadAttention, fits
+from specchat.engine.device.head_experts import HeadExperts, MixStacks
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.gpu_shapes import VERIFY_ROWS
 from specchat.engine.kernels.growth_state import GrowthState
@@ -35,7 +36,14 @@ class FeatureDrafting(Drafting, Protocol):
 
     def feature(self, states: Tensor) -> Tensor: ...
     def run_at(
-        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, attend: Attend
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        slots: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        mix: MixStacks | None = None,
+        wanted: int = 0,
     ) -> tuple[Tensor, Tensor]: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
 
@@ -110,6 +118,7 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
     def __init__(self, head: FeatureDrafting, target: DeviceModel, state: VerifyState, recent: Tensor) -> None:
         super().__init__(head, target, state, recent)
         self._attention = HeadAttention(target.decoder.buffers.attention)
+        self._mix = HeadExperts().run
         self._before = torch.arange(-len(recent), 0, device=recent.device)
         self._width = torch.arange(WIDTH, device=recent.device)
         self._alone = torch.ones(1, dtype=torch.int64, device=recent.device)
@@ -123,7 +132,8 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
             slots = state.length + self._before
             states = [self._target.states_at(layer, slots.clamp(min=0)) for layer in head.aux_layers]
             attend = self._attention.after(slots[:1], len(slots), True, 0)
-            hidden, after = head.run_at(self._recent, head.feature(torch.cat(states, -1)), slots, slots, attend)
+            features = head.feature(torch.cat(states, -1))
+            hidden, after = head.run_at(self._recent, features, slots, slots, attend, self._mix, wanted=1)
             if self._features is None:
                 self._features = after.new_zeros(1 + WIDTH * MAX_DRAFT_LENGTH, after.shape[1])
             self._features[:1].copy_(after[-1:])
@@ -132,7 +142,7 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
         token, at = torch.index_select(state.fed, 0, state.node), state.node.long()
         slots = state.length + at - 1
         attend = self._attention.along(slots, self._alone)
-        hidden, after = head.run_at(token, self._features.index_select(0, at - 1), slots, slots, attend)
+        hidden, after = head.run_at(token, self._features.index_select(0, at - 1), slots, slots, attend, self._mix)
         self._features.index_copy_(0, at, after)
         return head.logits(hidden)
 
@@ -145,7 +155,7 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
         features, positions = self._features.index_select(0, parent), growth.start.long() - 1 + growth.offsets
         # Node 0 has the entry `last`.
         attend = self._attention.along(last, growth.step.path)
-        hidden, made = self._head.run_at(growth.ids, features, slots, positions, attend)
+        hidden, made = self._head.run_at(growth.ids, features, slots, positions, attend, self._mix)
         self._features.index_copy_(0, slots - last, made)
         return self._head.logits(hidden)
 

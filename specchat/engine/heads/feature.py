@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.decoding.cached import CachedModel
-from specchat.engine.heads.layer import HeadLayer, Places
+from specchat.engine.heads.layer import HeadLayer, MixStacks, Places
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.slots import DeviceSlots
 from specchat.engine.heads.target import DraftHead, Embedding, Target
@@ -47,8 +47,9 @@ class FeatureHead(DraftHead):
 
     @property
     def capturable(self) -> bool:
-        """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
-        return all(isinstance(layer.feed, Gated) for layer in self.recipe.layers)
+        """True if every pass launches the same work, as a captured graph needs: experts only where they are stacked."""
+        feeds = [layer.feed for layer in self.recipe.layers]
+        return all(isinstance(of, Gated) or self._tensors.stack(of.each.down) is not None for of in feeds)
 
     @abstractmethod
     def feature(self, states: Tensor) -> Tensor:
@@ -79,8 +80,10 @@ class FeatureHead(DraftHead):
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
-        if layout is not None:
-            return self._level(tokens, start, layout)
+        return self._run(tokens, start) if layout is None else self._level(tokens, start, layout)
+
+    def _run(self, tokens: Sequence[int], start: int, wanted: int = 0) -> Tensor:
+        """Run over tokens from position `start` on; results as in `Places`."""
         # No feature precedes the first token.
         tokens, first = (tokens[1:], 0) if start == 0 else (tokens, start - 1)
         last = first + len(tokens)
@@ -88,19 +91,27 @@ class FeatureHead(DraftHead):
             return self._made[:0]
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
-        hidden = self.step(self.embed(tokens), features, Places(first))
-        self._made[first + 1 : last + 1] = self.next_features(hidden)
+        hidden = self.step(self.embed(tokens), features, Places(first, wanted=wanted))
+        self._made[last + 1 - len(hidden) : last + 1] = self.next_features(hidden)
         return hidden
 
     def run_at(
-        self, tokens: Tensor, features: Tensor, slots: Tensor, positions: Tensor, attend: Attend
+        self,
+        tokens: Tensor,
+        features: Tensor,
+        slots: Tensor,
+        positions: Tensor,
+        attend: Attend,
+        mix: MixStacks | None = None,
+        wanted: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """Run over tokens int [rows] and the features before them, as a captured graph needs; return rows for `logits`
         and the features after them.
 
-        Their KV entries go to `slots` and their `positions` rotate, int64 [rows] both; `attend` as in `Places`.
+        Their KV entries go to `slots` and their `positions` rotate, int64 [rows] both; the rest as in `Places`.
         """
-        places = Places(0, slots=DeviceSlots(slots, positions, self._layers[0].capacity), attend=attend)
+        of_all = DeviceSlots(slots, positions, self._layers[0].capacity)
+        places = Places(0, slots=of_all, attend=attend, mix=mix, wanted=wanted)
         hidden = self.step(self.embed(tokens), features, places)
         return hidden, self.next_features(hidden)
 

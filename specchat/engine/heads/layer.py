@@ -5,6 +5,7 @@ Chains of small heads use a compiled function instead.
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -18,7 +19,7 @@ from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
 from specchat.engine.model.vectors import LANES
 from specchat.engine.model.weights import Weights
-from specchat.engine.recipe import Attention, Layer, Matrix
+from specchat.engine.recipe import Attention, Experts, Layer, Matrix
 from specchat.engine.reference.layer import (
     Attend,
     Context,
@@ -34,14 +35,17 @@ AttendAfter = Callable[[Tensor, int, bool, int], Attend]
 """(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
 AttendWithin = Callable[[bool, int], Attend]
 """(causal, window) -> attention of a block of rows after a text."""
+MixStacks = Callable[[Experts, Tensor, HeadTensors], Tensor]
+"""(experts, inputs float32 [rows, inputs], their tensors) -> the mixture's output float32 [rows, hidden]."""
 
 
 class Places(NamedTuple):
     """Positions of the rows of a pass: `first`, first + 1, ... in the cache.
 
     `positions` int64 [rows] rotate queries and keys. `seen` bool [rows, first + rows] is the attention mask. By default
-    rows are consecutive and causal. Where the host does not know `first`, `slots` has all positions, and `attend` mixes
-    the KV entries of the whole cache.
+    rows are consecutive and causal. Where the host does not know `first`, `slots` has all positions, `attend` mixes the
+    KV entries of the whole cache, and `mix` runs mixtures of experts. Results are needed of the last `wanted` rows
+    alone; 0: of all.
     """
 
     first: int
@@ -49,6 +53,8 @@ class Places(NamedTuple):
     seen: Tensor | None = None
     slots: DeviceSlots | None = None
     attend: Attend | None = None
+    mix: MixStacks | None = None
+    wanted: int = 0
 
 
 class HeadCache:
@@ -148,10 +154,11 @@ class HeadLayer:
             cache = self._cache.keys, self._cache.values
             self.compiled = CompiledLayer(of, products, norms, cache, self._cache.rotations)
 
-    def __call__(self, x: Tensor, at: Places, inputs: Tensor | None = None) -> Tensor:
+    def __call__(self, x: Tensor, at: Places, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on rows x float32 [rows, hidden], with attention input `inputs` float32 [rows, its inputs].
 
-        `inputs` default to the normed x. The rows' keys and values go into the cache.
+        `inputs` default to the normed x. The rows' keys and values go into the cache. Of a last layer the results may
+        be of the last `wanted` rows alone; 0: all.
         """
         rows, cache = len(x), self._cache
         inputs = norm(self.of.pre_mixer, x, self._tensors) if inputs is None else inputs
@@ -164,7 +171,12 @@ class HeadLayer:
         else:
             seen = torch.ones(rows, at.first + rows, dtype=torch.bool, device=x.device).tril(at.first)
             context = cache.context(at._replace(seen=None if rows == 1 else seen), rows)
-        return after_feed(self.of, after_mixer(self.of, x, self._tensors, context, inputs), self._tensors)
+        mixed = after_mixer(self.of, x, self._tensors, context, inputs)[-wanted:]
+        mix = None if at.mix is None else partial(self._mix, at.mix)
+        return after_feed(self.of, mixed, self._tensors, mix)
+
+    def _mix(self, mix: MixStacks, of: Experts, inputs: Tensor) -> Tensor:
+        return mix(of, inputs, self._tensors)
 
     @property
     def capacity(self) -> int:

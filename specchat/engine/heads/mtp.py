@@ -10,6 +10,7 @@ trained for one token and drafts further ones from its own hidden states. FastMT
 2026) and GLM-4.5 (GLM-4.5 team 2025) take h and g after the norms, and the last two join them in the other order.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -61,7 +62,13 @@ class MtpHead(FeatureHead):
         tensors = self._tensors
         both = [norm(self._of_state, features, tensors), norm(self._of_token, embedded, tensors)]
         ordered = torch.cat(both[::-1] if self._token_first else both, -1)
-        return self._layer(tensors.product(ordered, self._joined), at)
+        return self._layer(tensors.product(ordered, self._joined), at, wanted=at.wanted)
+
+    @torch.inference_mode()
+    def write(self, tokens: Sequence[int], start: int) -> None:
+        # Of tokens whose features the target has, the layer's own results are never read.
+        known = start + len(tokens) <= len(self.target.tokens) + 1
+        self._run(tokens, start, wanted=1 if known else 0)
 
     def next_features(self, hidden: Tensor) -> Tensor:
         return norm(self._final, hidden, self._tensors) if self._normed else hidden

@@ -14,7 +14,7 @@ from specchat.engine.model.norm import RMSNorm
 from specchat.engine.model.rope import tables
 from specchat.engine.model.rows import Linear
 from specchat.engine.model.weights import Weights
-from specchat.engine.recipe import Attention, Layer, Matrix, Norm, Rope
+from specchat.engine.recipe import Attention, Experts, Layer, Matrix, Norm, Rope
 
 Part = TypeVar("Part", Matrix, Norm)
 
@@ -26,6 +26,7 @@ class HeadTensors:
         self._norms: dict[Norm, RMSNorm] = {}
         self._vectors: dict[str, Tensor] = {}
         self._products: dict[Matrix, Callable[[Tensor], Tensor]] = {}
+        self._stacks: dict[Matrix, Tensor] = {}
         self._rotations: dict[tuple[Rope | None, int, int], tuple[Tensor, Tensor]] = {}
         self._bytes = 0
 
@@ -59,6 +60,10 @@ class HeadTensors:
         self._bytes += made.memory()
         return part
 
+    def stack(self, of: Matrix) -> Tensor | None:
+        """Return a matrix of all experts, bfloat16 [experts * outputs, inputs]; None unless a GPU holds them so."""
+        return self._stacks.get(of)
+
     def vector(self, name: str) -> Tensor:
         """Return another tensor of a layer, by its name."""
         return self._vectors[name]
@@ -73,6 +78,8 @@ class HeadTensors:
         """
         qkv, *others = of.products
         parts = (qkv.only(0, 1), of.attention.key_value) if apart else (qkv,)
+        if isinstance(of.feed, Experts) and weights.device.type != "cpu":
+            self._read_stacks(weights, of.feed)
         for matrix in (*parts, *others):
             self.read(weights, matrix)
         if apart:
@@ -81,6 +88,19 @@ class HeadTensors:
             self.read(weights, norm)
         self._vectors |= {name: weights.get(name, *shape) for name, shape in of.vectors.items()}
         return of
+
+    def _read_stacks(self, weights: Weights, of: Experts) -> None:
+        """Read experts into stacks, of which their own matrices are views; none where the stacks would not suffice."""
+        if of.apart or of.each.gate_up.bias or of.each.down.bias:
+            return
+        for matrix in (of.each.gate_up, of.each.down):
+            rows = sum(matrix.outputs)
+            stack = torch.empty(of.count * rows, matrix.inputs, dtype=torch.bfloat16, device=weights.device)
+            for number, part in enumerate(stack.split(rows)):
+                own = matrix.of(number)
+                part.copy_(read_linear(weights, own)[0])
+                self.put(own, part)
+            self._stacks[matrix] = stack
 
     def rotations(self, of: Attention, slots: int, device: torch.device) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines of `slots` positions, one pair of tables for all layers with the same rope."""

@@ -40,6 +40,8 @@ def _swish(x: Tensor) -> Tensor:
 
 Attend = Callable[[Attention, Tensor, Tensor, Tensor, Tensor | None], Tensor]
 """(attention, queries, keys, values, seen) -> the values that the queries mix; shapes as in `attended`."""
+Mix = Callable[[Experts, Tensor], Tensor]
+"""(experts, inputs float32 [rows, inputs]) -> the mixture's output float32 [rows, hidden]."""
 
 
 class Context(NamedTuple):
@@ -82,10 +84,13 @@ def after_mixer(
     return x.add(norm(of.post_mixer, mixed, tensors), alpha=of.residual)
 
 
-def after_feed(of: Layer, x: Tensor, tensors: Tensors) -> Tensor:
-    """The hidden states after the second half of a layer, before its end."""
+def after_feed(of: Layer, x: Tensor, tensors: Tensors, mix: Mix | None = None) -> Tensor:
+    """The hidden states after the second half of a layer, before its end; `mix` replaces `mixture`."""
     inputs = norm(of.pre_feed, x, tensors)
-    fed = mixture(of.feed, inputs, tensors) if isinstance(of.feed, Experts) else gated(of.feed, inputs, tensors)
+    if not isinstance(of.feed, Experts):
+        fed = gated(of.feed, inputs, tensors)
+    else:
+        fed = mixture(of.feed, inputs, tensors) if mix is None else mix(of.feed, inputs)
     return x.add(norm(of.post_feed, fed, tensors), alpha=of.residual)
 
 

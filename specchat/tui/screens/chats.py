@@ -135,6 +135,7 @@ class Chats:
         pair = next((pair for pair in window.catalog.pairs if pair.spec.id == wanted), None)
         lacking = window.session.fetching.lacks(pair) if pair is not None else ()
         if pair is None or pair.unsupported or lacking:
+            window.session.reopened = wanted
             window.session.settle()
             reason = pair.unsupported if pair else why_gone(wanted)
             if lacking:
@@ -142,6 +143,7 @@ class Chats:
             window.say(f"this chat's pair {one_line(wanted, 40)} is not loaded: {reason}", bad=True)
             return
         window.session.load(pair, settings)
+        window.session.reopened = wanted
         window.say("")
         window.redraw()
 

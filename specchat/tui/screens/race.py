@@ -138,7 +138,11 @@ def _speeds(race: Race, verdict: RaceVerdict) -> Content:
 def _sameness(race: Race, verdict: RaceVerdict) -> Content:
     label = styled("outputs identical: ", ".label")
     if verdict.identical:
-        return label + styled("yes", ".good") + styled(f", all {race.lanes[0].reply.tally.tokens:,} tokens", ".label")
+        return (
+            label
+            + styled("yes", ".good")
+            + styled(f", all {figures.of(race.lanes[0].reply.tally.tokens, 'token')}", ".label")
+        )
     acceptance = race.lanes[1].speculation.acceptance
     where = f", first difference at {'character' if verdict.by_text else 'token'} {(verdict.difference or 0) + 1:,}"
     if verdict.expected:

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
+from specchat import figures
 from specchat.chat.sources import REJECTED, rejected_text, source_of
 from specchat.chat.turn import Reply
 from specchat.clean import clean
@@ -78,7 +79,7 @@ class ReplayScreen(Board):
         length = [] if acceptance is None else [f"{acceptance:.1f} a step"]
         state = "playing" if self.playback.playing else "ended" if self.playback.ended else "paused"
         time = f"{moment.milliseconds / 1000:.2f} of {moment.total / 1000:.2f} s"
-        rest = [f"{state}, {self.playback.pace}", time, f"{moment.tokens} tokens", *length]
+        rest = [f"{state}, {self.playback.pace}", time, figures.of(moment.tokens, "token"), *length]
         return _fitting(styled(f"step {moment.steps} of {moment.of}", ".value"), " · ", rest, width)
 
     # Keys

@@ -76,7 +76,7 @@ def _head(other: OtherReply, shown: Gauges, *, figured: bool) -> list[Content]:
     """The program, its prompt, and the reply's length, with its other figures if `figured`."""
     reply = other.reply
     state = _STATES.get(reply.state, "") or (f"ended: {reply.outcome}" if reply.outcome else "ended")
-    known = [f"{reply.tally.tokens} tokens"]
+    known = [figures.of(reply.tally.tokens, "token")]
     if figured and shown.tokens_per_second is not None:
         known.append(f"{figures.per_second(shown.tokens_per_second)} tok/s")
     if figured and shown.acceptance_length is not None:
