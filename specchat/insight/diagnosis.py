@@ -144,7 +144,7 @@ def _verdict(reply: Reply) -> tuple[str, bool | None]:
         return ("nothing to draft from yet" if tally.steps > _ENOUGH else ""), None
     known = _speedup(reply)
     if tally.speculative < _ENOUGH or (known is None and tally.compared.steps):
-        return f"{'too little to tell' if reply.ended else 'measuring'} whether drafting pays", None
+        return "this reply alone tells too little" if reply.ended else "measuring whether drafting pays", None
     name, times = used.strategy, known.times if known is not None else 0.0
     findings = _chosen(tally, name) if delegates(name) else _findings(tally, times)
     if not times:

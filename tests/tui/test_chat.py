@@ -85,7 +85,7 @@ async def test_a_prompt_is_sent_and_answered() -> None:
             "• two",
             "tokens per step",
             "tok/s",
-            "too little to tell",
+            "this reply alone tells",
         ):
             assert words in shown
         assert app.chat.prompt.text == ""
