@@ -1,7 +1,7 @@
 """The speedup of the replies written last."""
 
 from specchat.chat.turn import Reply
-from specchat.engine.comparison import Comparison
+from specchat.engine.comparison import MIN_TOKENS, Comparison
 from specchat.engine.stats import Speedup
 
 LATELY = 4
@@ -11,14 +11,14 @@ LATELY = 4
 def speedup_lately(reply: Reply) -> Speedup | None:
     """Over plain decoding, of `reply` and, where that is too little, of those before it that drafted alike.
 
-    Where `reply` tells next to nothing, of the one before that tells it alone.
+    Where `reply` has next to no tokens, of the one before that tells it alone.
     """
     if (known := reply.speedup) is not None:
         return known
-    joined, at = Comparison(), reply
+    joined, at, short = Comparison(), reply, reply.tally.compared.tokens < MIN_TOKENS
     for _ in range(LATELY):
         joined.join(at.tally.compared)
-        if (found := joined.speedup or at.speedup) is not None:
+        if (found := joined.speedup or (at.speedup if short else None)) is not None:
             return found
         before = at.turn.parent if at.turn is not None else None
         if before is None or (before.name, before.speculation) != (reply.name, reply.speculation):

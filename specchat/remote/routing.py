@@ -67,6 +67,7 @@ class RoutingEngine:
         yield from map(self._seen, self._port.events(timeout))
 
     def restart(self) -> None:
+        self._open.clear()
         self._port.restart()
 
     def close(self) -> None:
@@ -74,7 +75,9 @@ class RoutingEngine:
             port.close()
 
     def _seen(self, event: Event) -> Event:
-        if isinstance(event, Finished | Failed | Counted) and event.id is not None:
+        if isinstance(event, Failed) and event.kind == "died":
+            self._open.clear()
+        elif isinstance(event, Finished | Failed | Counted) and event.id is not None:
             self._open.pop(event.id, None)
         return event
 

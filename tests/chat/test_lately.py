@@ -52,6 +52,15 @@ def test_a_reply_that_tells_nothing_leaves_what_the_one_before_told() -> None:
     assert speedup_lately(short) == known
 
 
+def test_a_long_reply_is_not_told_by_the_one_before() -> None:
+    """What it tells may be otherwise, while load hides by how much."""
+    chat = Conversation()
+    assert answered(chat, text=SHORT * 3).speedup is not None
+    long = answered(chat, text=SHORT * 3, plain_error=0.9)
+    assert long.speedup is None
+    assert speedup_lately(long) is None
+
+
 def test_replies_of_other_pairs_and_strategies_do_not_count() -> None:
     chat = Conversation()
     answered(chat, Speculation.of("lookup"))

@@ -299,6 +299,23 @@ def test_plain_steps_of_a_reply_count_for_every_strategy_before_them() -> None:
     assert one.error == two.error < 0.058
 
 
+def test_load_that_changed_between_the_strategies_of_a_reply_is_no_cost_of_theirs() -> None:
+    """Plain steps of other replies tell plain decoding's time for the last one, whose load the others did not have."""
+    machine = Machine(steady)
+    for _ in range(4):
+        machine.reply(40)
+    machine.yardstick.begin(PLAIN_MS)
+    for strategy, slow in [("one", 1.5)] * 10 + [("two", 1.0)] * 10:
+        drafts = (0,) * DRAFTED
+        draft_ms, verify_ms = slow * DRAFT_MS * DRAFTED, slow * VERIFY_MS
+        outcome = StepOutcome((0,), drafts, (), DRAFTED, (), draft_ms, verify_ms, strategy=strategy)
+        machine.seconds += (draft_ms + verify_ms) / 1e3
+        machine.costs.add("draft", outcome)
+        machine.yardstick.add("draft", outcome)
+    found = {known.strategy: known.token_ms for known in machine.yardstick.known_after()}
+    assert found == {"two": pytest.approx(PLAIN_MS, rel=0.05)}
+
+
 def test_a_short_reply_has_few_plain_steps_where_recent_ones_are_known() -> None:
     """Of the time since the last reply a hundredth might go to measuring at once, which would slow this one."""
     machine = Machine(steady, ms=0.1, cold=1.3)

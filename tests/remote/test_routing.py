@@ -181,6 +181,29 @@ def test_a_reply_that_does_not_end_in_time_is_ended(monkeypatch: pytest.MonkeyPa
         routed.close()
 
 
+@pytest.mark.parametrize("how", ["restart", "death"])
+def test_replies_lost_before_are_not_waited_for(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _ = paced()
+    routed = RoutingEngine(lambda: engine, RemoteEngine, LOCAL)
+    routed.start()
+    routed.send(Load(LOCAL))
+    routed.send(Generate(7, QUESTION))
+    if how == "restart":
+        routed.restart()
+    else:
+        monkeypatch.setattr(engine, "poll", lambda: [Failed(None, "died", "gone")])
+        routed.poll()
+    monkeypatch.setattr(engine, "poll", list)
+    monkeypatch.setattr(engine, "events", lambda _: iter(()))
+    sent: list[object] = []
+    monkeypatch.setattr(engine, "send", sent.append)
+    with serving() as one:
+        routed.send(Load(spec(one.url)))
+        assert not sent
+        assert not [event for event in routed.poll() if isinstance(event, Failed) and event.id == 7]
+        routed.close()
+
+
 def test_what_the_service_is_told_while_a_server_is_busy(store: Store) -> None:
     left = [1]
 

@@ -31,6 +31,8 @@ LOAD_S, LAST_S, RATIO_S = 0.5, 0.1, 20.0
 """Time constants of the load, of its last value, and of the ratio: seconds until a measurement weighs 1/e."""
 STEADY = 0.2
 """Change of the log of the load up to which repeated steps are compared with the drafts before."""
+MOVED = 0.12
+"""Change of a reply's plain time up to which loads that differ between its strategies are errors of their costs."""
 LAST_DRAFTS = 4
 """Drafts until one weighs 1/e of the last one in the load of the last drafts, as `LAST_S` may hold a whole reply."""
 SOONEST, UNSURE = 3, 0.055
@@ -203,16 +205,18 @@ class Yardstick:
         if not self._drafting:
             return ()
         ratio, error = self._ratio.known(self.load, self._costs.load.value)
-        times = self._drafting[self._arm].load * ratio
+        own, loads = self._drafting[self._arm].load, self._drafting.values()
+        moved = sum(of.expected * (own / of.load - 1) for of in loads)
+        times, alike = own * ratio, abs(moved) <= MOVED * sum(of.expected for of in loads)
         if self._repeated.error <= min(error, UNSURE):
             # A rested processor slows drafts more: only load that came after the last one slows plain steps so.
             if self._repeated.mean > SURPRISE * self._reply_load * ratio:
                 return ()
-            error, times = self._repeated.error, self._repeated.mean
+            error, times, alike = self._repeated.error, self._repeated.mean, True
         return tuple(
             PlainKnown(strategy, times * self._usual / load.load, error)
             for strategy, load in self._drafting.items()
-            if error <= UNSURE
+            if error <= UNSURE and (alike or strategy == self._arm)
         )
 
     def add(self, strategy: str, outcome: StepOutcome) -> Measured:
