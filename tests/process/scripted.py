@@ -12,7 +12,7 @@ from specchat.engine.control import Control
 from specchat.engine.cross_chat import CrossChatIndexer
 from specchat.engine.drafters.earlier import Earlier
 from specchat.engine.errors import ContextError, ModelError
-from specchat.engine.events import Changed, Counted, Event, Finished, Loading, Started
+from specchat.engine.events import Changed, Counted, Event, Finished, Loading, Started, Step
 from specchat.engine.gpu_failure import GpuLost
 from specchat.engine.gpu_record import GpuRecord
 from specchat.engine.options import Message
@@ -86,20 +86,21 @@ class ScriptedSession:
     def _reply(self, request: Generate, control: Control, text: str) -> Iterator[Event]:
         speculation = request.speculation
         yield Started(request.id, words(request.messages), 0, request.sampling.seed, speculation)
-        said = ""
+        said, made = "", list[Step]()
         for number, step in enumerate(fake.steps(text)):
             time.sleep(STEP_S)
             if number == 10:
                 print("well under way")
             said += "".join(piece.text for piece in step.pieces)
+            made.append(step)
             yield replace(step, id=request.id, strategy=speculation.strategy)
             while (message := control.poll()) is not None:
                 if isinstance(message, Cancel):
-                    yield Finished(request.id, "cancelled", said, (), fake.stats([], 0, 0.0))
+                    yield Finished(request.id, "cancelled", said, (), fake.stats(made, 0, 0.0))
                     return
                 speculation = message.speculation
                 yield Changed(request.id, speculation, step.context_used)
-        yield Finished(request.id, "stop", said, (), fake.stats([], 0, 0.0))
+        yield Finished(request.id, "stop", said, (), fake.stats(made, 0, 0.0))
 
 
 def encode(text: str) -> list[int]:

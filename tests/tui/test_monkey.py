@@ -138,7 +138,8 @@ class Monkey:
 
     async def _paste(self) -> None:
         self.done.append("paste")
-        text = self._chance.choice((*REPLIES, anything(self._chance, 60))) * self._chance.randint(1, 30)
+        texts = [reply for reply in REPLIES if isinstance(reply, str)]
+        text = self._chance.choice((*texts, anything(self._chance, 60))) * self._chance.randint(1, 30)
         (self._app.focused or self._app.chat.prompt).post_message(events.Paste(text))
 
     async def _resize(self) -> None:
