@@ -1,12 +1,11 @@
 """One reply: the steps of a decoding as events, until the text ends."""
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from time import perf_counter
 
 from specchat.engine.control import Control
-from specchat.engine.decoding.meter import Meter
 from specchat.engine.decoding.outcome import StepOutcome
 from specchat.engine.decoding.step import Decoding
 from specchat.engine.decoding.yardstick import Yardstick
@@ -19,8 +18,35 @@ from specchat.engine.prompts import written
 from specchat.engine.reply_text import ReplyText
 from specchat.engine.requests import Cancel, Generate
 from specchat.engine.runners.runner import Runner
+from specchat.engine.stats import Stats
 from specchat.engine.step_tree import PENDING
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
+from specchat.engine.tally import Tally
+
+
+@dataclass
+class Meter:
+    """Statistics since the request of a reply. All times in milliseconds."""
+
+    prompt_tokens: int
+    reused_tokens: int
+    ttft_ms: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+
+    def other_ms(self, outcome: StepOutcome, elapsed_ms: float, ran_ms: float) -> tuple[float, float]:
+        """Return the rest of the step that just ended, and its waits for a CPU, both in milliseconds.
+
+        Since the first step began `elapsed_ms` have passed, `ran_ms` of them without waits. The tally lacks this step.
+        """
+        # From the start, not from the last step: on a device a step may begin before the last one ends.
+        other_ms = max(0.0, ran_ms - self.tally.ran_ms - outcome.draft_ms - outcome.verify_ms)
+        return other_ms, max(0.0, elapsed_ms - ran_ms - self.tally.waited_ms)
+
+    def stats(self) -> Stats:
+        """Return the statistics so far."""
+        return self.tally.stats(
+            prompt_tokens=self.prompt_tokens, reused_tokens=self.reused_tokens, ttft_ms=self.ttft_ms
+        )
 
 
 class ReplyInProgress:

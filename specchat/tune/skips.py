@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.drafters.skip_search import WINDOW as SCORED
-from specchat.engine.drafters.skip_search import SkipSearch, Sublayer, right_without
+from specchat.engine.drafters.skip_search import SkipSearch, Sublayer, share_right
 from specchat.engine.model.decoder import Skip
 from specchat.engine.recipe import Recipe
 from specchat.engine.strategy import SkippedLayers
@@ -104,7 +104,7 @@ class SkipTuning:
                     if number < trials and not search.done:
                         some = tokens[:end]
                         self._target.begin(some)
-                        search.offer(partial(right_without, self._target.model, some))
+                        search.try_set(partial(share_right, self._target.model, some))
                         number += 1
             if number == before:
                 break

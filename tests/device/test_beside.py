@@ -63,7 +63,7 @@ class Passes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.before = self.meanwhile = 0
         self._verifying = False
-        one, go_on = HostLoops._one, LoopsAhead.go_on
+        one, go_on = HostLoops._draft_token, LoopsAhead.draft_ahead
 
         def counted(drafts: HostLoops, *of: object) -> bool:
             self.meanwhile += self._verifying
@@ -75,8 +75,8 @@ class Passes:
             go_on(drafts, done)
             self._verifying = False
 
-        monkeypatch.setattr(HostLoops, "_one", counted)
-        monkeypatch.setattr(LoopsAhead, "go_on", watched)
+        monkeypatch.setattr(HostLoops, "_draft_token", counted)
+        monkeypatch.setattr(LoopsAhead, "draft_ahead", watched)
 
 
 @pytest.mark.parametrize("name", SAMPLINGS)
@@ -106,7 +106,7 @@ def test_what_fits_is_the_start_of_the_next_draft(always: Runner, monkeypatch: p
     assert (passes.before, passes.meanwhile) == (3, 3 * 4)
 
 
-def test_a_pass_that_the_verdict_ends_goes_on_in_the_next_draft(
+def test_a_pass_that_the_outcome_ends_goes_on_in_the_next_draft(
     always: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two passes find the token after the draft and one that follows; the next draft has the others to make."""

@@ -211,7 +211,7 @@ def test_a_drafter_that_forgot_begins_anew(twins: Runner, deep: Runner) -> None:
     draft.forget()
     assert draft.draft.tokens == []
     assert write(twins, "draft", 1, Sampling(), tokens=2, refused=False)
-    swift.search.offer(lambda _: 0.5)
+    swift.search.try_set(lambda _: 0.5)
     swift.forget()
     assert swift.search.trials == 0
 

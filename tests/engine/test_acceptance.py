@@ -305,7 +305,7 @@ def written_by_blocks(logits: torch.Tensor, draft: torch.Tensor, tokens: int) ->
         draft = drafts.make(Chain("draft", "draft", 4)).draft
         position = len(drafts.token_ids)
         judged = judge(logits.repeat(5, 1), draft, position, drafts.sampler, drafts.history, "block")
-        drafts.added([*draft.tokens[: len(judged.path)], judged.token], ())
+        drafts.commit([*draft.tokens[: len(judged.path)], judged.token], ())
         steps += 1
     return drafts.token_ids[1:], steps
 

@@ -93,7 +93,7 @@ class Scripted:
         tokens = self._tokens(self.world.agrees, wanted)
         return Copy(tokens, confidence=[self.world.agrees] * len(tokens), strategy=self.name)
 
-    def behind(self, text: Sequence[int]) -> float:
+    def reading_ms(self, text: Sequence[int]) -> float:
         return self.unread * self.world.read_ms
 
     def observe(self, text: Sequence[int], outcome: StepOutcome) -> None:

@@ -100,7 +100,7 @@ def test_a_slow_machine_is_told_by_any_step() -> None:
         assert costs.load.value == pytest.approx(times, rel=0.1)
         assert costs.verify_ms()[1] == pytest.approx(1.0 * times, rel=0.1)
         assert costs.verify_ms()[6] == pytest.approx(2.0 * times, rel=0.05)
-        assert costs.draft("draft") == pytest.approx(0.5 * times, rel=0.1)
+        assert costs.draft_token_ms("draft") == pytest.approx(0.5 * times, rel=0.1)
 
 
 def test_what_a_check_usually_takes_is_told_at_once() -> None:
@@ -152,8 +152,8 @@ def test_a_step_is_taken_apart() -> None:
     for _ in range(3):
         now += 0.010
         costs.add("draft", step(4, 2.0, 5.0))
-    assert costs.draft("draft") == pytest.approx(0.5)
-    assert costs.draft("swift") == 0.0
+    assert costs.draft_token_ms("draft") == pytest.approx(0.5)
+    assert costs.draft_token_ms("swift") == 0.0
     assert costs.verify_ms()[5] == pytest.approx(5.0)
     assert costs.other_ms == pytest.approx(3.0)
 
@@ -171,28 +171,28 @@ def test_the_time_between_replies_belongs_to_no_step() -> None:
 def test_what_a_model_reads_after_others_drafted_is_no_cost_of_a_token() -> None:
     costs = StepCosts(lambda: 0.0)
     costs.add("draft", step(2, 9.0, 5.0))
-    assert costs.draft("draft") == 0.0, "it read the prompt"
+    assert costs.draft_token_ms("draft") == 0.0, "it read the prompt"
     costs.add("draft", step(2, 2.0, 5.0))
     costs.add("lookup", step(8, 0.0, 5.0))
     costs.add("draft", step(2, 9.0, 5.0))
-    assert costs.draft("draft") == pytest.approx(1.0)
+    assert costs.draft_token_ms("draft") == pytest.approx(1.0)
     costs.add("lookup", step(8, 0.0, 5.0))
     costs.add("draft", step(2, 1.0, 5.0))
-    assert costs.draft("draft") == pytest.approx(0.75), "a trial that was cheaper all the same"
+    assert costs.draft_token_ms("draft") == pytest.approx(0.75), "a trial that was cheaper all the same"
 
 
 def test_what_is_expected_holds_until_steps_tell_otherwise() -> None:
     costs = StepCosts(lambda: 0.0)
     costs.expect({1: 1.0, 9: 3.0}, {"draft": {1: 0.8, 4: 2.0}, "eagle": {3: 3.0}})
     assert costs.verify_ms()[1:10:4] == pytest.approx([1.0, 2.0, 3.0])
-    assert (costs.draft("draft"), costs.draft("eagle")) == (0.5, 1.0)
-    assert costs.further("draft") == pytest.approx(0.4)
-    assert costs.further("eagle") == 1.0, "of one length nothing tells what is fixed"
+    assert (costs.draft_token_ms("draft"), costs.draft_token_ms("eagle")) == (0.5, 1.0)
+    assert costs.further_token_ms("draft") == pytest.approx(0.4)
+    assert costs.further_token_ms("eagle") == 1.0, "of one length nothing tells what is fixed"
     costs.add("draft", step(8, 40.0, 30.0))
     assert costs.verify_ms()[9] / costs.verify_ms()[1] == pytest.approx(3.0, rel=0.05), (
         "one late step slows all rows alike"
     )
-    assert costs.draft("draft") / costs.load.value < 3 * 0.5
+    assert costs.draft_token_ms("draft") / costs.load.value < 3 * 0.5
 
 
 @pytest.mark.parametrize("fixed", [0.0, 0.3, 2.0])
@@ -202,24 +202,24 @@ def test_what_a_further_token_takes_is_told_from_what_a_draft_takes(fixed: float
     for _ in range(200):
         tokens = chance.randint(1, 6)
         line.add(tokens, (fixed + 0.1 * tokens) * chance.uniform(0.9, 1.1))
-    assert line.further(fixed / 3.5 + 0.1) == pytest.approx(0.1, abs=0.07)
-    assert line.further(0.05) == 0.05, "no more than a token takes on average"
+    assert line.further_ms(fixed / 3.5 + 0.1) == pytest.approx(0.1, abs=0.07)
+    assert line.further_ms(0.05) == 0.05, "no more than a token takes on average"
 
 
 def test_while_drafts_have_one_length_a_further_token_takes_what_was_expected() -> None:
     for share in (0.25, 1.0):
         line = Line(share)
-        assert line.further(0.8) == pytest.approx(0.8 * share)
+        assert line.further_ms(0.8) == pytest.approx(0.8 * share)
         for _ in range(300):
             line.add(1, 0.8)
-        assert line.further(0.8) == pytest.approx(0.8 * share)
+        assert line.further_ms(0.8) == pytest.approx(0.8 * share)
 
 
 def test_a_further_token_takes_no_less_than_nothing() -> None:
     line = Line()
     for tokens, ms in ((1, 3.0), (8, 1.0)) * 20:
         line.add(tokens, ms)
-    assert line.further(1.0) == 0.0
+    assert line.further_ms(1.0) == 0.0
 
 
 def test_the_table_is_worked_out_anew_where_it_may_be_another() -> None:

@@ -141,7 +141,7 @@ def test_skip_search_keeps_first_and_last_layer_and_finds_a_good_set() -> None:
 
     start = score(search.best)
     while not search.done:
-        search.offer(score)
+        search.try_set(score)
     assert score(search.best) > max(start, 0.9)
     assert search.trials <= 1000
 
@@ -210,7 +210,7 @@ def test_ratio_replies_are_distributed_as_the_target_says(
     for learns in (StepCosts, Average, Mean):
         monkeypatch.setattr(learns, "add", lambda *_, **__: None)
     monkeypatch.setattr(StepCosts, "verify_ms", lambda _: [1.0] * (MAX_DRAFT_LENGTH + 2))
-    monkeypatch.setattr(StepCosts, "draft", lambda *_: 0.01)
+    monkeypatch.setattr(StepCosts, "draft_token_ms", lambda *_: 0.01)
     monkeypatch.setattr(AutoDrafter, "_explore", lambda *_: False)
     # What was thought over in replies before holds for a while in the next: here all is, at each step.
     for steps, number in (("REVIEW", 0), ("STALE", 0), ("REFRESHED", 1)):
@@ -237,7 +237,9 @@ def test_a_draft_model_says_how_long_it_must_read(session: Session) -> None:
     session.runner.executor.begin(ReplyRules(Sampling()), text)
     model.begin(text)
     model.propose(text, 1)
-    assert model.behind(text) == 0.0
-    assert 0 < 3 * model.behind([*text, *range(20)]) == pytest.approx(model.behind([*text, *range(60)]), rel=0.1)
+    assert model.reading_ms(text) == 0.0
+    assert (
+        0 < 3 * model.reading_ms([*text, *range(20)]) == pytest.approx(model.reading_ms([*text, *range(60)]), rel=0.1)
+    )
     session.forget()
-    assert model.behind(text) > model.behind(text[:20]) > 0
+    assert model.reading_ms(text) > model.reading_ms(text[:20]) > 0

@@ -131,7 +131,7 @@ def test_a_trial_tells_how_many_tokens_the_first_layers_would_have_drafted_right
         runner.executor.start("coupled")
         drafter.forget()
         drafter.begin(PROMPT)
-        monkeypatch.setattr(drafter.search, "tell", lambda *trial: told.append(trial))
+        monkeypatch.setattr(drafter.search, "add", lambda *trial: told.append(trial))
         for _ in range(SEARCH_EVERY):
             assert not told
             drafter.propose(text, 1)
@@ -170,7 +170,7 @@ def test_where_to_leave_is_found_while_it_writes(session: Session, monkeypatch: 
 def found(shares: dict[int, float], layers: int = 8, head: float = 1.0) -> int:
     search = ExitSearch(layers, head)
     while not search.done:
-        search.tell(search.next, shares[search.next])
+        search.add(search.next, shares[search.next])
     return search.best
 
 
@@ -190,7 +190,7 @@ def test_some_numbers_of_layers_are_tried_in_turn(layers: int) -> None:
     tried = []
     while not search.done:
         tried.append(search.next)
-        search.tell(search.next, 0.5)
+        search.add(search.next, 0.5)
     assert len(tried) == ROUNDS * len(set(tried)) <= ROUNDS * MOST_EXITS
     assert tried == [*sorted(set(tried))] * ROUNDS
     assert min(tried) >= 1

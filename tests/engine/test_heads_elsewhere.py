@@ -111,8 +111,8 @@ def heads(
     def some(weights: Weights, rows: int, _: int) -> Tensor:
         return torch.arange(rows, device=weights.device)
 
-    monkeypatch.setattr(eagle3, "proposed", some)
-    monkeypatch.setattr(target_module, "proposed", some)
+    monkeypatch.setattr(eagle3, "draft_vocabulary", some)
+    monkeypatch.setattr(target_module, "draft_vocabulary", some)
     monkeypatch.setattr(dspark_module, "float", lambda _: 0.5, raising=False)
     target = CachedModel(Elsewhere(folder))
     target.tokens = list(range(KNOWN))

@@ -140,7 +140,7 @@ def test_a_captured_pass_sees_of_a_ring_what_the_host_does(
 
         state, fed = model.final_norm(model.states(model.config.layers, known - 1, known)), text[known:]
         for at, token in enumerate([*fed, *tokens(2, seed=2)]):
-            row, state = head.chained(torch.tensor([token]), state, entries, torch.tensor([known]))
+            row, state = head.run_after(torch.tensor([token]), state, entries, torch.tensor([known]))
             near(row, head.forward([token], known + at))
 
 

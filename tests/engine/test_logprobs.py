@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from specchat.config.paths import demo_model
-from specchat.engine.decoding.logprobs import logprobs
+from specchat.engine.decoding.host import logprobs
 from specchat.engine.events import Finished, Step, TokenLogprob
 from specchat.engine.options import Limits, Message, Sampling, Speculation
 from specchat.engine.requests import Generate

@@ -307,7 +307,7 @@ def test_what_the_draft_cannot_hold_it_does_not_read(
 @pytest.mark.parametrize("strategy", ["auto", "plain"])
 def test_auto_thinks_when_a_reply_is_there(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     thought = []
-    monkeypatch.setattr(AutoDrafter, "think", lambda _: thought.append(True))
+    monkeypatch.setattr(AutoDrafter, "rank", lambda _: thought.append(True))
     asked = Generate(1, (Message("user", "Hello."),), limits=Limits(3), speculation=Speculation.of(strategy))
     for event in session.generate(asked):
         assert not thought, event

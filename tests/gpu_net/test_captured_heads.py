@@ -71,7 +71,7 @@ def test_drafts_are_those_of_plain_launches(
 ) -> None:
     """And no token's scores go to the host."""
     for module in (eagle3_module, target_module):
-        monkeypatch.setattr(module, "proposed", lambda weights, rows, _: torch.arange(rows, device=weights.device))
+        monkeypatch.setattr(module, "draft_vocabulary", lambda held, rows, _: torch.arange(rows, device=held.device))
     for module in (medusa_drafter, eagle_drafters):
         monkeypatch.setattr(module, "LEAST", 0.0)
     of = STRATEGIES[strategy].head

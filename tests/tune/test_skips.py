@@ -81,11 +81,11 @@ def test_a_stopped_search_goes_on_to_the_same_end(
 def test_the_search_while_writing_is_kept(tuning: SkipTuning, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(skips, "SCORED", 8)
     assert WINDOW == 32
-    monkeypatch.setattr(skips, "right_without", lambda _, __, skip: len(skip.mlp) / 10)
+    monkeypatch.setattr(skips, "share_right", lambda _, __, skip: len(skip.mlp) / 10)
     found = tuning.online(20)
     assert len(found.attention) + len(found.mlp) == 4  # 45 % of eight
     assert len(found.mlp) >= 2
-    monkeypatch.setattr(skips, "right_without", None)
+    monkeypatch.setattr(skips, "share_right", None)
     assert tuning.online(20) == found
 
 

@@ -212,7 +212,7 @@ class AutoDrafter(Drafter):
     def _draft(self, token_ids: Sequence[int]) -> Proposal:
         """Propose a draft by the arm's model, which a copy may end if it pays more."""
         choice, arm = self._choice, self._arms[self._choice.arm]
-        choice.reads = arm.reads.behind(token_ids) > 0
+        choice.reads = arm.reads.reading_ms(token_ids) > 0
         proposal = arm.drafter.propose(token_ids, choice.limit)
         if self._copy_on is None or not isinstance(proposal, Chain) or proposal.model not in COPIED_AFTER:
             return proposal
@@ -222,7 +222,7 @@ class AutoDrafter(Drafter):
             choice.throughput,
             lambda: self._estimates.estimate(choice.arm, choice.kind).accepted,
             self._estimates.verify_ms,
-            self._costs.draft(choice.arm),
+            self._costs.draft_token_ms(choice.arm),
         )
         choice.watched = True
         return proposal._replace(follow=self._follow)

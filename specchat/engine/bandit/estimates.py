@@ -107,7 +107,7 @@ class Estimates:
         """Return an arm's estimate for texts of this `kind`, without reading."""
 
         def times(accepted: float, drafted: float) -> float:
-            draft_ms, other_ms = self._costs.drafting(name, drafted), self._costs.other_ms
+            draft_ms, other_ms = self._costs.draft_ms(name, drafted), self._costs.other_ms
             return expected_throughput(accepted, drafted, draft_ms, self.verify_ms, other_ms) / self.plain
 
         return self._arms[name].estimate(kind, times)
@@ -135,7 +135,7 @@ class Estimates:
                 (
                     (self.estimate(name, kind).times, name)
                     for name, arm in self._arms.items()
-                    if arm.chain is None or self._costs.draft(name)  # a tree must be explored first
+                    if arm.chain is None or self._costs.draft_token_ms(name)  # a tree must be explored first
                 ),
                 key=itemgetter(0),
                 reverse=True,
@@ -143,4 +143,4 @@ class Estimates:
         return known[kind]
 
     def _with_reading(self, arm: Arm, times: float, token_ids: Sequence[int]) -> float:
-        return with_reading(times, self._length.value, arm.reads.behind(token_ids) * self.plain)
+        return with_reading(times, self._length.value, arm.reads.reading_ms(token_ids) * self.plain)

@@ -72,7 +72,7 @@ class Exploration:
                     lost_ms = self._lost_by_chain(arm, whole, best, limit)
             if lost_ms == NEVER:
                 continue
-            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.behind(token_ids) * plain / SHARE)
+            waits = max(patience(lost_ms, plain, arm.barren), arm.reads.reading_ms(token_ids) * plain / SHARE)
             if arm.again or step - arm.last >= self._sharing * waits:
                 return name, tried
         return None
@@ -87,7 +87,7 @@ class Exploration:
         """Return True if the arm would be taken were all its tokens accepted."""
         longest = min(limit, MAX_DRAFT_LENGTH)
         most = max(
-            (1 + n) / (self._costs.drafting(name, n) + self._estimates.verify_ms[1 + n] + self._costs.other_ms)
+            (1 + n) / (self._costs.draft_ms(name, n) + self._estimates.verify_ms[1 + n] + self._costs.other_ms)
             for n in range(1, longest + 1)
         )
         return most > self._estimates.plain * MARGIN
@@ -96,7 +96,7 @@ class Exploration:
         """Milliseconds expected to be lost by exploring a chain; a short exploration counts as rejected."""
         accepted, drafted = arm.lengths(best.kind) if whole else (0.0, EXPLORED)
         row = min(int(drafted), limit, MAX_DRAFT_LENGTH)
-        ms = self._costs.drafting(arm.drafter.name, drafted) + self._estimates.verify_ms[1 + row] + self._costs.other_ms
+        ms = self._costs.draft_ms(arm.drafter.name, drafted) + self._estimates.verify_ms[1 + row] + self._costs.other_ms
         return ms - (1 + accepted) / best.throughput
 
     def _lost_by_tree(self, tree: Arm, chain: Arm, best: ArmChoice, limit: int) -> float:
@@ -105,7 +105,7 @@ class Exploration:
         At most as many tokens as of the chain count as accepted.
         """
         accepted, drafted = chain.lengths(best.kind)
-        draft_ms = drafted * self._costs.draft(chain.drafter.name)
+        draft_ms = drafted * self._costs.draft_token_ms(chain.drafter.name)
         ms = draft_ms + self._estimates.verify_ms[1 + min(limit, MAX_DRAFT_LENGTH)] + self._costs.other_ms
         if (1 + TREE_GAIN * accepted) / ms < best.throughput * MARGIN:
             return NEVER

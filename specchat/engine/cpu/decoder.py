@@ -152,8 +152,7 @@ class CpuDecoder(CachedDecoder):
         scoring: bool = False,
     ) -> Tensor:
         """Run `run_layers`, keep states on the way, and compute the rows' logits with `scoring`."""
-        tokens, start, layout = at
-        rows = len(x)
+        (tokens, start, layout), rows = at, len(x)
         spans = self._chain_spans(rows) if layout is None else pass_spans(layout)
         if start + spans.reach > self.context:
             raise ValueError(f"{rows} tokens do not fit after {start} of {self.context}")

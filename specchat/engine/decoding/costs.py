@@ -38,7 +38,7 @@ class LoadFactor:
     def __init__(self) -> None:
         self.value = 1.0
 
-    def seen(self, ms: float, known: float) -> float:
+    def update(self, ms: float, known: float) -> float:
         """Update the load from a step that took `ms` and takes `known` without load; return its load-corrected time.
 
         All estimators use load-corrected times with small weights, or they drift apart.
@@ -203,7 +203,7 @@ class StepCosts:
         verify_ms = outcome.verify_ms / self.load.value
         costs = self._begun_verifies if outcome.begun else self._verifies
         if known := costs.known(rows):
-            verify_ms = self.load.seen(outcome.verify_ms, known)
+            verify_ms = self.load.update(outcome.verify_ms, known)
         costs.add(rows, verify_ms)
         slow = self.load.value
         draft_ms = self._usual_draft(strategy, outcome.drafted, outcome.draft_ms / slow)
@@ -217,7 +217,7 @@ class StepCosts:
             # After a prompt or another strategy the time includes reading: it only bounds the cost from above.
             if strategy == self._last or (self._last and not mean.count) or ms < mean.value:
                 line = self._lines.setdefault(strategy, Line())
-                of_it = line.of(outcome.drafted, mean.value)
+                of_it = line.ms(outcome.drafted, mean.value)
                 mean.add(ms)
                 whole = outcome.draft_ms / slow
                 line.add(outcome.drafted, min(max(whole, of_it / MOST), of_it * RISE) if mean.count > SEEN else whole)
@@ -228,30 +228,30 @@ class StepCosts:
         mean = self._drafts.get(strategy)
         if not drafted or mean is None or mean.count < SEEN or strategy != self._last:
             return ms
-        return self._lines.get(strategy, Line()).of(drafted, mean.value)
+        return self._lines.get(strategy, Line()).ms(drafted, mean.value)
 
     def verify_ms(self) -> list[float]:
         """Milliseconds of verifying 0 (nothing) to MAX_DRAFT_LENGTH + 1 tokens, never decreasing."""
         return [ms * self.load.value for ms in self._verifies.table()]
 
-    def draft(self, strategy: str) -> float:
+    def draft_token_ms(self, strategy: str) -> float:
         """Milliseconds per drafted token; 0 if unknown."""
         return self._drafts[strategy].value * self.load.value if strategy in self._drafts else 0.0
 
-    def drafting(self, strategy: str, tokens: float) -> float:
+    def draft_ms(self, strategy: str, tokens: float) -> float:
         """Milliseconds of a draft of `tokens` tokens; 0 if unknown."""
         if strategy not in self._drafts:
             return 0.0
-        return self._lines.get(strategy, Line()).of(tokens, self._drafts[strategy].value) * self.load.value
+        return self._lines.get(strategy, Line()).ms(tokens, self._drafts[strategy].value) * self.load.value
 
     def at_once(self, strategy: str) -> bool:
         """Return True if a draft of several tokens takes hardly longer than one of a single token."""
-        return 0 < self.drafting(strategy, SEVERAL) < AT_ONCE * self.drafting(strategy, 1)
+        return 0 < self.draft_ms(strategy, SEVERAL) < AT_ONCE * self.draft_ms(strategy, 1)
 
-    def further(self, strategy: str) -> float:
+    def further_token_ms(self, strategy: str) -> float:
         """Milliseconds that one more token adds to a draft; 0 if unknown."""
         slow = self.load.value
-        return self._lines.get(strategy, Line()).further(self.draft(strategy) / slow) * slow
+        return self._lines.get(strategy, Line()).further_ms(self.draft_token_ms(strategy) / slow) * slow
 
     @property
     def other_ms(self) -> float:

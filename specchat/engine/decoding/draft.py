@@ -205,7 +205,7 @@ class Drafter(Protocol):
 class ModelDrafter(Drafter, Protocol):
     """A strategy that runs a model."""
 
-    def behind(self, token_ids: Sequence[int]) -> float:
+    def reading_ms(self, token_ids: Sequence[int]) -> float:
         """Milliseconds the model needs to read uncached tokens of `token_ids`; 0 if reading was never timed."""
         return 0.0
 

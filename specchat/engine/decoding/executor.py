@@ -50,6 +50,6 @@ class Executor(Protocol):
         """
         ...
 
-    def place(self, token_ids: list[int]) -> None:
+    def rewind(self, token_ids: list[int]) -> None:
         """Set the executor's text back to `token_ids`, dropping unwanted tokens of a step."""
         ...

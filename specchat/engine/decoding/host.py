@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from torch import Tensor, cat
+from torch import Tensor, cat, tensor
 
 from specchat.engine.decoding.acceptance import judge
 from specchat.engine.decoding.cached import CachedModel, HostModel
@@ -11,8 +11,7 @@ from specchat.engine.decoding.draft import Copy, Proposal, Role
 from specchat.engine.decoding.guard import Guard
 from specchat.engine.decoding.host_loops import HostDraft, HostLoops
 from specchat.engine.decoding.length_policy import LengthPolicies
-from specchat.engine.decoding.logprobs import logprobs
-from specchat.engine.decoding.outcome import StepOutcome
+from specchat.engine.decoding.outcome import Logprobs, StepOutcome
 from specchat.engine.decoding.reply_rules import ReplyRules
 from specchat.engine.decoding.waiting import Waiting
 from specchat.engine.model.decoder import CachedDecoder, PassRows
@@ -56,22 +55,22 @@ class HostExecutor:
             proposal = proposal.first_path()
         made = self.loops.make(proposal)
         drafted = self.costs.clock()
-        self._outcome = self._judged(made, likeliest, drafted)
+        self._outcome = self._verify_draft(made, likeliest, drafted)
         self.policies.observe(self._outcome)
 
     def outcome(self, follow: bool = False) -> StepOutcome:
         return self._outcome
 
-    def place(self, token_ids: list[int]) -> None:
-        self.loops.place(token_ids)
+    def rewind(self, token_ids: list[int]) -> None:
+        self.loops.rewind(token_ids)
 
-    def _judged(self, made: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
+    def _verify_draft(self, made: HostDraft, likeliest: bool, drafted: float) -> StepOutcome:
         """Verify a draft finished at time `drafted`, and add the accepted tokens to the text."""
         loops, draft = self.loops, made.draft
         position, layout = len(loops.token_ids), depth_first(draft.parents)
         branched = len(layout.lengths) > 1
         fed = [loops.token_ids[-1], *draft.tokens]
-        logits, again = self._scores(fed, layout if branched else None, made), 0
+        logits, again = self._logits(fed, layout if branched else None, made), 0
         # Without a draft all acceptance tests make the same choice.
         if self._guard is not None and (loops.timed or not draft.tokens):
             logits, again = self._guard.settle(logits, fed, position - 1, loops.sampler, loops.history)
@@ -85,7 +84,7 @@ class HostExecutor:
         path = judged.path[: len(tokens)]
         rows_of = (0, *path)[: len(tokens)]
         likelihoods = () if self._top is None else logprobs(logits, rows_of, tokens, self._top)
-        loops.added(tokens, path)
+        loops.commit(tokens, path)
         return StepOutcome(
             tokens=tuple(tokens),
             drafts=tuple(draft.tokens),
@@ -104,7 +103,7 @@ class HostExecutor:
             logprobs=likelihoods,
         )
 
-    def _scores(self, fed: Sequence[int], layout: Layout | None, made: HostDraft) -> Tensor:
+    def _logits(self, fed: Sequence[int], layout: Layout | None, made: HostDraft) -> Tensor:
         """Return logits float32 [len(fed), vocab] of the pending token and the draft."""
         start, begun, target = len(self.loops.token_ids) - 1, len(made.early), self._target
         if not isinstance(target, CachedDecoder):
@@ -114,3 +113,20 @@ class HostExecutor:
         after, first, others = fed[begun:], range(made.layers), range(made.layers, target.config.layers)
         last = target.run_and_record(target.embed(after), first, PassRows(after, start + begun))
         return target.logits(target.run_and_record(cat([*made.early, last]), others, PassRows(fed, start)))
+
+
+def logprobs(logits: Tensor, rows: Sequence[int], tokens: Sequence[int], top: int) -> tuple[Logprobs, ...]:
+    """Return the log-softmax of each token by the target's own logits, and the `top` largest ones of its row.
+
+    Args:
+        logits: float32 [any, vocab].
+        rows: the row that each of `tokens` follows.
+    """
+    scores = logits[list(rows)].double().log_softmax(-1)
+    own = scores.gather(1, tensor(tokens)[:, None])[:, 0].tolist()
+    largest = scores.topk(min(top, scores.shape[1]), -1)
+    best = zip(largest.indices.tolist(), largest.values.tolist(), strict=True)
+    return tuple(
+        Logprobs(token, value, tuple(zip(*row, strict=True)))
+        for token, value, row in zip(tokens, own, best, strict=True)
+    )

@@ -126,10 +126,10 @@ class HostLoops:
         """Tokens that the history does not have."""
         try:
             while (before := len(draft.tokens)) < chain.limit:
-                in_one_go = self._one(chain, made, policy)
-                uncounted = slice(before, len(draft.tokens)) if in_one_go else uncounted
+                in_one_call = self._draft_token(chain, made, policy)
+                uncounted = slice(before, len(draft.tokens)) if in_one_call else uncounted
                 # By drafted tokens only, not by the next one: the ratio test remains exact.
-                ends = in_one_go or policy.ends_after(draft.confidence)
+                ends = in_one_call or policy.ends_after(draft.confidence)
                 if draft.tokens[-1] in self.ends:
                     break
                 # After a chain drafted in one call a copy can only follow its end.
@@ -154,24 +154,24 @@ class HostLoops:
             if self.acceptance != "coupled":
                 draft.q.append(one_hot(tensor(token), self._vocab).double())
 
-    def _one(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
+    def _draft_token(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
         """Draft one more token, or several in one call with a `policy`; return True for the latter."""
         draft, node, model = made.draft, len(made.draft.tokens), self._models[chain.model].model
         if chain.layers:
-            hidden = self._first_layers(model, chain.layers, made)
+            hidden = self._run_first_layers(model, chain.layers, made)
             hidden = hidden if chain.adapt is None else chain.adapt(hidden)
         else:
             fed = draft.tokens[-1:]
             if node == made.copied:
                 fed = [*self.token_ids[len(self._models[chain.model].tokens) :], *draft.tokens]
             start = len(self.token_ids) + node - len(fed)
-            if several := self._in_one_go(chain, policy, fed, start, node):
+            if several := self._draft_in_one_call(chain, policy, fed, start, node):
                 tokens, confidence = zip(*several, strict=True)
                 draft.tokens += tokens
                 draft.confidence += confidence
                 return True
             hidden = model.forward(fed, start, chain.skip or NOTHING)
-        token, probability = self._picked(model, hidden, node, draft)
+        token, probability = self._pick_token(model, hidden, node, draft)
         if isinstance(chain, Block):
             # Some heads estimate the acceptance of their tokens.
             estimate = getattr(model, "chance", None)
@@ -181,7 +181,7 @@ class HostLoops:
         self.history.push(token)
         return False
 
-    def _first_layers(self, target: HostModel, layers: int, made: HostDraft) -> Tensor:
+    def _run_first_layers(self, target: HostModel, layers: int, made: HostDraft) -> Tensor:
         """Return hidden states float32 [1, hidden] after the target's first layers, kept for the verify pass."""
         assert isinstance(target, CachedDecoder)
         fed = made.draft.tokens[-1:] or self.token_ids[-1:]
@@ -191,7 +191,7 @@ class HostLoops:
         made.layers = layers
         return hidden
 
-    def _in_one_go(
+    def _draft_in_one_call(
         self, chain: Chain, policy: LengthPolicy | None, fed: Sequence[int], start: int, node: int
     ) -> list[tuple[int, float]]:
         """Draft tokens after `fed` in one call; returns none if the model or the options do not allow it."""
@@ -206,7 +206,7 @@ class HostLoops:
         given = ChainParameters(limit, vocab, temperature, seed, shares, policy.chance, least, self._end_tokens)
         return model.draft_chain(fed, start, given, chain.skip or NOTHING)
 
-    def _picked(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
+    def _pick_token(self, model: HostModel, hidden: Tensor, node: int, draft: Draft) -> tuple[int, float]:
         """Pick the token after a node of a chain by the target's options and noise; return its probability as well."""
         # Other acceptance tests need drafts independent of the noise that the device judges with.
         if self._pick is not None and self.timed:
@@ -265,7 +265,7 @@ class HostLoops:
         missing = self._vocab - logits.shape[1]
         return pad(logits, (0, missing), value=float("-inf")) if missing else logits
 
-    def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], path: Sequence[int]) -> None:
         """Add `tokens` of a step to the text; the first ones are the nodes of `path`."""
         if self.made.keep is not None and path:
             self.made.keep(path, len(self.token_ids))
@@ -273,7 +273,7 @@ class HostLoops:
         for token in tokens:
             self.history.push(token)
 
-    def place(self, token_ids: Sequence[int]) -> None:
+    def rewind(self, token_ids: Sequence[int]) -> None:
         """Set the text back to `token_ids`."""
         for token in self.token_ids[len(token_ids) :]:
             self.history.pop(token)

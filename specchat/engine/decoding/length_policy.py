@@ -122,7 +122,7 @@ class LengthPolicy:
         checks = self._costs.verify_ms()
         row_ms = (checks[1 + ROWS] - checks[1]) / ROWS
         rate = max(self._tokens / self._ms, 1 / (checks[1] + self._costs.other_ms))
-        price = rate * (row_ms + (0.0 if self._at_once else self._costs.further(self._strategy)))
+        price = rate * (row_ms + (0.0 if self._at_once else self._costs.further_token_ms(self._strategy)))
         self._least = min(max(0.05, price), 0.95)
 
 

@@ -75,13 +75,13 @@ class Line:
         self._ms *= times
         self._products *= times
 
-    def of(self, tokens: float, token_ms: float) -> float:
+    def ms(self, tokens: float, token_ms: float) -> float:
         """Milliseconds of a draft of `tokens` tokens; `token_ms` is the mean time per drafted token."""
         if not self._weight:
             return tokens * token_ms
-        return max(0.0, self._ms / self._weight + (tokens - self._tokens / self._weight) * self.further(token_ms))
+        return max(0.0, self._ms / self._weight + (tokens - self._tokens / self._weight) * self.further_ms(token_ms))
 
-    def further(self, token_ms: float) -> float:
+    def further_ms(self, token_ms: float) -> float:
         """Milliseconds of one more token, at most `token_ms`, the mean time per drafted token.
 
         Least squares, with a prior that counts more the less the lengths differ.

@@ -104,7 +104,7 @@ class Decoding:
         self._executor.start("coupled")
         self._executor.verify(PLAIN)
         outcome = self._executor.outcome()
-        self._executor.place(self.committed)
+        self._executor.rewind(self.committed)
         # No text is processed between such steps, so the rest of one is no other step's.
         self._executor.costs.begin()
         self._executor.costs.add(outcome.strategy, outcome)
@@ -115,7 +115,7 @@ class Decoding:
         if self._under_way is not None:
             self._under_way = None
             self._executor.outcome()
-            self._executor.place(self.committed)
+            self._executor.rewind(self.committed)
 
     def _start(self, plan: StepPlan) -> None:
         self._executor.start(plan.acceptance)

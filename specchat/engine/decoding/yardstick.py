@@ -191,13 +191,13 @@ class Yardstick:
         least = max(self._repeated.spent_ms + self.plain_ms, (self._cold + FEWEST) * self._usual * self._reply_load)
         return least <= min(max(LAST_MS, OF_REPLY * self._lasted), MOST_MS)
 
-    def add_repeated(self, stepped: StepOutcome) -> None:
+    def add_repeated(self, outcome: StepOutcome) -> None:
         """Count a plain step that was repeated after a reply. The processing of its text is taken to last as usual."""
         self._settled += 1
         load = self._reply_load
         expected = self._verify_ms * load
         counts = self._settled > self._cold and expected > 0
-        self._repeated.add(stepped.verify_ms, min(stepped.verify_ms / expected, SPIKE) * load if counts else None)
+        self._repeated.add(outcome.verify_ms, min(outcome.verify_ms / expected, SPIKE) * load if counts else None)
 
     def known_after(self) -> tuple[PlainKnown, ...]:
         if not self._drafting:
@@ -215,36 +215,36 @@ class Yardstick:
             if error <= UNSURE
         )
 
-    def add(self, strategy: str, stepped: StepOutcome) -> Measured:
+    def add(self, strategy: str, outcome: StepOutcome) -> Measured:
         """Count a step by `strategy` that just ended, processing of its text included."""
         now = self._costs.clock()
         self._fade(now)
         usual, load = self._costs.usual, self.load
         other_ms = usual.other_ms
         if self._ended is not None:
-            other_ms = max(0.0, 1e3 * (now - self._ended) - stepped.draft_ms - stepped.verify_ms)
-        self._ended, lasted = now, stepped.verify_ms + other_ms
-        self._verified.add(stepped.verify_ms, usual.verify_ms)
-        self._lasted += stepped.draft_ms + lasted
-        self._tokens += len(stepped.tokens)
+            other_ms = max(0.0, 1e3 * (now - self._ended) - outcome.draft_ms - outcome.verify_ms)
+        self._ended, lasted = now, outcome.verify_ms + other_ms
+        self._verified.add(outcome.verify_ms, usual.verify_ms)
+        self._lasted += outcome.draft_ms + lasted
+        self._tokens += len(outcome.tokens)
         if not self._usual:
             return Measured(0.0, 0.0, 0.0)
         self._settled += 1
-        if stepped.drafted:
-            self._strategy, self._arm, self._settled = strategy, stepped.strategy, 0
+        if outcome.drafted:
+            self._strategy, self._arm, self._settled = strategy, outcome.strategy, 0
             self._drafts += 1
             self._last.keep(exp(-1 / LAST_DRAFTS))
             own = usual.draft_ms + usual.verify_ms + usual.other_ms
-            for load_of in (self._loads[strategy], self._drafting[stepped.strategy], self._last):
-                load_of.add(stepped.draft_ms + lasted, own)
+            for load_of in (self._loads[strategy], self._drafting[outcome.strategy], self._last):
+                load_of.add(outcome.draft_ms + lasted, own)
         elif self._drafts and self._recent and self._settled > self._cold:
             self._ratio.add(min(lasted / (self._usual * load), SPIKE), load, self._costs.load.value)
         ratio, error = self._ratio.known(load, self._costs.load.value)
         plain = self._usual * ratio
-        if not stepped.drafted:
-            own, error = plain * (1 + stepped.draft_ms / lasted) if lasted else plain, 0.0
+        if not outcome.drafted:
+            own, error = plain * (1 + outcome.draft_ms / lasted) if lasted else plain, 0.0
         self._own += own
-        self._plain += plain * len(stepped.tokens)
+        self._plain += plain * len(outcome.tokens)
         self._gain = max(1.0, self._plain / self._own)
         return Measured(own, plain, error)
 

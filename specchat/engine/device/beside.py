@@ -34,7 +34,7 @@ class LoopsBeside(HostLoops):
         super().start("coupled")
         self.timed = acceptance == "coupled" or self.sampler.greedy
 
-    def go_on(self, done: Callable[[], bool]) -> None:
+    def draft_ahead(self, done: Callable[[], bool]) -> None:
         """Use the time until the verify pass is `done`; does nothing where drafts need the outcome."""
 
 
@@ -59,17 +59,17 @@ class LoopsAhead(LoopsBeside):
             self._chain_made = proposal
         return made
 
-    def _one(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
+    def _draft_token(self, chain: Chain, made: HostDraft, policy: LengthPolicy | None) -> bool:
         draft = made.draft
         if (node := len(draft.tokens)) >= len(self._ready):
-            return super()._one(chain, made, policy)
+            return super()._draft_token(chain, made, policy)
         token, probability = self._ready[node]
         draft.tokens.append(token)
         draft.confidence.append(probability)
         self.history.push(token)
         return False
 
-    def go_on(self, done: Callable[[], bool]) -> None:
+    def draft_ahead(self, done: Callable[[], bool]) -> None:
         """Draft on while the device verifies a chain, until that is `done` or acceptance is unlikely.
 
         The number of tokens depends on time, so this runs only where drafts cannot change the text.
@@ -84,21 +84,21 @@ class LoopsAhead(LoopsBeside):
             while len(draft.tokens) < min(drafted + 1 + chain.limit, room):
                 if prod(draft.confidence) < LIKELY or done():
                     break
-                self._one(chain, self.made, None)
+                self._draft_token(chain, self.made, None)
         finally:
             for token in draft.tokens:
                 self.history.pop(token)
         self._following = list(zip(draft.tokens[drafted:], draft.confidence[drafted:], strict=True))
         del draft.tokens[drafted:], draft.confidence[drafted:]
 
-    def added(self, tokens: Sequence[int], path: Sequence[int]) -> None:
+    def commit(self, tokens: Sequence[int], path: Sequence[int]) -> None:
         expected = [*self.made.draft.tokens, *(token for token, _ in self._following[:1])]
         self._ready = self._following[1:] if list(tokens) == expected else []
-        super().added(tokens, path)
+        super().commit(tokens, path)
 
-    def place(self, token_ids: Sequence[int]) -> None:
+    def rewind(self, token_ids: Sequence[int]) -> None:
         self._ready = []
-        super().place(token_ids)
+        super().rewind(token_ids)
 
 
 class Picker:

@@ -154,13 +154,15 @@ class DeviceDecoder:
         at = Placed(rows, start, *((tree.length, tree.offsets, tree.path) if tree else (start, b.offsets, None)))
         embed(tokens, self.weights.embed, b.residual, rows, recipe.embed_scale, recipe.embed_eps)
         if self.inputs and recipe.per_layer:
-            self._take(None, None, rows)
+            self._add_and_norm(None, None, rows)
             self.inputs.make(recipe.per_layer, self.weights, tokens, b.x, rows)
         added: PendingSum | None = None
         for index, layer in enumerate(recipe.layers):
             no_mixer, no_feed = skip.of(index) if skip else (None, None)
             own = b.layers[index]
-            self._take(added, layer.pre_mixer, rows, of_next=self.weights.products[layer.mixer.products[0]].weight)
+            self._add_and_norm(
+                added, layer.pre_mixer, rows, of_next=self.weights.products[layer.mixer.products[0]].weight
+            )
             if states is not None:
                 states.put(index, b.residual, start, rows)
             if isinstance(layer.mixer, Delta):
@@ -173,22 +175,22 @@ class DeviceDecoder:
                 self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
             mixed = PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer)
             others, of_next = self.feeds.other_norms(index, layer, self.weights), first_weight(layer, self.weights)
-            self._take(mixed, first_norm(layer), rows, others, of_next)
+            self._add_and_norm(mixed, first_norm(layer), rows, others, of_next)
             fed = self.feeds.run(index, layer, self.weights, b.x, rows, no_feed, last)
             added = PendingSum(fed, layer.post_feed, layer.residual, no_feed)
             earlier = no_mixer
             if self.inputs and layer.input:
-                self._take(added, None, rows)
+                self._add_and_norm(added, None, rows)
                 earlier = whole = skip.whole(index) if skip else None
                 made = self.inputs.added(index, layer, self.weights, b.x, rows, whole)
                 added = PendingSum(made, layer.input.norm, 1.0, whole)
             if layer.scalar:
                 added = added._replace(scalar=self.weights.vectors[layer.scalar], earlier=earlier)
-        self._take(added, recipe.norm, rows, of_next=self.weights.head)
+        self._add_and_norm(added, recipe.norm, rows, of_next=self.weights.head)
         if states is not None:
             states.put(self.config.layers, b.residual, start, rows)
 
-    def _take(
+    def _add_and_norm(
         self,
         added: PendingSum | None,
         norm: Norm | None,

@@ -11,7 +11,7 @@ from specchat.engine.decoding.draft import WIDTH, Chain, Role, Tree
 from specchat.engine.decoding.length_policy import LengthPolicy
 from specchat.engine.device.decoder import DeviceDecoder, SkipFlags
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.heads import CapturedHead, captured
+from specchat.engine.device.heads import CapturedHead, captured_head
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.trees import DeviceTrees
 from specchat.engine.device.waiting import SpinWait
@@ -64,7 +64,7 @@ class CapturedDrafts:
 
     def add_head(self, role: Role, head: CachedModel[Any], target: DeviceModel) -> bool:
         """Register a head of `target`; return True if captured passes can run it."""
-        if (made := captured(head.model, target, self._state, self._recent)) is None:
+        if (made := captured_head(head.model, target, self._state, self._recent)) is None:
             return False
         self._heads[role], head.asynchronous, head.read_again = made, True, len(self._recent)
         return True

@@ -133,14 +133,14 @@ class DeviceExecutor:
             else:
                 self._start_verify()
         for loops in self._loops:
-            loops.go_on(clock.passed)
+            loops.draft_ahead(clock.passed)
         draft_ms, verify_ms = clock.wait()
         report = self._verifier.report(turn)
         if drafting:
             self._confidence = self._verifier.confidence(turn, len(report.drafts))
             self._parents = report.parents if self._kind == "tree" else ()
         for loops in self._loops:
-            loops.added(report.tokens, report.path)
+            loops.commit(report.tokens, report.path)
         outcome = StepOutcome(
             tokens=report.tokens,
             drafts=report.drafts,
@@ -162,14 +162,14 @@ class DeviceExecutor:
         """True if drafts may depend on timing, because the text is the same for every draft."""
         return self._acceptance == "coupled" or self._greedy
 
-    def place(self, token_ids: list[int]) -> None:
+    def rewind(self, token_ids: list[int]) -> None:
         self._state.place(token_ids, self._prompt)
         self._verifier.place(token_ids)
         for loops in self._loops:
-            loops.place(token_ids)
+            loops.rewind(token_ids)
 
     def capture_verify(self) -> None:
-        """Run every kind of verify pass once, on any input; `place` then restores the text."""
+        """Run every kind of verify pass once, on any input; `rewind` then restores the text."""
         for kind, buckets in BUCKETS.items():
             for rows in buckets:
                 self._run_verify(rows, kind)

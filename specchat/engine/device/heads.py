@@ -32,10 +32,10 @@ class FeatureDrafting(Drafting, Protocol):
     """The part of `heads.feature.FeatureHead` used here: shapes are fixed, and nothing is read back."""
 
     @property
-    def looked_at(self) -> Sequence[int]: ...
+    def aux_layers(self) -> Sequence[int]: ...
 
     def feature(self, states: Tensor) -> Tensor: ...
-    def placed(
+    def run_at(
         self,
         tokens: Tensor,
         features: Tensor,
@@ -52,7 +52,7 @@ class FeatureDrafting(Drafting, Protocol):
 class KvDrafting(Drafting, Protocol):
     """The part of `heads.kv_mtp.KvMtpHead` used here, likewise."""
 
-    def chained(
+    def run_after(
         self, token: Tensor, state: Tensor, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor
     ) -> tuple[Tensor, Tensor]: ...
     def logits(self, hidden: Tensor) -> Tensor: ...
@@ -62,7 +62,7 @@ class KvDrafting(Drafting, Protocol):
 class BlockDrafting(Drafting, Protocol):
     """The part of `heads.dflash.DFlashHead` and of its like used here; `chance` where the head tells one."""
 
-    def guess(
+    def predict(
         self,
         recent: Tensor,
         length: Tensor,
@@ -79,7 +79,7 @@ class LevelDrafting(Drafting, Protocol):
     @property
     def places(self) -> int: ...
     @property
-    def looked_at(self) -> Sequence[int]: ...
+    def aux_layers(self) -> Sequence[int]: ...
 
     def logits_at(self, place: int, state: Tensor) -> Tensor: ...
 
@@ -130,10 +130,10 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
         state, head = self._state, self._head
         if node == 0:
             slots = state.length + self._before
-            states = [self._target.states_at(layer, slots.clamp(min=0)) for layer in head.looked_at]
+            states = [self._target.states_at(layer, slots.clamp(min=0)) for layer in head.aux_layers]
             attend = self._attention.after(slots[:1], len(slots), True, 0)
             features = head.feature(torch.cat(states, -1))
-            hidden, after = head.placed(self._recent, features, slots, slots, attend, self._mix, wanted=1)
+            hidden, after = head.run_at(self._recent, features, slots, slots, attend, self._mix, wanted=1)
             if self._features is None:
                 self._features = after.new_zeros(1 + WIDTH * MAX_DRAFT_LENGTH, after.shape[1])
             self._features[:1].copy_(after[-1:])
@@ -142,7 +142,7 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
         token, at = torch.index_select(state.fed, 0, state.node), state.node.long()
         slots = state.length + at - 1
         attend = self._attention.along(slots, self._alone)
-        hidden, after = head.placed(token, self._features.index_select(0, at - 1), slots, slots, attend, self._mix)
+        hidden, after = head.run_at(token, self._features.index_select(0, at - 1), slots, slots, attend, self._mix)
         self._features.index_copy_(0, at, after)
         return head.logits(hidden)
 
@@ -155,7 +155,7 @@ class FeatureDrafts(CapturedHead[FeatureDrafting]):
         features, positions = self._features.index_select(0, parent), growth.start.long() - 1 + growth.offsets
         # Node 0 has the entry `last`.
         attend = self._attention.along(last, growth.step.path)
-        hidden, made = self._head.placed(growth.ids, features, slots, positions, attend, self._mix)
+        hidden, made = self._head.run_at(growth.ids, features, slots, positions, attend, self._mix)
         self._features.index_copy_(0, slots - last, made)
         return self._head.logits(hidden)
 
@@ -176,7 +176,7 @@ class KvDrafts(CapturedHead[KvDrafting]):
             token, before = self._recent[-1:], target.final_norm(target.states_at(target.config.layers, known - 1))
         else:
             token, before = torch.index_select(state.fed, 0, state.node), self._states.index_select(0, at)
-        hidden, following = self._head.chained(token, before, target.whole_entries, known)
+        hidden, following = self._head.run_after(token, before, target.whole_entries, known)
         self._states.index_copy_(0, at + 1, following)
         return self._head.logits(hidden)
 
@@ -191,7 +191,7 @@ class BlockDrafts(CapturedHead[BlockDrafting]):
     def node(self, node: int) -> Tensor:
         state = self._state
         if node == 0:
-            self._head.guess(self._recent, state.length.long(), self._target.states_at, self._attention.after)
+            self._head.predict(self._recent, state.length.long(), self._target.states_at, self._attention.after)
         return self._head.logits_at(state.node.long(), torch.index_select(state.fed, 0, state.node))
 
     @property
@@ -214,11 +214,11 @@ class LevelDrafts(CapturedHead[LevelDrafting]):
         return self._scored(level).repeat(WIDTH, 1)
 
     def _scored(self, level: int) -> Tensor:
-        (layer,), last = self._head.looked_at, self._state.length.long() - 1
+        (layer,), last = self._head.aux_layers, self._state.length.long() - 1
         return self._head.logits_at(level, self._target.states_at(layer, last))
 
 
-def captured(head: Any, target: DeviceModel, state: VerifyState, recent: Tensor) -> CapturedHead[Any] | None:
+def captured_head(head: Any, target: DeviceModel, state: VerifyState, recent: Tensor) -> CapturedHead[Any] | None:
     """The captured passes of a head of `target`; None if its passes do not always launch the same work."""
     if not getattr(head, "capturable", True) or not fits(layer.attention for layer in head.recipe.layers):
         return None

@@ -32,7 +32,7 @@ def prepare(
     decoding = Decoding(executor, target, ReplyRules(Sampling()), prompt)
     notify("verifying")
     executor.capture_verify()
-    executor.place(prompt)
+    executor.rewind(prompt)
     executor.drafts.whole = True
     for name, drafter in drafters.items():
         notify(f"drafting by {name}")

@@ -75,7 +75,7 @@ class DraftModelDrafter(ModelDrafter):
         known = len(self.draft.tokens) + self.draft.read_again
         return max(0, len(token_ids) - known) if len(token_ids) < self.draft.model.context else 0
 
-    def behind(self, token_ids: Sequence[int]) -> float:
+    def reading_ms(self, token_ids: Sequence[int]) -> float:
         return self.unread(token_ids) * self._read.value
 
     def observe(self, token_ids: Sequence[int], outcome: StepOutcome) -> None:

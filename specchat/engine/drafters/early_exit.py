@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, Drafter, Proposal
 from specchat.engine.decoding.means import Mean
-from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, right_without, skip_of
+from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, share_right, skip_of
 from specchat.engine.strategy import Facts, Strategy
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ExitSearch:
         """The layer count to try next: the least tried, then the smallest."""
         return min(self._right, key=lambda count: self._right[count].count)
 
-    def tell(self, layers: int, share: float) -> None:
+    def add(self, layers: int, share: float) -> None:
         """Record a trial in which the first `layers` layers would have drafted this share of tokens right."""
         self._right[layers].add(share)
         if all(mean.count for mean in self._right.values()):
@@ -108,7 +108,7 @@ class EarlyExitDrafter(Drafter):
     def _try(self, token_ids: Sequence[int], layers: int) -> None:
         """Try the first `layers` layers on the last generated tokens."""
         later = range(layers, self._exits[0])
-        self.search.tell(layers, right_without(self._target.model, token_ids, skip_of(later, later)))
+        self.search.add(layers, share_right(self._target.model, token_ids, skip_of(later, later)))
 
 
 def _unsupported(facts: Facts) -> str:

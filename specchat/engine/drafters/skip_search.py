@@ -25,7 +25,7 @@ MOST_TRIALS = 1000
 Sublayer = tuple[str, int]
 
 
-def right_without(target: Decoder, token_ids: Sequence[int], skip: "Skip") -> float:
+def share_right(target: Decoder, token_ids: Sequence[int], skip: "Skip") -> float:
     """Share of the last WINDOW tokens of `token_ids` that the target would draft right without `skip`."""
     first = len(token_ids) - 1 - WINDOW
     guesses = target.likeliest(token_ids[first:-1], first, skip)
@@ -72,7 +72,7 @@ class SkipSearch:
             or self._count in (0, len(self._choices))
         )
 
-    def offer(self, score: "Callable[[Skip], float]") -> None:
+    def try_set(self, score: "Callable[[Skip], float]") -> None:
         """Try one set; `score` returns the share of tokens it drafts right."""
         candidate = self._best if self.trials == 0 else self._random_set() if self.trials % 2 else self._changed()
         self.trials += 1

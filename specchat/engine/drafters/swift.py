@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.decoding.draft import Chain, Copy, ModelDrafter, Proposal
-from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, right_without, skip_of
+from specchat.engine.drafters.skip_search import SEARCH_EVERY, WINDOW, SkipSearch, share_right, skip_of
 from specchat.engine.strategy import Facts, SkippedLayers, Strategy
 
 
@@ -40,7 +40,7 @@ class SwiftDrafter(ModelDrafter):
             return Copy(strategy=self.name)
         self._steps += 1
         if self._steps % SEARCH_EVERY == 0 and not self.search.done and len(token_ids) - self._prompt > WINDOW:
-            self.search.offer(lambda skip: right_without(self._target.model, token_ids, skip))
+            self.search.try_set(lambda skip: share_right(self._target.model, token_ids, skip))
         return Chain(self.name, "target", limit, skip=self.search.best)
 
     def warm(self, prompt: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ from specchat.engine.heads.block_settings import MOST_BLOCK, BlockSettings, numb
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import AttendAfter, AttendWithin, BlockLayer
 from specchat.engine.heads.slots import DeviceSlots
-from specchat.engine.heads.target import Embedding, Scores, StandIn, Target
+from specchat.engine.heads.target import DraftHead, Embedding, Scores, Target
 from specchat.engine.heads.tensors import fits_target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
@@ -39,7 +39,7 @@ ENCODER = "encoder.fc", "encoder.output_norm_enc"
 """transformers' names of the first product and the norm after it (Muse's assistant)."""
 
 
-class DFlashHead(StandIn):
+class DFlashHead(DraftHead):
     """DFlash head. Keys: "fc.weight", "hidden_norm.weight", "layers.i.*", "norm.weight", and "embed_tokens.weight" and
     "lm_head.weight" unless they are the target's; with "lm_head.weight" optionally "d2t" and "t2d" as in EAGLE-3."""
 
@@ -86,7 +86,7 @@ class DFlashHead(StandIn):
 
     @torch.inference_mode()
     def write(self, tokens: Sequence[int], start: int) -> None:
-        self._remember(start, start + len(tokens))
+        self._write_text(start, start + len(tokens))
 
     @torch.inference_mode()
     def forward(self, tokens: Sequence[int], start: int, skip: Skip = NOTHING, layout: Layout | None = None) -> Tensor:
@@ -97,8 +97,8 @@ class DFlashHead(StandIn):
         known = len(self.target.tokens)
         place = start + len(tokens) - 1 - known
         if not place:
-            self._remember(start, known)
-            self._guess([*self.target.tokens[-1:], *tokens[-1:]], known)
+            self._write_text(start, known)
+            self._predict([*self.target.tokens[-1:], *tokens[-1:]], known)
         self._before[place:] = tokens[-1:]
         return self._rows[place : place + 1]
 
@@ -106,7 +106,7 @@ class DFlashHead(StandIn):
     def logits(self, hidden: Tensor) -> Tensor:
         return self.logits_at(*torch.tensor([[len(self._before) - 1], self._before[-1:]], device=self._rows.device))
 
-    def guess(
+    def predict(
         self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
     ) -> None:
         """Predict a block, as a captured graph needs it: all arguments are on the device.
@@ -119,25 +119,25 @@ class DFlashHead(StandIn):
         positions = length + torch.arange(-len(recent), 0, device=recent.device)
         known = positions.clamp(min=0)
         slots = DeviceSlots(positions, positions, self._layers[0].capacity)
-        self._write([states(layer, known) for layer in self.looked_at], slots)
-        self._guess(recent[-2:], length, attend_after)
+        self._write([states(layer, known) for layer in self.aux_layers], slots)
+        self._predict(recent[-2:], length, attend_after)
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
         """Logits float32 [1, vocab] at position `place` of the draft, after `token`; int [1] both, places in order."""
         return self._base.index_select(0, place)
 
-    def _remember(self, first: int, last: int) -> None:
+    def _write_text(self, first: int, last: int) -> None:
         """Write the KV entries of positions first, ..., last - 1 from the target's hidden states."""
         if first < last:  # a product takes at least one row
-            self._write([self.target.model.states(layer, first, last) for layer in self.looked_at], first)
+            self._write([self.target.model.states(layer, first, last) for layer in self.aux_layers], first)
 
     def _write(self, states: Sequence[Tensor], at: int | DeviceSlots) -> None:
-        """Write the KV entries that belong to `states`, `at` as in `BlockLayer.remember`."""
+        """Write the KV entries that belong to `states`, `at` as in `BlockLayer.write_entries`."""
         text = norm(self._text_norm, self._tensors.product(torch.cat(list(states), -1), self._fc), self._tensors)
         for layer in self._layers:
-            layer.remember(text, at)
+            layer.write_entries(text, at)
 
-    def _guess(
+    def _predict(
         self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
     ) -> Tensor:
         """Predict the block after the last two tokens of a text, or its only one; return its rows float32 [block,

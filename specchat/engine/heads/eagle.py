@@ -17,7 +17,7 @@ from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.target import Embedding, Target
-from specchat.engine.heads.tensors import as_stored, biased, fits_target
+from specchat.engine.heads.tensors import as_stored, fits_target, with_bias
 from specchat.engine.model.weights import Weights
 from specchat.engine.recipe import Matrix
 
@@ -37,7 +37,7 @@ class EagleHead(FeatureHead):
             super().__init__(target, recipe, weights.count())
             tensors, hidden = self._tensors, shape.hidden
             fits_target(files, weights, model.config.hidden, hidden, hidden + model.config.hidden)
-            self._fc = tensors.read(weights, biased(weights, Matrix(("fc",), (hidden,), 2 * hidden)))
+            self._fc = tensors.read(weights, with_bias(weights, Matrix(("fc",), (hidden,), 2 * hidden)))
             self._layer = self._read_layer(weights, as_stored(weights, recipe.layers[0]), compiles(shape))
             self._embedding = Embedding(weights, tensors, model, hidden)
         model.record_states(recipe.aux_layers)
@@ -49,7 +49,7 @@ class EagleHead(FeatureHead):
         x = self._tensors.product(torch.cat([embedded, features], -1), self._fc)
         return self._layer(x, at, x)
 
-    def fed_on(self, hidden: Tensor) -> Tensor:
+    def next_features(self, hidden: Tensor) -> Tensor:
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from specchat.engine.heads.layer import Places
 from specchat.engine.heads.recipe import compiles
 from specchat.engine.heads.settings import Eagle3Settings
 from specchat.engine.heads.target import Embedding, Target
-from specchat.engine.heads.tensors import as_stored, fits_target, proposed, scatter, stored
+from specchat.engine.heads.tensors import as_stored, draft_vocabulary, fits_target, read_linear, scatter
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.decoder import Skip
 from specchat.engine.model.matrices import read_norm
@@ -72,13 +72,13 @@ class Eagle3Head(FeatureHead):
             self._fc = tensors.read(weights, Matrix(("fc",), (hidden,), inputs))
             self._token_norm, self._feature_norm = norm_of(f"{first}input_layernorm"), norm_of(f"{first}hidden_norm")
             self._norm = norm_of("norm")
-            self._tokens = proposed(weights, given.proposes, model.vocab)
+            self._tokens = draft_vocabulary(weights, given.proposes, model.vocab)
             self._head = tensors.read(weights, Matrix(("lm_head",), (given.proposes,), hidden))
             for layer in recipe.layers:
                 self._read_layer(weights, as_stored(weights, layer), compiles(shape))
             self._embedding = Embedding(weights, tensors, model, hidden)
             self._given = given
-            self._chain = self._one_go(weights, model)
+            self._chain = self._compile_chain(weights, model)
         model.record_states(given.aux_layers)
         logging.getLogger(__name__).info(
             "%s of %s: hidden states after %s layers, norm_before_residual %s",
@@ -88,7 +88,7 @@ class Eagle3Head(FeatureHead):
             given.norm_before_residual,
         )
 
-    def _one_go(self, weights: Weights, model: Target) -> "HeadChain | None":
+    def _compile_chain(self, weights: Weights, model: Target) -> "HeadChain | None":
         """Compiled drafting of whole chains, for small heads of compiled targets; None if unsupported."""
         given, (layer, *further), embed = self._given, self._layers, model.packed_embeddings
         other = self.kind != "eagle3" or given.norm_output or further or self.table is not None
@@ -104,7 +104,7 @@ class Eagle3Head(FeatureHead):
             model.config.recipe.embed_scale,
             (token, feature, last),
             given.shape.recipe.norm.eps,
-            stored(weights, self._head)[0],
+            read_linear(weights, self._head)[0],
             self._made,
             given.norm_before_residual,
         )
@@ -139,7 +139,7 @@ class Eagle3Head(FeatureHead):
             hidden = layer(hidden, at)
         return hidden
 
-    def fed_on(self, hidden: Tensor) -> Tensor:
+    def next_features(self, hidden: Tensor) -> Tensor:
         return norm(self._norm, hidden, self._tensors) if self._given.norm_output else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.heads.layer import HeadLayer, MixStacks, Places
 from specchat.engine.heads.recipe import HeadRecipe
 from specchat.engine.heads.slots import DeviceSlots
-from specchat.engine.heads.target import Embedding, StandIn, Target
+from specchat.engine.heads.target import DraftHead, Embedding, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.tree_layout import Layout
 from specchat.engine.model.weights import Weights
@@ -22,14 +22,14 @@ from specchat.engine.recipe import Gated, Layer
 from specchat.engine.reference.layer import Attend
 
 
-class FeatureHead(StandIn):
+class FeatureHead(DraftHead):
     """A head that feeds features and tokens to its layers."""
 
     _embedding: Embedding | None = None
     """Embedding of a head that may have its own."""
 
     def __init__(self, target: CachedModel[Target], recipe: HeadRecipe, parameters: int) -> None:
-        """Initialise as `StandIn`."""
+        """Initialise as `DraftHead`."""
         super().__init__(target, recipe, parameters)
         self._layers: list[HeadLayer] = []
         self._made = torch.zeros(self.context + 1, recipe.feature, device=target.model.device)
@@ -59,7 +59,7 @@ class FeatureHead(StandIn):
         """The target's own features float32 [last - first, hidden] at positions first, ..., last - 1."""
         if first == last:  # a product takes at least one row
             return self._made[:0]
-        return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.looked_at], -1))
+        return self.feature(torch.cat([self.target.model.states(layer, first, last) for layer in self.aux_layers], -1))
 
     def embed(self, tokens: Sequence[int] | Tensor) -> Tensor:
         """Token embeddings for the layer, float32 [len(tokens), hidden]."""
@@ -75,7 +75,7 @@ class FeatureHead(StandIn):
         """Run the layers on embedded tokens and the features before them: float32 [rows, hidden]."""
 
     @abstractmethod
-    def fed_on(self, hidden: Tensor) -> Tensor:
+    def next_features(self, hidden: Tensor) -> Tensor:
         """Features passed on to the next position, from the rows of `step`."""
 
     @torch.inference_mode()
@@ -92,10 +92,10 @@ class FeatureHead(StandIn):
         known = max(first, min(last, len(self.target.tokens)))
         features = torch.cat([self.features(first, known), self._made[known:last]])
         hidden = self.step(self.embed(tokens), features, Places(first, wanted=wanted))
-        self._made[last + 1 - len(hidden) : last + 1] = self.fed_on(hidden)
+        self._made[last + 1 - len(hidden) : last + 1] = self.next_features(hidden)
         return hidden
 
-    def placed(
+    def run_at(
         self,
         tokens: Tensor,
         features: Tensor,
@@ -113,7 +113,7 @@ class FeatureHead(StandIn):
         of_all = DeviceSlots(slots, positions, self._layers[0].capacity)
         places = Places(0, slots=of_all, attend=attend, mix=mix, wanted=wanted)
         hidden = self.step(self.embed(tokens), features, places)
-        return hidden, self.fed_on(hidden)
+        return hidden, self.next_features(hidden)
 
     def _level(self, tokens: Sequence[int], start: int, layout: Layout) -> Tensor:
         """Run one level of a tree: scratch row r has position start + r, and attends to the text and its own path."""
@@ -132,7 +132,7 @@ class FeatureHead(StandIn):
         positions = torch.tensor([start + depth - 1 for depth in layout.depths])
         at = Places(start + layout.scratch_row, positions.to(self._made.device), seen.to(self._made.device))
         hidden = self.step(self.embed(tokens), torch.stack(before), at)
-        self._nodes += self.fed_on(hidden)
+        self._nodes += self.next_features(hidden)
         return hidden
 
     def memory(self) -> int:

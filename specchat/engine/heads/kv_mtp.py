@@ -18,7 +18,7 @@ from specchat.engine.decoding.cached import CachedModel
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.kv_mtp_settings import KvMtpSettings, kv_mtp_recipe
-from specchat.engine.heads.target import StandIn, Target
+from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.model.decoder import NOTHING, Skip
 from specchat.engine.model.rope import tables
 from specchat.engine.model.tree_layout import Layout
@@ -29,7 +29,7 @@ from specchat.engine.reference.layer import Context, after_feed, after_mixer, at
 TABLE, ORDER = "model.embed_tokens", "masked_embedding.token_ordering"
 
 
-class KvMtpHead(StandIn):
+class KvMtpHead(DraftHead):
     """The layers as a head. Keys: "pre_projection.weight", "post_projection.weight", "model.*" as in a model of the
     target's family, but for keys and values; "masked_embedding.centroids.weight" and ".token_ordering" if any."""
 
@@ -86,7 +86,7 @@ class KvMtpHead(StandIn):
         """True if every pass launches the same work, as a captured graph needs: experts depend on the tokens."""
         return all(isinstance(layer.feed, Gated) for layer in self._layers)
 
-    def chained(
+    def run_after(
         self, token: Tensor, state: Tensor, entries: Callable[[int], tuple[Tensor, Tensor]], known: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the row after a token and the next state h, as a captured graph needs them.

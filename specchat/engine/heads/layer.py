@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from specchat.engine.heads.slots import DeviceSlots
-from specchat.engine.heads.tensors import HeadTensors, as_stored, stored
+from specchat.engine.heads.tensors import HeadTensors, as_stored, read_linear
 from specchat.engine.model.matrices import read_norm
 from specchat.engine.model.rows import TILE
 from specchat.engine.model.tree_layout import MAX_TREE_NODES
@@ -121,7 +121,7 @@ def fused(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tens
     return scaled_dot_product_attention(query, keys, values, seen, scale=of.scale, enable_gqa=True).squeeze(0)
 
 
-class Chained(Protocol):
+class ChainLayer(Protocol):
     """A layer over consecutive rows from a position on: `cpu.head_layer.CompiledLayer`."""
 
     def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor: ...
@@ -144,12 +144,12 @@ class HeadLayer:
         self._tensors = tensors
         slots = -(-(context + MAX_TREE_NODES) // LANES) * LANES
         self._cache = HeadCache(of.attention, slots, tensors, weights.device)
-        self.compiled: Chained | None = None
+        self.compiled: ChainLayer | None = None
         if compiled:
             from specchat.engine.cpu.head_layer import CompiledLayer
 
             of = replace(of, pre_mixer=None)  # its input is already normed
-            products = [stored(weights, matrix) for matrix in of.products]
+            products = [read_linear(weights, matrix) for matrix in of.products]
             norms = {one: read_norm(weights, one) for one in of.norms}
             cache = self._cache.keys, self._cache.values
             self.compiled = CompiledLayer(of, products, norms, cache, self._cache.rotations)
@@ -216,7 +216,7 @@ class BlockLayer:
         """Slots of the cache."""
         return self._cache.capacity
 
-    def remember(self, x: Tensor, at: int | DeviceSlots) -> None:
+    def write_entries(self, x: Tensor, at: int | DeviceSlots) -> None:
         """Write the KV entries of rows float32 [rows, hidden] at positions at, at + 1, ..., or at the slots `at`."""
         of, tensors, cache = self._of.attention, self._tensors, self._cache
         if isinstance(at, DeviceSlots):
@@ -245,10 +245,10 @@ class BlockLayer:
         around_mixer, around_feed = self._around
         normed = norm(of.pre_mixer, x, tensors)
         before, after = around_mixer.kernels(normed)
-        x = x + convolved(attention(of.attention, convolved(normed, before), tensors, context), after)
+        x = x + convolve(attention(of.attention, convolve(normed, before), tensors, context), after)
         normed = norm(of.pre_feed, x, tensors)
         before, after = around_feed.kernels(normed)
-        return x + convolved(gated(of.gated, convolved(normed, before), tensors), after)
+        return x + convolve(gated(of.gated, convolve(normed, before), tensors), after)
 
     def _seen(self, known: int, rows: int, device: torch.device) -> Tensor | None:
         """Attention mask bool [rows, known + rows] after `known` KV entries; None for full attention."""
@@ -293,7 +293,7 @@ class Convolution:
         return before, after
 
 
-def convolved(x: Tensor, kernel: Tensor) -> Tensor:
+def convolve(x: Tensor, kernel: Tensor) -> Tensor:
     """Convolve rows float32 [rows, hidden] with each one's kernel float32 [rows, size, hidden]."""
     made = kernel[:, 0] * x
     for back in range(1, kernel.shape[1]):

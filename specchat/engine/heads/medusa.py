@@ -18,7 +18,7 @@ from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Foreign, checked
 from specchat.engine.heads.files import HeadFiles
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.target import StandIn, Target
+from specchat.engine.heads.target import DraftHead, Target
 from specchat.engine.heads.tensors import HeadTensors
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -34,7 +34,7 @@ class MedusaKeys(Foreign):
     medusa_num_layers: int = Field(1, ge=0, le=16, description="a number up to 16")
 
 
-class MedusaHeads(StandIn):
+class MedusaHeads(DraftHead):
     """All heads of a target as a draft model: a pass over the i-th draft token runs head i."""
 
     def __init__(self, files: HeadFiles, target: CachedModel[Target]) -> None:

@@ -70,7 +70,7 @@ class MtpHead(FeatureHead):
         known = start + len(tokens) <= len(self.target.tokens) + 1
         self._run(tokens, start, wanted=1 if known else 0)
 
-    def fed_on(self, hidden: Tensor) -> Tensor:
+    def next_features(self, hidden: Tensor) -> Tensor:
         return norm(self._final, hidden, self._tensors) if self._normed else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:

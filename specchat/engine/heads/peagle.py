@@ -61,16 +61,16 @@ class PEagleHead(Eagle3Head):
         self._guessed = hidden[rows - 1 :]
         return hidden[:rows]
 
-    def guess(
+    def predict(
         self, recent: Tensor, length: Tensor, states: Callable[[int, Tensor], Tensor], attend_after: AttendAfter
     ) -> None:
         """Predict all places, as `DFlashHead.guess`."""
         rows = len(recent)
         slots = length + torch.arange(-rows, len(self._masks), device=recent.device)
-        known = torch.cat([states(layer, slots[:rows].clamp(min=0)) for layer in self.looked_at], -1)
+        known = torch.cat([states(layer, slots[:rows].clamp(min=0)) for layer in self.aux_layers], -1)
         features = torch.cat([self.feature(known), self._unknown.expand(len(self._masks), -1)])
         attend = attend_after(slots[:1], len(slots), True, 0)
-        hidden, _ = self.placed(torch.cat([recent, self._masks]), features, slots, slots, attend)
+        hidden, _ = self.run_at(torch.cat([recent, self._masks]), features, slots, slots, attend)
         self._guessed = self._keep("guessed", hidden[rows - 1 :])
 
     def logits_at(self, place: Tensor, token: Tensor) -> Tensor:
@@ -78,5 +78,5 @@ class PEagleHead(Eagle3Head):
         del token
         return self.logits(self._guessed.index_select(0, place))
 
-    def fed_on(self, hidden: Tensor) -> Tensor:
+    def next_features(self, hidden: Tensor) -> Tensor:
         return self._unknown.expand_as(hidden)

@@ -12,7 +12,7 @@ from torch.nn.functional import embedding
 from specchat.engine.decoding.cached import CachedModel, Decoder
 from specchat.engine.errors import ModelError
 from specchat.engine.heads.recipe import HeadRecipe
-from specchat.engine.heads.tensors import HeadTensors, proposed, scatter
+from specchat.engine.heads.tensors import HeadTensors, draft_vocabulary, scatter
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.decoder import NOTHING, Skip
@@ -81,7 +81,7 @@ class Target(Decoder, Protocol):
         ...
 
 
-class StandIn(ABC):
+class DraftHead(ABC):
     """Heads as a cached model: they take tokens, and read the target's hidden states.
 
     Positions 0, ..., len(target.tokens) - 1 have the target's own hidden states. Later tokens are draft tokens.
@@ -98,7 +98,7 @@ class StandIn(ABC):
         self.vocab, self.context = target.model.vocab, target.model.context
 
     @property
-    def looked_at(self) -> Sequence[int]:
+    def aux_layers(self) -> Sequence[int]:
         """Layer counts after which it reads the target's hidden states."""
         return self.recipe.aux_layers
 
@@ -203,7 +203,7 @@ class Scores:
         self._target, self._tensors = target, tensors
         self._own: Matrix | None = None
         if f"{name}.weight" in weights:
-            self._tokens = proposed(weights, proposes, target.vocab)
+            self._tokens = draft_vocabulary(weights, proposes, target.vocab)
             self._own = Matrix((name,), (proposes,), hidden)
             tensors.read(weights, self._own)
         elif proposes != target.vocab or hidden != target.config.hidden:

@@ -51,7 +51,7 @@ class HeadTensors:
         if isinstance(part, Norm):
             self._norms[part] = RMSNorm(read_norm(weights, part), part.eps)
         elif part not in self._products:
-            self.put(part, *stored(weights, part))
+            self.put(part, *read_linear(weights, part))
         return part
 
     def put(self, part: Matrix, weight: Tensor, bias: Tensor | None = None) -> Matrix:
@@ -98,7 +98,7 @@ class HeadTensors:
             stack = torch.empty(of.count * rows, matrix.inputs, dtype=torch.bfloat16, device=weights.device)
             for number, part in enumerate(stack.split(rows)):
                 own = matrix.of(number)
-                part.copy_(stored(weights, own)[0])
+                part.copy_(read_linear(weights, own)[0])
                 self.put(own, part)
             self._stacks[matrix] = stack
 
@@ -121,7 +121,7 @@ class HeadTensors:
         return found
 
 
-def stored(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
+def read_linear(weights: Weights, part: Matrix) -> tuple[Tensor, Tensor | None]:
     """Return the matrix float32 [outputs, inputs] and its bias float32 [outputs] or None.
 
     Raises:
@@ -137,7 +137,7 @@ def scatter(few: Tensor, tokens: Tensor, vocab: int, others: float = float("-inf
     return few.new_full((len(few), vocab), others).index_copy_(1, tokens, few)
 
 
-def biased(weights: Weights, part: Matrix) -> Matrix:
+def with_bias(weights: Weights, part: Matrix) -> Matrix:
     """Return `part` with biases if they are stored."""
     return replace(part, bias=f"{part.names[0]}.bias" in weights)
 
@@ -150,11 +150,11 @@ def as_stored(weights: Weights, of: Layer) -> Layer:
         Norm(f"{prefix}.{name}", mixer.head_dim, of.norms[0].eps) if f"{prefix}.{name}.weight" in weights else None
         for name in ("q_norm", "k_norm")
     )
-    qkv, out = biased(weights, mixer.qkv), biased(weights, mixer.out)
+    qkv, out = with_bias(weights, mixer.qkv), with_bias(weights, mixer.out)
     return replace(
         of,
         mixer=replace(mixer, qkv=qkv, out=out, query_norm=query, key_norm=key),
-        feed=replace(feed, gate_up=biased(weights, feed.gate_up), down=biased(weights, feed.down)),
+        feed=replace(feed, gate_up=with_bias(weights, feed.gate_up), down=with_bias(weights, feed.down)),
     )
 
 
@@ -172,7 +172,7 @@ def fits_target(files: HeadFiles, weights: Weights, target: int, hidden: int, in
         )
 
 
-def proposed(weights: Weights, rows: int, vocab: int) -> Tensor:
+def draft_vocabulary(weights: Weights, rows: int, vocab: int) -> Tensor:
     """Draft vocabulary of a head: the token int64 [rows] of each row.
 
     Raises:

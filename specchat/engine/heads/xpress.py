@@ -70,10 +70,10 @@ class XPressHead(DFlashHead):
         self._mlp = Gated(tensors.read(weights, gate_up), matrix(down, rank, inner))
         self._w2 = matrix(w2, self._given.proposes, rank)
 
-    def _guess(
+    def _predict(
         self, last_two: Sequence[int] | Tensor, known: int | Tensor, attend_after: AttendAfter | None = None
     ) -> Tensor:
-        block, product = super()._guess(last_two, known, attend_after), self._tensors.product
+        block, product = super()._predict(last_two, known, attend_after), self._tensors.product
         of_block = product(block.mean(0, keepdim=True), self._of_block).expand(len(block), -1)
         without = product(torch.cat([product(block, self._of_row), of_block], -1), self._fused)
         self._without = self._keep("without", without)

@@ -11,11 +11,20 @@ from specchat.engine.families.family import Family
 from specchat.engine.families.settings import Ends, Scaling, Settings
 from specchat.engine.foreign import LARGEST, checked, shown
 from specchat.engine.model.files import found, read
-from specchat.engine.model.foreign_features import foreign_features
 from specchat.engine.recipe import Recipe, Unsupported
 
 LEAST_CONTEXT = 16
 """Fewest tokens that a chat needs."""
+FOREIGN_KEYS: Mapping[str, tuple[str, ...]] = {
+    "latent attention": ("kv_lora_rank",),
+    "hyper-connections": ("hc_mult", "hc_count"),
+    "attention to chosen tokens": ("index_topk", "indexer_budget"),
+    "attention in chunks": ("attention_chunk_size",),
+    "a cap on attention scores": ("attn_logit_softcapping",),
+    "Mamba layers": ("mamba_d_state", "ssm_state_size", "mamba_n_heads", "mamba_num_heads", "state_size"),
+}
+"""Keys of config.json that ask for features no recipe holds, in unknown families alone: in known ones some have no
+effect."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,7 @@ def parse_config(folder: Path, raw: dict[str, Any]) -> ModelConfig:
         raw, own = whole, raw["text_config"].get("model_type")
         family = known.get(own if isinstance(own, str) and own in known else families.also_seeing()[kind])
     if family is None:
-        if needed := foreign_features(whole):
+        if needed := _foreign_features(whole):
             raise ForeignModel(path, f"model_type {shown(kind)} needs {needed}, which specchat's decoder lacks")
         names = ", ".join(known)
         raise ForeignModel(path, f"model_type {shown(kind)} is not one that specchat's decoder runs ({names})")
@@ -155,3 +164,9 @@ def _sound(value: object) -> float | None:
 def _with_rows(tokens: frozenset[int], vocab: int) -> frozenset[int]:
     """`tokens` within the vocabulary."""
     return frozenset(token for token in tokens if 0 <= token < vocab)
+
+
+def _foreign_features(settings: Mapping[str, Any]) -> str:
+    """Return the features that the settings ask for, in words; empty where none of these is known."""
+    found = [feature for feature, keys in FOREIGN_KEYS.items() if any(settings.get(key) for key in keys)]
+    return " and ".join([", ".join(found[:-1]), found[-1]] if len(found) > 1 else found)

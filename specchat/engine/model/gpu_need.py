@@ -6,8 +6,7 @@ from math import prod
 from specchat.engine import gpu_shapes as shapes
 from specchat.engine.model import gpu_states
 from specchat.engine.model.config import ModelConfig
-from specchat.engine.model.feed_need import feed_workspace
-from specchat.engine.recipe import Attention, Layer, Matrix, PerLayer, Recipe
+from specchat.engine.recipe import Attention, Experts, Gated, Layer, Matrix, PerLayer, Recipe
 
 SCORES = 4
 """Arrays of 4 bytes a row and token for verification: scores and candidates, of target and draft."""
@@ -89,7 +88,7 @@ def workspace(
     query = max((m.heads * m.head_dim for m in mixers), default=0)
     mixed = max(layer.mixer.out.inputs for layer in recipe.layers)
     active = shapes.PASS_ROWS * (4 * (recipe.hidden + sum(summed)) + 2 * (recipe.hidden + query + mixed))
-    active += feed_workspace(recipe, bits, joined, processors)
+    active += _feeds(recipe, bits, joined, processors)
     heads = max((m.heads for m in mixers), default=0)
     attention = 4 * prod((-(-capacity // shapes.SPLIT), shapes.PASS_ROWS, heads, recipe.deepest + 2))
     logits = 4 * shapes.VERIFY_ROWS * partials(head)
@@ -107,6 +106,49 @@ def _inputs(recipe: Recipe, of: PerLayer, partials: Callable[[Matrix], int]) -> 
     sums = partials(of.project) + max(partials(one.gate) for one in given)
     sums += max(partials(one.down) for one in given)
     return shapes.PASS_ROWS * (4 * (of.width + sums) + 2 * of.norm.size)
+
+
+def _feeds(recipe: Recipe, bits: dict[Matrix, int], joined: dict[Matrix, Matrix], processors: int) -> int:
+    """Bytes between the products of MLPs and mixtures, as in `device.feeds`; arguments as in `workspace`."""
+    routers = {one.router for one in recipe.mixtures if one.router in joined}
+
+    def more(feed: Experts) -> int:
+        """One if the shared MLP is an expert more, of every row."""
+        return feed.each.down in joined
+
+    def partials(matrix: Matrix, alike: int = 1) -> int:
+        outputs = shapes.joined_scores(sum(matrix.outputs)) if matrix in routers else sum(matrix.outputs)
+        return outputs * shapes.tiling(outputs, matrix.inputs, bits[matrix], processors, alike).splits
+
+    def gates(matrix: Matrix, alike: int = 1) -> int:
+        within = shapes.activates(sum(matrix.outputs), matrix.inputs, bits[matrix], processors, alike)
+        return 0 if within else partials(matrix, alike)
+
+    def of_all(feed: Gated | Experts) -> tuple[int, ...]:
+        """Bytes a row of an MLP that all rows go through, if there is one."""
+        one = (None if more(feed) else feed.shared) if isinstance(feed, Experts) else feed
+        return (4 * gates(one.gate_up), 2 * one.width, 4 * partials(one.down)) if one else (0,) * 3
+
+    def of_some(feed: Gated | Experts) -> tuple[int, ...]:
+        """Bytes a row of a mixture, if there is one."""
+        if not isinstance(feed, Experts):
+            return (0,) * 6
+        top, each = feed.top + more(feed), feed.each
+        gate = None if more(feed) else feed.shared_gate
+        return (
+            4 * partials(feed.router),
+            4 * recipe.hidden if feed.apart else 0,
+            4 * top * gates(each.gate_up, top),
+            2 * top * each.width,
+            4 * top * partials(each.down, top),
+            4 * partials(gate) if gate else 0,
+        )
+
+    feeds = [layer.feed for layer in recipe.layers]
+    shared: int = sum(max(alike) for of in (of_all, of_some) for alike in zip(*map(of, feeds), strict=True))
+    forms = {(feed.count + more(feed), feed.top + more(feed)) for feed in feeds if isinstance(feed, Experts)}
+    pairs = sum(12 * shapes.PASS_ROWS * top + 4 + 12 * shapes.most_tiles(count, top) for count, top in forms)
+    return shapes.PASS_ROWS * shared + pairs
 
 
 def verifying(config: ModelConfig) -> int:
