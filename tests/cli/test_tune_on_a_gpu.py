@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.session import Session
-from specchat.tune import gain
+from specchat.tune import gain, replies, trial
 from specchat.tune.device_target import DeviceTarget
 from specchat.tune.training import Training
 from tests.cli.conftest import Rising, Run, Tiny
@@ -37,22 +38,27 @@ def pair(tmp_path: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Path:
     measured = gain.load
     monkeypatch.setattr(loading, "load", interpreted)
     monkeypatch.setattr(gain, "load", measured)
-    return tiny(target, perturbed(tmp_path / "draft", target, 0.05))
+    pair = tiny(target, perturbed(tmp_path / "draft", target, 0.05))
+    # An interpreted step takes as long as a hundred others.
+    monkeypatch.setattr(replies, "LONGEST_REPLY", 7)
+    monkeypatch.setattr(trial, "TOKENS", 6)
+    return pair
 
 
 def interpreted(spec: PairSpec, progress: Callable[[Loading], None]) -> Session:
-    """The pair as the GPU's decoder loads it."""
+    """The pair as the GPU's decoder loads it, but for its speed, which a tune does not ask for."""
     begun, opened = perf_counter(), [Checkpoint.open(locate(one, progress)) for one in spec.sources]
     target, draft = (
         DeviceDecoder(one.config, weights(one, None, HERE, torch.float32), CONTEXT, HERE, torch.float32)
         for one in opened
     )
     runner = device_runner(target, draft, target.config.vocab, HERE)
-    return Session(spec, opened[0].tokenizer(), runner, begun)
+    with patch.object(Session, "_measure"):
+        return Session(spec, opened[0].tokenizer(), runner, begun)
 
 
 @pytest.mark.parametrize(
-    "command", [("draft", "--steps", "4"), ("heads", "--family", "eagle3", "--steps", "3"), ("swift", "--sets", "12")]
+    "command", [("draft", "--steps", "4"), ("heads", "--family", "eagle3", "--steps", "3"), ("swift", "--sets", "5")]
 )
 def test_a_target_on_the_gpu_is_learnt_from(
     command: tuple[str, ...],
@@ -67,7 +73,7 @@ def test_a_target_on_the_gpu_is_learnt_from(
     monkeypatch.setattr(DeviceTarget, "__init__", lambda self, *given: (made.append(self), begin(self, *given))[1])
     rising(1.3, 1.1)
     kind, *options = command
-    result = run("tune", kind, "tiny", "--prompts", words_file, "--replies", "4", *options)
+    result = run("tune", kind, "tiny", "--prompts", words_file, "--replies", "3", *options)
     assert (result.exit_code, result.stderr) == (0, "")
     assert made, "the decoder of the GPU was not used"
     rows = json.loads(run("tune", "list", "--json").stdout)
