@@ -102,9 +102,10 @@ settings.load_profile("same")
 if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Tests speak with this machine alone; the user's proxies, mirrors, tokens and models are none of theirs.
+# Tests speak with this machine alone, and look the same everywhere: the user's proxies, mirrors, tokens and tastes are
+# none of theirs.
 for name in list(os.environ):
-    if name.lower().endswith("_proxy") or name.startswith("HF_"):
+    if name.lower().endswith("_proxy") or name.startswith(("HF_", "TEXTUAL_")) or name in ("NO_COLOR", "FORCE_COLOR"):
         del os.environ[name]
 
 # Nothing that a test starts is left behind.

@@ -87,10 +87,21 @@ def read_chats(path: Path, format: Format | None = None) -> tuple[list[WholeChat
         return [markdown.from_markdown(text, name, time.time())], ()
     found = _json(text, name)
     if format == "chatgpt" or (format is None and not (isinstance(found, dict) and "format" in found)):
+        if format is None and _of_another_program(found):
+            raise ChatFileError(
+                f"{name} is neither an export of specchat nor ChatGPT's conversations.json. Chats of other programs "
+                'can come as Markdown, with headings such as "## You" and "## Assistant".'
+            )
         return _usable(chatgpt.from_chatgpt(found, name))
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise ChatFileError(f'{name} is no export of specchat: its "format" is not "{FORMAT}".')
     return from_json(found, name), ()
+
+
+def _of_another_program(found: object) -> bool:
+    """True for JSON objects none of which has what each conversation of ChatGPT has."""
+    each = found if isinstance(found, list) else [found]
+    return all(isinstance(one, dict) and "mapping" not in one for one in each) and bool(each)
 
 
 def _of_chatgpt(parts: Iterable[bytes], name: str) -> tuple[list[WholeChat], tuple[str, ...]]:

@@ -109,7 +109,7 @@ def figures(reply: Reply) -> str:
         return one_line(reply.outcome)
     parts = [
         f"{stats.completion_tokens} token{'s' * (stats.completion_tokens != 1)}",
-        f"{stats.tokens_per_second:.0f} tok/s",
+        f"{stats.tokens_per_second:.0f} tok/s" if stats.tokens_per_second else "",
         f"{stats.speedup_vs_plain:.1f}x plain" if stats.speedup_vs_plain is not None else "",
         speculation_label(reply.speculation),
         f"temperature {reply.sampling.temperature:g}",

@@ -148,6 +148,22 @@ def _answer(
         _report(finished, reply)
         if interrupt.pressed:
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+        if grammar is not None:
+            _look_at_json(finished, elsewhere=bool(info.server))
+
+
+def _look_at_json(finished: Finished, *, elsewhere: bool) -> None:
+    """Say it where an answer that a schema holds is no JSON: it was cut, or a server knows no schemas.
+
+    Raises:
+        Problem: a server wrote to its end, and something else.
+    """
+    try:
+        json.loads(finished.written.answer)
+    except (ValueError, RecursionError):
+        if elsewhere and finished.reason == "stop":
+            raise Problem("The server does not hold to the schema: its answer is no JSON.", ExitCode.SERVER) from None
+        click.echo("The answer was cut: it is the beginning of a JSON text, not all of it.", err=True)
 
 
 def _outlet(out: Output, plain: bool) -> Outlet:

@@ -11,10 +11,11 @@ from specchat.engine.options import Sampling
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import Head, SkippedLayers
 
-Quant = Literal["nf4", "fp4", "int8"]
+Quant = Literal["nf4", "fp4", "int8", "int4"]
 """Quantisation of the layers' matrices. nf4 and fp4 have blocks of 64 with double-quantised scales (QLoRA). int8 has
-one scale per row (the weights of LLM.int8, without its activations)."""
-Wanted = Quant | Literal["none"]
+one scale per row (the weights of LLM.int8, without its activations). int4 are symmetric integers, of checkpoints that
+were stored so."""
+Wanted = Literal["nf4", "fp4", "int8", "none"]
 """The setting; "none" keeps the weights as stored."""
 Device = Literal["auto", "cpu", "cuda"]
 ServerKind = Literal["auto", "openai", "llama.cpp", "vllm", "sglang", "trtllm", "triton", "specchat"]
@@ -22,8 +23,8 @@ CacheType = Literal["f32", "f16", "q8_0"]
 """llama.cpp's type of KV entries."""
 
 QUANTS: tuple[Quant, ...] = ("nf4", "fp4", "int8")
-QUANT_BITS: Mapping[Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8}
-"""Bits of a weight quantised by bitsandbytes, scales included, rounded up."""
+QUANT_BITS: Mapping[Quant | Wanted | None, int] = {"nf4": 5, "fp4": 5, "int8": 8, "int4": 5}
+"""Bits of a quantised weight, scales included, rounded up."""
 CACHE_TYPES: tuple[CacheType, ...] = ("f32", "f16", "q8_0")
 
 

@@ -15,7 +15,7 @@ def footer(reply: Reply) -> str:
 
 def _speed(stats: Stats, of: str = "") -> list[str]:
     """Speed, speed-up over `of`, and its cause where that is not the strategy."""
-    parts = [f"{figures.per_second(stats.tokens_per_second)} tok/s"]
+    parts = [f"{figures.per_second(stats.tokens_per_second)} tok/s"] if stats.tokens_per_second else []
     if stats.speedup_vs_plain is not None:
         parts.append(figures.times(stats.speedup_vs_plain) + of)
     if stats.num_repeated_tokens:

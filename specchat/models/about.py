@@ -149,8 +149,8 @@ def _header(path: Path, changed: int, size: int) -> Header:
 
 
 def _method(settings: Quantised) -> str:
-    if settings.load_in_8bit:
-        return "int8"
+    if settings.load_in_8bit or settings.kind:
+        return settings.kind or "int8"
     return one_line(settings.bnb_4bit_quant_type if settings.load_in_4bit else settings.quant_method, 20)
 
 

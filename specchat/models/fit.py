@@ -22,7 +22,7 @@ from specchat.models.machine import FreeMemory, unable
 Verdict = Literal["GPU", "CPU", "server", "no", "?"]
 RUNTIME = 1 << 30
 """Bytes beside the weights where others run a model: cache, buffers and the program itself. A guess."""
-_SIXTEEN = ("float16", "bfloat16")
+_SIXTEEN = ("float16", "bfloat16", "fp8")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _with_heads(made: Plan, heads: PairHeads, available: Mapping[Place, int | No
 
 def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     assert about.config is not None
-    stored: Quant | None = next((quant for quant in QUANTS if quant == about.quant), None)
+    stored: Quant | None = next((quant for quant in (*QUANTS, "int4") if quant == about.quant), None)
     wanted = None if source.quant == "none" else source.quant
     packed = about.quant == MXFP4
     model = Model(about.config, "cpu", stored or wanted, fixed=stored is not None, threads=machine.threads)

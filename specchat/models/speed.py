@@ -12,7 +12,7 @@ from specchat.config.catalog import Pair
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.need import Place
 from specchat.engine.model.plan import GIB
-from specchat.engine.pair import QUANT_BITS, ModelSource, Quant
+from specchat.engine.pair import QUANT_BITS, ModelSource
 from specchat.models.about import About
 
 ACCEPTED = 0.7
@@ -60,7 +60,7 @@ def _read(config: ModelConfig, in_layers: float, dense: float) -> float:
 
 def bits(source: ModelSource, about: About | None) -> float:
     """Bits of a weight as it is run, scales included."""
-    stored: Quant | None = next((quant for quant in QUANT_BITS if about is not None and quant == about.quant), None)  # type: ignore[misc]
+    stored = next((quant for quant in QUANT_BITS if about is not None and quant == about.quant), None)
     wanted = stored or source.quant
     if wanted in QUANT_BITS:
         return QUANT_BITS[wanted]

@@ -123,7 +123,7 @@ class RecommendSearch:
             if stopped():
                 raise SearchStopped
             self._show(
-                f"prompt {at.answered + 1}, {at.left} left: {at.contender}",
+                f"prompt {at.answered + 1}, {at.left} still in the race: {at.contender}",
                 1 - max(0.0, end - perf_counter()) / seconds,
             )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specchat.engine.backends import DEFAULT_BACKEND
-from specchat.engine.pair import ModelSource, PairSpec, Quant, Wanted
+from specchat.engine.pair import ModelSource, PairSpec, Wanted
 from specchat.engine.strategies import STRATEGIES
 from specchat.models.declare import vocabulary_file
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from specchat.config.catalog import Pair
     from specchat.tune.shelf import Tuned
 
-TRIED: tuple[Quant, ...] = ("int8", "nf4")
+TRIED: tuple[Wanted, ...] = ("int8", "nf4")
 
 
 @dataclass(frozen=True)

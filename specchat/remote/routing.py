@@ -44,7 +44,7 @@ class RoutingEngine:
 
     def send(self, request: Request) -> None:
         if isinstance(request, Load) and _elsewhere(request.pair) != self._elsewhere:
-            self._left += self._ends()
+            self._left += self._ends() if self._elsewhere in self._made else []
             self.close()
             self._elsewhere = _elsewhere(request.pair)
             self.start()

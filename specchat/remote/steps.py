@@ -14,6 +14,8 @@ from specchat.remote.openai import Chunk, ServerFigures
 
 _GRAPHEMES = regex.compile(r"\X")
 _UNDRAFTED = "plain"
+TOGETHER_MS = 0.5
+"""Mean milliseconds between arrivals below which they came out of a buffer, such as a proxy's, and tell no speed."""
 
 
 class Steps:
@@ -174,13 +176,15 @@ class Steps:
     ) -> Stats:
         """The reply's figures; `tokens` and `own` are the server's counts at the end, which count more than the steps.
 
-        The speed is that after the first step, whose time is the prompt's; by the server's `decoding_ms` if known.
+        The speed is that after the first step, whose time is the prompt's; by the server's `decoding_ms` if known. It
+        is 0 where nothing tells it.
         """
         found = self.tally.stats(prompt_tokens=prompt_tokens, reused_tokens=reused, ttft_ms=ttft_ms)
         total = tokens if tokens is not None else found.completion_tokens
         after = total - self._first
         took = decoding_ms or found.milliseconds
-        speed = 1e3 * after / took if took > 0 and after > 0 else 0.0
+        timed = decoding_ms or self._now.ms is not None or took >= TOGETHER_MS * (found.num_steps - 1)
+        speed = 1e3 * after / took if timed and took > 0 and after > 0 else 0.0
         found = replace(found, completion_tokens=total, tokens_per_second=speed)
         return found if own is None else counted(found, own)
 

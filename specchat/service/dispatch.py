@@ -170,7 +170,10 @@ class Dispatch:
         prompts = [ended.prompt for ended in self._fail_all(event)]
         message = clean(event.message)
         if state.loaded.loading is not None:
-            message = f"{message.rstrip('.')}. Still using {state.loaded.name}."
+            name = state.loaded.name
+            message = (
+                f"{message.rstrip('.')}. {f'Still using {name}' if state.loaded.used else f'Using {name} instead'}."
+            )
             state.take_back_settings()
         return Update("load-failed", message, "".join(prompts), event)
 

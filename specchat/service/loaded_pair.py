@@ -30,6 +30,8 @@ class LoadedPair:
         self.info: PairInfo | None = None
         self.loading: Loading | None = None
         self.error = ""
+        self.used = False
+        """True once any pair was loaded."""
         self._system_explained = ""
         self._tools_explained = ""
         self._deaths = 0
@@ -133,7 +135,7 @@ class LoadedPair:
 
     def loaded(self, info: PairInfo) -> None:
         self.info, self.loading, self.error, self._deaths = info, None, "", 0
-        self._before = None
+        self._before, self.used = None, True
 
     def failed(self, message: str) -> Pair | None:
         """The pair cannot be loaded; returns the one before, which is loaded again, or None."""

@@ -150,7 +150,7 @@ def _prompt_side(session: AppSession, keys: Keys, typed: str, files: str) -> Con
     if typed.startswith("/") and not isinstance(slash.parse(typed, keys.by_slash), str):
         return styled("enter runs it", ".quiet")
     enter = "enter sends it next" if session.at_work else "enter sends"
-    named = [files] if files and "@" in typed else []
+    named = [files] if files and ("@" in typed or session.chat.editing is not None) else []
     if session.prompt_count.outdated:
         return styled(" · ".join([*named, "counting tokens", enter]), ".quiet")
     counted = session.prompt_count.counted

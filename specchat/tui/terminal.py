@@ -50,6 +50,19 @@ class Terminal(LinuxDriver):
                 loop.add_signal_handler(number, self._end, number)
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
+    def _sigcont_application(self, *arguments: object) -> None:
+        """Draw all again after a stop, unless the app has left the terminal or is leaving it."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if self._app._exit:
+            return
+        if not self._must_signal_resume:  # stopped from outside: the terminal was not given back
+            self.suspend_application_mode()
+            self._must_signal_resume = True
+        super()._sigcont_application(*arguments)
+
     def write(self, data: str) -> None:
         if not self._gone:
             super().write(data)

@@ -176,6 +176,8 @@ def test_a_record_that_would_not_fit_memory_is_refused(store: Store, tmp_path: P
         (b'{"a": NaN}', r"a number that cannot be used \(NaN\)"),
         (b'{"a": 1e999}', r"a number that cannot be used \(1e999\)"),
         (b"[" * 200_000, "nested too deeply|not complete"),
+        (b'{"messages": [{"role": "user", "content": "hi"}]}', "can come as Markdown"),
+        (b'[{"id": "a", "chat": {}}, {"id": "b"}]', "can come as Markdown"),
         (b"[1, 2]", "no conversation of ChatGPT"),
         (b"PK\x03\x04rubbish", "cannot be unpacked"),
     ],

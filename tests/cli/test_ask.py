@@ -82,6 +82,26 @@ def test_a_schema_holds_the_answer(run: Run, engines: list[FakeEngine], tmp_path
 
 
 @pytest.mark.parametrize(
+    ("answer", "server", "code", "told"),
+    [
+        ('{"a": 1}', "Box", ExitCode.OK, ""),
+        ("Well, a is 1.", "Box", ExitCode.SERVER, "Error: The server does not hold to the schema"),
+        ('{"a"', "", ExitCode.OK, "The answer was cut: it is the beginning of a JSON text"),
+    ],
+)
+def test_an_answer_that_is_no_json_is_not_passed_over(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, server: str, code: ExitCode, told: str
+) -> None:
+    info = replace(fake.INFO, server=server)
+    monkeypatch.setattr("specchat.resident.shared.open_engine", lambda *_: FakeEngine((answer,), info=info))
+    (tmp_path / "a.json").write_text("{}")
+    result = run("ask", "--schema", str(tmp_path / "a.json"), "hello")
+    assert (result.exit_code, result.stdout) == (code, f"{answer}\n")
+    assert result.stderr.startswith(told)
+    assert bool(result.stderr) == bool(told)
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         (b"{", "The JSON schema cannot be used: Expecting property name"),

@@ -96,7 +96,7 @@ def test_one_prompt_gives_no_interval(run: Run, command: tuple[str, ...], tmp_pa
     prompts_file(tmp_path, ["abc", "x" * 5000])  # the second does not fit
     result = run(*command, "--dry-run", "--minutes", "0.01")
     assert result.exit_code == 0, result.stderr
-    assert re.search(r"^lookup x4 +\d\.\d\d +unsure +1$", result.stdout, re.MULTILINE)
+    assert re.search(r"^lookup x4 +\d+\.\d\d +unsure +1$", result.stdout, re.MULTILINE)
     lines = run(*command, "--dry-run", "--minutes", "0.01", "--json").stdout.splitlines()
     last = json.loads(lines[-1], parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert {tuple(row[2:]) for row in last["rows"]} == {(0.0, None, 1)}

@@ -43,6 +43,8 @@ PARTS = START.format(
     result='"Parts", choice.draw(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',
 )
 """A module and products, as a pair's are, in a quarter of the time."""
+SHARING = "from specchat.engine.cpu import compiled; compiled.share_compilation(); print(compiled._helpers)"
+"""Prints the processes that compile for this one."""
 
 
 def started(folder: Path, program: str = PARTS, quant: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -91,6 +93,7 @@ def test_what_is_compiled_is_kept_and_used_again(program: str, module: str, tmp_
         assert third.stdout.split("\n")[1:] == first[1:]
         assert "cannot be used" in third.stderr, name
     assert "cannot be used" not in started(folder, program).stderr
+    assert started(folder, SHARING).stdout == "[]\n", "what is kept is not compiled elsewhere"
 
 
 def test_without_a_folder_code_is_kept_by_its_sources_all_the_same(
@@ -156,12 +159,6 @@ def test_without_the_other_process_all_is_compiled_here(tmp_path: Path) -> None:
     assert started(tmp_path, SHARED, "kill").stdout == "True\n-9 6\n"
 
 
-@pytest.mark.parametrize("reason", ["kept", "not to be kept"])
-def test_nothing_is_shared_where_it_is(tmp_path: Path, reason: str) -> None:
-    folder = tmp_path / "taken" / "compiled"
-    if reason == "kept":
-        started(folder)
-    else:
-        (tmp_path / "taken").write_text("not a folder")
-    program = "from specchat.engine.cpu import compiled; compiled.share_compilation(); print(compiled._helpers)"
-    assert started(folder, program).stdout == "[]\n"
+def test_nothing_is_shared_that_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("not a folder")
+    assert started(tmp_path / "taken" / "compiled", SHARING).stdout == "[]\n"

@@ -78,11 +78,13 @@ def test_every_category_is_identical_with_default_lengths(demo: Session, monkeyp
     assert differing(results) == []
 
 
-def test_all_samplings_and_lengths_are_identical_on_one(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_samplings_are_identical_on_one_with_other_lengths(demo: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shortest and the longest; those between are of one kind with the default."""
     monkeypatch.setattr(check, "MAX_TOKENS", 24)
+    monkeypatch.setattr(check, "LENGTHS", ends := (min(LENGTHS), max(LENGTHS)))
     chosen = prompts(1, skip=1)[:1]
     results = list(run(demo, chosen, full=True))
-    assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(DRAFTING) * len(LENGTHS) + 1)
+    assert len(results) == len(chosen) * len(SAMPLINGS) * (2 * len(DRAFTING) * len(ends) + 1)
     assert differing(results) == []
 
 

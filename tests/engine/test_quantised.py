@@ -347,7 +347,7 @@ DAMAGED: dict[str, tuple[Quant, Callable[[dict[str, Tensor]], object], str]] = {
     "int8 scales": ("int8", part_changed("SCB", lambda t: t[1:]), "SCB has 63 values, not 64"),
     "int8 without scales": ("int8", part_missing("SCB"), "is torch.int8, quantised in a way"),
     "int8 layout": ("int8", part_changed("weight_format", lambda t: t + 2), "laid out for one kind of GPU"),
-    "float8": ("int8", part_changed("weight", lambda t: t.to(torch.float8_e4m3fn)), "is torch.float8_e4m3fn"),
+    "float8": ("int8", part_changed("weight", lambda t: t.to(torch.float8_e4m3fn)), "holds 8-bit floats"),
     "no weight": ("nf4", part_missing("weight"), "weight is missing from the weights"),
 }
 
@@ -375,9 +375,9 @@ def with_config(folder: Path, settings: object) -> Path:
 @pytest.mark.parametrize(
     ("settings", "method"),
     [
-        ({"quant_method": "gptq", "bits": 4}, "gptq"),
+        ({"quant_method": "gptq", "bits": 3}, "gptq"),
         ({"quant_method": "awq"}, "awq"),
-        ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "fbgemm_fp8"}, "fbgemm_fp8"),
         ({"load_in_4bit": True, "bnb_4bit_quant_type": "nf5"}, "bitsandbytes nf5"),
         ("gptq", "gptq"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -24,11 +25,11 @@ class Access:
     addresses: np.ndarray
     width: int
 
-    @property
+    @cached_property
     def low(self) -> int:
         return int(self.addresses.min())
 
-    @property
+    @cached_property
     def high(self) -> int:
         return int(self.addresses.max()) + self.width
 
@@ -82,8 +83,7 @@ class Hazards:
         """What programs do to each other, with an address of each kind."""
         if not self._writes:
             return
-        spans = merged((write.low, write.high) for write in self._writes)
-        reads = [read for read in self._reads if any(read.low < high and low < read.high for low, high in spans)]
+        reads = near(self._reads, merged((write.low, write.high) for write in self._writes))
         unit = min(access.width for access in (*self._writes, *reads))
         written, writer = flat(self._writes, unit)
         order = np.argsort(written, kind="stable")
@@ -143,6 +143,15 @@ def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((low, high))
     return found
+
+
+def near(reads: list[Access], spans: list[tuple[int, int]]) -> list[Access]:
+    """The reads that may be of bytes in these spans, which are in order and apart."""
+    begins, ends = np.array(spans, np.uint64).T
+    # Of the spans the first that ends after a read begins.
+    first = np.searchsorted(ends, np.array([read.low for read in reads], np.uint64), "right")
+    meets = np.append(begins, np.iinfo(np.uint64).max)[first] < np.array([read.high for read in reads], np.uint64)
+    return [read for read, met in zip(reads, meets, strict=True) if met]
 
 
 def flat(accesses: list[Access], unit: int) -> tuple[np.ndarray, np.ndarray]:

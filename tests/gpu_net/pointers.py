@@ -55,6 +55,24 @@ class Extents:
 
     def resolve(self, pointers: np.ndarray, mask: np.ndarray, width: int) -> Resolved:
         """Look up the lanes of an access of `width` bytes each that the bool `mask` leaves."""
+        return self._all_inside(pointers, mask, width) or self._lane_by_lane(pointers, mask, width)
+
+    def _all_inside(self, pointers: np.ndarray, mask: np.ndarray, width: int) -> Resolved | None:
+        """Where an access goes of which all lanes are wanted and are inside of one tensor, as mostly."""
+        if not pointers.size or not mask.all():
+            return None
+        low, high = int(pointers.min()), int(pointers.max())
+        one = (low >> SHIFT) - 1
+        if not 0 <= one < len(self._extents) or one != (high >> SHIFT) - 1:
+            return None
+        extent, base = self._extents[one], ((one + 1) << SHIFT) + BIAS
+        if low < base or high - base + width > extent.size:
+            return None
+        addresses = pointers - np.uint64((base - extent.start) % (1 << 64))
+        aligned = not (addresses % np.uint64(width)).any()
+        return Resolved(addresses, np.ascontiguousarray(mask), []) if aligned else None
+
+    def _lane_by_lane(self, pointers: np.ndarray, mask: np.ndarray, width: int) -> Resolved:
         number = (pointers >> np.uint64(SHIFT)).astype(np.int64) - 1
         offset = (pointers & np.uint64((1 << SHIFT) - 1)).astype(np.int64) - BIAS
         addresses, inside = np.zeros(pointers.shape, np.uint64), np.zeros(pointers.shape, bool)

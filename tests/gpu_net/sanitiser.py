@@ -84,7 +84,7 @@ class Launch:
         self._hazards.barrier()
 
     def load(self, pointers: np.ndarray, mask: np.ndarray, other: np.ndarray | None, kind: np.dtype) -> np.ndarray:
-        lanes, mask = np.ascontiguousarray(pointers), np.broadcast_to(mask, pointers.shape).astype(bool)
+        lanes, mask = np.ascontiguousarray(pointers), spread(mask, pointers.shape)
         at = self.extents.resolve(lanes, mask, kind.itemsize)
         masked = garbage(lanes.shape, kind) if other is None else np.broadcast_to(other, lanes.shape).astype(kind)
         access = Access(self._started, lanes, at.addresses[at.inside], kind.itemsize)
@@ -93,7 +93,7 @@ class Launch:
         return loaded
 
     def store(self, pointers: np.ndarray, value: np.ndarray, mask: np.ndarray) -> None:
-        lanes, mask = np.ascontiguousarray(pointers), np.broadcast_to(mask, pointers.shape).astype(bool)
+        lanes, mask = np.ascontiguousarray(pointers), spread(mask, pointers.shape)
         values = np.ascontiguousarray(np.broadcast_to(value, lanes.shape))
         at = self.extents.resolve(lanes, mask, values.itemsize)
         access = Access(self._started, lanes, at.addresses[at.inside], values.itemsize)
@@ -109,6 +109,11 @@ class Launch:
     def _tell(self, faults: list[tuple[str, str]], kinds: Iterator[str]) -> None:
         for kind, detail in (*faults, *((kind, "") for kind in kinds)):
             self._findings.faults[Fault(kind, self._kernel, line(sys._getframe()), detail)] += 1
+
+
+def spread(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A bool of each lane."""
+    return mask if mask.shape == shape and mask.dtype == np.bool_ else np.broadcast_to(mask, shape).astype(bool)
 
 
 def garbage(shape: tuple[int, ...], kind: np.dtype) -> np.ndarray:

@@ -24,6 +24,12 @@ def _out_of_bounds(x, out, FAULT: tl.constexpr):
 
 
 @triton.jit
+def _out_of_bounds_unmasked(x, out, FAULT: tl.constexpr):
+    place = tl.arange(0, 64)
+    tl.store(out + place, tl.load(x + 36 + FAULT + place))
+
+
+@triton.jit
 def _before_the_start(x, out, FAULT: tl.constexpr):
     place = tl.arange(0, 128)
     tl.store(out + place - FAULT, tl.load(x + place, mask=place < 100, other=0.0))
@@ -124,6 +130,7 @@ def _own_lanes(_x, out, _FAULT: tl.constexpr):
 
 PLANTED: dict[str, tuple[Any, int]] = {
     "out of bounds": (_out_of_bounds, 1),
+    "out of bounds, without a mask": (_out_of_bounds_unmasked, 1),
     "out of bounds, before the start": (_before_the_start, 1),
     "out of bounds, by 32 bits": (_wrapping, 1),
     "wild pointer": (_wild, 1),
@@ -159,7 +166,7 @@ def test_a_planted_fault_is_found_and_none_where_none_is(name: str) -> None:
 
 def test_a_fault_names_its_line_and_its_tensor() -> None:
     (fault,) = run(_out_of_bounds, 1, True).faults
-    lines = range(_out_of_bounds.fn.__code__.co_firstlineno, _before_the_start.fn.__code__.co_firstlineno)
+    lines = range(_out_of_bounds.fn.__code__.co_firstlineno, _out_of_bounds_unmasked.fn.__code__.co_firstlineno)
     file, _, number = fault.place.partition(":")
     assert file == "test_sanitiser.py"
     assert int(number) in lines

@@ -272,7 +272,7 @@ def test_a_package_that_is_missing(folders: tuple[Path, Path], quant: Quant, mon
     ("settings", "package"),
     [
         ({"quant_method": "awq", "bits": 4, "group_size": 16}, "gptqmodel"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": 16}, "optimum"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True}, "optimum"),
         ({"quant_method": "compressed-tensors", "config_groups": {}, "format": "pack-quantized"}, "compressed-tensors"),
     ],
 )

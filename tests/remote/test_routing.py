@@ -84,6 +84,14 @@ def test_a_pair_of_this_machine_starts_its_engine_at_once() -> None:
     assert routed.remote == []
 
 
+def test_an_engine_that_was_not_needed_is_not_made_to_give_way() -> None:
+    with serving() as one:
+        routed = Routed(LOCAL)
+        routed.engine.send(Load(spec(one.url)))
+        assert (routed.local, len(routed.remote)) == ([], 1)
+        routed.engine.close()
+
+
 def ended(service: ChatService) -> Update:
     while True:
         for update in service.wait(PATIENCE_S):

@@ -7,6 +7,8 @@ import pytest
 
 from specchat.engine.events import Failed, Finished, Started, Step
 from specchat.engine.options import Speculation, Written
+from specchat.remote.openai import Chunk
+from specchat.remote.steps import Steps
 from tests.remote.conftest import Chatting, text_of
 from tests.remote.server import CHAT, PAGES, delta, serving
 
@@ -299,3 +301,18 @@ def test_a_model_that_is_not_there_is_told_with_those_that_are(chatting: Chattin
         event = chatting.tried(one.url, model="qwen8b")
     assert isinstance(event, Failed)
     assert (event.kind, event.message) == ("model", f'{one.url} has no model "qwen8b", but qwen-8b.')
+
+
+@pytest.mark.parametrize(
+    ("apart_ms", "server_ms", "speed"), [(20.0, False, 50.0), (0.1, False, 0.0), (0.1, True, 200.0)]
+)
+def test_chunks_that_come_out_of_a_buffer_tell_no_speed(apart_ms: float, server_ms: bool, speed: float) -> None:
+    now = [0.0]
+    steps = Steps(1, Written(), lambda: now[0])
+    for tokens in range(1, 6):
+        now[0] += apart_ms / 1e3
+        steps.add(Chunk("word ", tokens=tokens, ms=4.0 * tokens if server_ms else None))
+    steps.finish(())
+    stats = steps.stats(3, 0, 10.0, None, None, None)
+    assert stats.completion_tokens == 5
+    assert stats.tokens_per_second == pytest.approx(speed)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import uvicorn
@@ -19,6 +20,9 @@ from specchat.service.settings import Preferences
 from tests.service.made import CATALOG
 
 SOON_S = 60.0
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 
 class Server:
@@ -52,6 +56,13 @@ async def serving(
         tasks[1].cancel()
         await asyncio.wait(tasks, timeout=SOON_S)
         engine.close()
+
+
+def claude(server: Server) -> "AsyncAnthropic":
+    """A client of Anthropic's, which has three thousand modules: it is imported for the tests with one alone."""
+    from anthropic import AsyncAnthropic
+
+    return AsyncAnthropic(base_url=server.url, api_key="x")
 
 
 @pytest.fixture

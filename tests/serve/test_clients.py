@@ -1,13 +1,12 @@
 """The client packages of OpenAI and Anthropic against the server."""
 
-import anthropic
 import openai
 import pytest
 
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message, Written
 from specchat.engine.requests import Generate
-from tests.serve.conftest import serving
+from tests.serve.conftest import claude, serving
 
 TEXT = "Once there was a fox who kept a lamp."
 ASK = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "A story?"}]}]
@@ -88,7 +87,7 @@ async def test_an_assistants_last_message_is_continued(engine: FakeEngine) -> No
 
 async def test_anthropic_answers_and_streams(engine: FakeEngine) -> None:
     messages = [{"role": "user", "content": "A story?"}]
-    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+    async with serving(engine) as server, claude(server) as client:
         found = await client.messages.create(model="demo", max_tokens=50, system="Be brief.", messages=messages)
         assert requested(engine).messages == (Message("system", "Be brief."), Message("user", "A story?"))
         assert (found.content[0].text, found.stop_reason) == (TEXT, "end_turn")

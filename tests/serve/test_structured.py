@@ -3,14 +3,13 @@
 import json
 from typing import Any
 
-import anthropic
 import openai
 import pytest
 
 from specchat.engine.fake import FakeEngine
 from specchat.engine.grammar.source import MAX_CHARACTERS, check
 from specchat.engine.options import Grammar
-from tests.serve.conftest import serving
+from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
 from tests.serve.test_refusals import GOOD, HI, post
 
@@ -86,10 +85,12 @@ async def test_the_client_packages_ask_for_a_schema(engine: FakeEngine) -> None:
         extra = {"structured_outputs": {"regex": "[0-9]+"}}
         await client.completions.create(model="demo", prompt="a", extra_body=extra)
         assert requested(engine).grammar == Grammar("regex", "[0-9]+")
-    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as other:
+    from anthropic import BadRequestError
+
+    async with serving(engine) as server, claude(server) as other:
         config = {"format": {"type": "json_schema", "schema": SCHEMA}}
         await other.messages.create(model="demo", max_tokens=9, messages=HI, output_config=config)  # type: ignore[arg-type]
         assert requested(engine).grammar == JSON
         config["format"]["schema"] = {"type": "nope"}
-        with pytest.raises(anthropic.BadRequestError, match=r"output_config\.format"):
+        with pytest.raises(BadRequestError, match=r"output_config\.format"):
             await other.messages.create(model="demo", max_tokens=9, messages=HI, output_config=config)  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
 
-import anthropic
 import httpx2
 import openai
 import pytest
@@ -21,7 +20,7 @@ from specchat.serve.generation import NO_CHAT, ReplyEvent
 from specchat.serve.openai_chat import ChatReply, ChatRequest
 from specchat.serve.response_events import ResponseReply
 from specchat.serve.responses import ApiReply
-from tests.serve.conftest import serving
+from tests.serve.conftest import claude, serving
 from tests.serve.test_clients import requested
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
@@ -90,7 +89,7 @@ async def test_without_parallel_calls_the_first_is_passed_on(engine: FakeEngine)
 
 
 async def test_anthropic_gets_calls_whole_and_streamed(engine: FakeEngine) -> None:
-    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+    async with serving(engine) as server, claude(server) as client:
         kind: dict[str, Any] = {"model": "demo", "max_tokens": 99, "messages": HI, "tools": ANTHROPIC}
         whole = await client.messages.create(**kind, tool_choice={"type": "auto"})
         assert (requested(engine).tools, requested(engine).tool_choice) == ((TOOL,), "auto")
@@ -120,7 +119,7 @@ async def test_anthropic_sends_calls_and_results_back(engine: FakeEngine) -> Non
     ]
     thought = {"type": "thinking", "thinking": "hm", "signature": "x"}
     chat: list[Any] = [*HI, {"role": "assistant", "content": [thought, *used]}, {"role": "user", "content": results}]
-    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+    async with serving(engine) as server, claude(server) as client:
         await client.messages.create(model="demo", max_tokens=99, messages=chat, tools=ANTHROPIC)
     assert requested(engine).messages == (
         Message("user", "hi"),
@@ -135,7 +134,7 @@ async def test_clients_are_told_the_stop_string_and_calls_that_stay_text() -> No
     made = steps("One two")
     stopped = Finished(1, "stop", "One two", (), Stats(num_steps=len(made)), stopped_by="fin", unreadable_calls=2)
     engine = FakeEngine(([Started(1, 3, 0, 0, Speculation()), *made, stopped],))
-    async with serving(engine) as server, anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as client:
+    async with serving(engine) as server, claude(server) as client:
         kind: dict[str, Any] = {"model": "demo", "max_tokens": 99, "messages": HI, "stop_sequences": ["fin"]}
         whole = await client.messages.create(**kind)
         async with client.messages.stream(**kind) as stream:
@@ -190,7 +189,7 @@ async def test_arguments_come_in_parts(engine: FakeEngine) -> None:
             async with client.responses.stream(**kind) as stream:
                 events = [event async for event in stream]
         async with (
-            anthropic.AsyncAnthropic(base_url=server.url, api_key="x") as other,
+            claude(server) as other,
             other.messages.stream(model="demo", max_tokens=99, messages=HI, tools=ANTHROPIC) as messages,
         ):
             blocks = [event async for event in messages if event.type == "input_json"]

@@ -408,7 +408,7 @@ def test_the_first_pair_gives_way_to_the_one_that_is_always_there() -> None:
     engine.fail_load("download", "No connection to huggingface.co.")
     session = service_of(engine, fallback=CATALOG.pairs[0])
     session.load(CATALOG.pairs[1])
-    assert session.poll()[-1].message == "No connection to huggingface.co. Still using demo."
+    assert session.poll()[-1].message == "No connection to huggingface.co. Using demo instead."
     session.poll()
     assert (session.loaded.id, session.loaded.info is not None) == ("demo", True)
     assert session.settings.strategy == CATALOG.pairs[0].strategy

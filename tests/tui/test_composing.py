@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specchat.attachments import AttachmentError
+from specchat.attachments import Attachment, AttachmentError
 from specchat.config.personas import Persona, persona_name
 from specchat.config.presets import Preset, apply, preset_name
 from specchat.engine.options import Sampling
@@ -24,6 +24,7 @@ from specchat.tui.composing.listing import list_files
 from specchat.tui.composing.mentions import (
     Attacher,
     can_be_mentioned,
+    carried,
     mention,
     mentioned_paths,
     pasted_path,
@@ -195,6 +196,22 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".gitignore").write_text("# built\nout/\n*.pyc\n/src/deep\n!keep\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "found", "still"),
+    [
+        ('And @a.txt)? @"b c.md"', (), ["a.txt", "b c.md", "piped"]),
+        ("And @a.txt, @new", ("a.txt", "new"), ["piped"]),
+        ("And @a.txts", (), ["piped"]),
+        ("And nothing", (), ["piped"]),
+    ],
+)
+def test_files_of_an_edited_prompt_go_along_as_they_were(typed: str, found: tuple[str, ...], still: list[str]) -> None:
+    attached = [Attachment(name, "old") for name in ("a.txt", "b c.md", "piped")]
+    read = [Attachment(name, "new") for name in found]
+    kept = carried('See @a.txt and @"b c.md".', attached, typed, read)
+    assert [(one.name, one.text) for one in kept] == [(name, "old") for name in still]
 
 
 def test_files_are_found_in_prompts(folder: Path) -> None:

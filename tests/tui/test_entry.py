@@ -245,6 +245,18 @@ def counted(app: SpecchatApp) -> int:
     return found.tokens if found else 0
 
 
+async def test_an_edited_prompt_keeps_a_file_that_is_gone(folder: Path) -> None:
+    engine = FakeEngine()
+    async with running(engine) as (app, pilot):
+        await ask(app, pilot, "read @notes.txt")
+        (folder / "notes.txt").unlink()
+        await pilot.press("f5", "!")
+        await until_shown(pilot, app, "1 file, 14 bytes · ")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: len(app.session.conversation.first) == 2 and app.session.reply is None)
+        assert asked(engine).messages[-1].content == "read @notes.txt!\n\nFile notes.txt:\n```txt\nmilk and eggs\n```"
+
+
 async def test_a_file_is_completed_counted_and_sent(folder: Path) -> None:
     del folder
     engine = FakeEngine()

@@ -78,7 +78,7 @@ async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(en
         assert len(texts[0]) > 20
 
 
-async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClient) -> None:
+async def test_a_stop_a_killed_worker_and_a_refusal_keep_what_was_written(engine: EngineClient) -> None:
     app = real_app(engine, 600)
     async with app.run_test(size=(120, 36)) as pilot:
         await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
@@ -105,12 +105,6 @@ async def test_stop_and_a_killed_worker_keep_what_was_written(engine: EngineClie
         await wait_until(pilot, lambda: app.session.reply is None, 60)
         assert app.session.last_reply is not None
         assert app.session.last_reply.state == "finished"
-
-
-async def test_a_prompt_longer_than_the_context_is_refused_and_kept(engine: EngineClient) -> None:
-    app = real_app(engine)
-    async with app.run_test(size=(120, 36)) as pilot:
-        await wait_until(pilot, lambda: app.session.loaded.info is not None, 120)
         prompt = "word " * 3000
         assert app.session.send(prompt) == ""
         await wait_until(pilot, lambda: app.session.reply is None, 60)
@@ -142,9 +136,9 @@ def test_the_command_in_a_terminal(tmp_path: Path) -> None:
         until("ask something")
         until("type your question. Enter sends it.")
         run("send-keys", "-t", "app", "Hello there", "Enter")
-        until("tok/s ·", "Hello there", " a step")
+        until(" tok/s", "Hello there")
         run("resize-window", "-t", "app", "-x", "70", "-y", "20")
-        until(" tok/s · ")
+        until(" tok/s")
         run("send-keys", "-t", "app", "C-q")
         until("left with 0")
     finally:

@@ -1,5 +1,6 @@
-"""ctrl+z on a real terminal: the shell gets it, and the whole window is drawn again by fg."""
+"""ctrl+z on a real terminal, and a stop from outside: the whole window is drawn again by fg."""
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -11,6 +12,11 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from specchat.tui.terminal import Terminal
 
 PROGRAM = Path(__file__).with_name("logged_app.py")
 
@@ -34,9 +40,21 @@ def read_until_stopped(leader: int, process: int) -> None:
     assert os.WIFSTOPPED(stopped[1])
 
 
-def test_the_whole_window_is_drawn_again_after_ctrl_z(tmp_path: Path) -> None:
+def read_until_ended(leader: int, process: "subprocess.Popen[bytes]") -> None:
+    """Read on what is drawn until the program has ended."""
+    end = time.monotonic() + 60
+    while process.poll() is None:
+        assert time.monotonic() < end
+        if select.select([leader], [], [], 0.1)[0]:
+            os.read(leader, 1 << 16)
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["ctrl+z", "SIGSTOP"])
+def test_the_whole_window_is_drawn_again_after_a_stop(outside: bool, tmp_path: Path) -> None:
+    """And the app can be left, which gives the terminal back."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
+    before = termios.tcgetattr(follower)
     command = [sys.executable, str(PROGRAM), str(tmp_path / "chats.db"), str(log := os.open(os.devnull, os.O_WRONLY))]
     environment = os.environ | {"TERM": "xterm-256color", "LINES": "30", "COLUMNS": "120"}
     process = subprocess.Popen(
@@ -45,14 +63,39 @@ def test_the_whole_window_is_drawn_again_after_ctrl_z(tmp_path: Path) -> None:
     try:
         read_until(leader, "new chat")
         for _ in range(2):
-            os.write(leader, b"\x1a")
+            if outside:
+                process.send_signal(signal.SIGSTOP)
+            else:
+                os.write(leader, b"\x1a")
             read_until_stopped(leader, process.pid)
             while select.select([leader], [], [], 0)[0]:
                 os.read(leader, 1 << 16)
             process.send_signal(signal.SIGCONT)
             read_until(leader, "new chat")
+        os.write(leader, b"\x11")
+        read_until_ended(leader, process)
+        assert process.returncode == 0
+        assert termios.tcgetattr(follower) == before
     finally:
         process.kill()
         process.wait()
         for descriptor in (leader, follower, log):
             os.close(descriptor)
+
+
+@pytest.mark.parametrize(("running", "leaving"), [(True, False), (True, True), (False, False)])
+def test_only_an_app_that_stays_is_drawn_again(running: bool, leaving: bool) -> None:
+    drawn: list[bool] = []
+    terminal = object.__new__(Terminal)
+    terminal._auto_restart, terminal._app = True, SimpleNamespace(_exit=leaving)  # type: ignore[assignment]
+    terminal._must_signal_resume = True
+    terminal.resume_application_mode = lambda: drawn.append(True)  # type: ignore[method-assign]
+
+    async def go_on() -> None:
+        terminal._sigcont_application(signal.SIGCONT, None)
+
+    if running:
+        asyncio.run(go_on())
+    else:
+        terminal._sigcont_application(signal.SIGCONT, None)
+    assert drawn == [True] * (running and not leaving)

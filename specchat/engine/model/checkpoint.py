@@ -100,8 +100,10 @@ class Checkpoint:
 def _stored_quant(path: Path, settings: Quantised) -> Quant | None:
     """The quantisation by `settings`, "quantization_config" in `path`; None where it is of experts alone."""
     method = one_line(settings.quant_method, 40)
-    if method == MXFP4:
+    if method == MXFP4 or settings.kind == "fp8":
         return None
+    if settings.kind == "int4":
+        return "int4"
     if method == "bitsandbytes":
         if settings.load_in_8bit:
             return "int8"
@@ -110,7 +112,10 @@ def _stored_quant(path: Path, settings: Quantised) -> Quant | None:
             if kind in ("nf4", "fp4"):
                 return "nf4" if kind == "nf4" else "fp4"
             method = f"bitsandbytes {kind}"
-    raise ForeignModel(path, f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8")
+    raise ForeignModel(
+        path,
+        f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8, symmetric int4, fp8",
+    )
 
 
 def weight_files(folder: Path) -> tuple[Path, ...]:

@@ -14,7 +14,7 @@ from specchat.engine.pair import Quant
 from specchat.engine.recipe import Experts, Matrix, PerLayer
 
 Place = Literal["cpu", "cuda"]
-BITS: dict[Quant | None, int] = {None: 16, "int8": 8, "nf4": 4, "fp4": 4}
+BITS: dict[Quant | None, int] = {None: 16, "int8": 8, "nf4": 4, "fp4": 4, "int4": 4}
 """Bits of a value on a GPU, by format."""
 HEAD: Quant = "int8"
 """Format of a quantised draft's head: 4 bits would blur its choice."""
@@ -108,7 +108,7 @@ def quantised(draft: Model, quant: Quant) -> Model:
 
 def _kept(quant: Quant | None, matrix: Matrix) -> Quant | None:
     """Format of a matrix; None is dense, also for 4 bits in blocks that would cross rows."""
-    return None if matrix.dense or (quant in ("nf4", "fp4") and matrix.inputs % BLOCK) else quant
+    return None if matrix.dense or (quant not in (None, "int8") and matrix.inputs % BLOCK) else quant
 
 
 def _weights(model: Model) -> int:
@@ -169,7 +169,8 @@ def _matrix(model: Model, matrix: Matrix) -> int:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
     if quant == "int8":
         return outputs * inputs + 4 * outputs
-    blocks = inputs // BLOCK
+    # Of integers there may be 32 a scale.
+    blocks = inputs // (MXFP4_BLOCK if quant == "int4" else BLOCK)
     packed, scales = outputs * inputs // 2, outputs * blocks
     # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])

@@ -33,6 +33,8 @@ FP4 = tuple(m / 12 for m in (*_FP4_MAGNITUDES, 0.0, *(-m for m in _FP4_MAGNITUDE
 
 def code_table(quant: Quant) -> Tensor:
     """The value of each nibble: float32 [16]."""
+    if quant == "int4":
+        return torch.arange(-8.0, 8.0)
     return torch.tensor(NF4 if quant == "nf4" else FP4)
 
 

@@ -13,7 +13,10 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import Weight
+from specchat.engine.model.eight_bit_floats import SCALES, STORED, dequantise_floats
+from specchat.engine.model.integers import has_integers, integers
 from specchat.engine.model.mxfp4 import mxfp4
+from specchat.engine.model.quantise import dequantised
 from specchat.engine.model.stacks import Rows, by_turns, check_stacks, is_stack, of_turns, renamed, unstacked
 from specchat.engine.model.stored import Stored, kind_of
 from specchat.engine.pair import Quant
@@ -125,13 +128,16 @@ class Weights:
         return name in self._home
 
     def get(self, name: str, *shape: int) -> Tensor:
-        """Dense tensor `name` as float32 of exactly `shape`; on another device a matrix as bfloat16, half the bytes.
+        """Tensor `name` as float32 of exactly `shape`; on another device a matrix as bfloat16, half the bytes.
 
         Raises:
-            ModelError: the tensor is missing, quantised, or has another shape.
+            ModelError: the tensor is missing, quantised by bitsandbytes, or has another shape.
         """
         matrix = len(shape) == 2 and self.device.type != "cpu"
-        return self._dense(name, *shape).to(torch.bfloat16 if matrix else torch.float32).to(self.device)
+        dtype, module = torch.bfloat16 if matrix else torch.float32, name.removesuffix(".weight")
+        if len(shape) == 2 and has_integers(module, self):
+            return dequantised(self.linear(module, *shape), dtype).to(self.device)
+        return self._dense(name, *shape).to(dtype).to(self.device)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor `name`; empty where there is none."""
@@ -168,23 +174,37 @@ class Weights:
         if f"{name}.blocks" in self:
             blocks, scales = (self._part(f"{name}.{part}") for part in ("blocks", "scales"))
             return mxfp4(blocks, scales, (outputs, inputs), f"{self.folder}, {name}")
+        if has_integers(name, self):
+            self._agree(name, "int4")
+            return integers(name, self, self._scaled, outputs, inputs, str(self.folder))
         tensor = self._read(f"{name}.weight")
         kind = kind_of(name, self, tensor.dtype)
         if kind is None:
             return self._dense(f"{name}.weight", outputs, inputs)
-        if self._quant not in (None, kind):
-            raise ModelError(f"{self.folder}: {name}.weight is {kind}, but config.json says {self._quant}.")
+        self._agree(name, kind)
         stored = Stored(self._part, self, str(self.folder))
         if kind == "int8":
             return stored.eight_bit(name, outputs, inputs)
         return stored.four_bit(name, kind, outputs, inputs)
 
+    def _agree(self, name: str, kind: Quant) -> None:
+        if self._quant not in (None, kind):
+            raise ModelError(f"{self.folder}: {name}.weight is {kind}, but config.json says {self._quant}.")
+
+    def _scaled(self, name: str) -> Tensor:
+        tensor = self._read(name)
+        return self._finite(name, tensor) if tensor.dtype in DENSE else tensor
+
     def _dense(self, name: str, *shape: int) -> Tensor:
         tensor = self._read(name)
+        if tensor.dtype == STORED and tensor.dim() == 2:
+            scales = [name + ending for ending in SCALES if name + ending in self]
+            tensor = dequantise_floats(name, tensor, self._read(scales[0]) if scales else None, str(self.folder))
         if tensor.dtype not in DENSE:
             raise ModelError(
                 f"{self.folder}: tensor {name} is {tensor.dtype}, quantised in a way that specchat does not know; it "
-                "knows bitsandbytes nf4, fp4 and int8 in the layers. Use the unquantised checkpoint."
+                "knows bitsandbytes nf4, fp4 and int8, symmetric int4 and FP8 in the layers. Use the unquantised "
+                "checkpoint."
             )
         if tuple(tensor.shape) != shape:
             raise ModelError(

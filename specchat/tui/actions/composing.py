@@ -82,7 +82,7 @@ def _persona(chat: ChatScreen, name: str) -> None:
         _ask(chat, "persona", f"Choose one: {', '.join([NO_PERSONA, *personas])}")
     elif name == NO_PERSONA:
         session.chat.set_system("")
-        _done(chat, "no persona, from the next reply on")
+        _done(chat, "no persona and no system prompt, from the next reply on")
     elif name not in personas:
         _refuse(chat, "persona", name, f"there is no persona {one_line(name, 40)}{nearest(name, personas)}")
     else:

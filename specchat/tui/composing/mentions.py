@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -65,6 +65,25 @@ def _existing(name: str, *, quoted: bool) -> str | None:
             return None
         name = name[:-1]
     return None
+
+
+def carried(
+    before: str, attached: Sequence[Attachment], typed: str, read: Sequence[Attachment]
+) -> tuple[Attachment, ...]:
+    """Of the files `attached` to the prompt `before`, those that still go along once it is edited to `typed`.
+
+    A file that is `read` anew takes the place of the old one; one whose mention was taken out goes. What was attached
+    without a mention, or is not found any more, stays as it was.
+    """
+    anew = {attachment.name for attachment in read}
+    old, new = _written_names(before), _written_names(typed)
+    return tuple(one for one in attached if one.name not in anew and (one.name in new or one.name not in old))
+
+
+def _written_names(prompt: str) -> set[str]:
+    """What stands behind an @, with and without the punctuation that follows it."""
+    written = [match[1] or match[2] for match in _MENTION.finditer(prompt)]
+    return {*written, *(name.rstrip(_AROUND) for name in written)}
 
 
 class Attacher:

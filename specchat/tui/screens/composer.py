@@ -7,7 +7,7 @@ from textual.timer import Timer
 from specchat import figures
 from specchat.attachments import Attachment, AttachmentError, with_attachments
 from specchat.tui.composing import slash
-from specchat.tui.composing.mentions import Attacher
+from specchat.tui.composing.mentions import Attacher, carried
 from specchat.tui.pastes import FOLD_ABOVE
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
@@ -110,7 +110,9 @@ class Composer:
 
     async def _attachments(self) -> tuple[Attachment, ...]:
         typed = self._window.prompt.text  # not what is folded: nobody sees the files that a long paste names
-        return await asyncio.to_thread(self._attacher.attachments, typed) if "@" in typed else ()
+        read = await asyncio.to_thread(self._attacher.attachments, typed) if "@" in typed else ()
+        edited = self._window.session.chat.editing
+        return read if edited is None else (*read, *carried(edited.prompt, edited.attachments, typed, read))
 
 
 def _words(attachments: tuple[Attachment, ...]) -> str:

@@ -1,0 +1,89 @@
+"""Checkpoints in the formats of compressed-tensors, GPTQ, AutoRound and FP8, made of tiny ones, and what they hold."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.engine.tiny import checkpoint
+
+Parts = dict[str, Tensor]
+Pack = Callable[[str, Tensor], tuple[Parts, Tensor]]
+"""(name, matrix float32) -> its tensors as stored, and the matrix that they stand for."""
+
+
+def words(nibbles: Tensor) -> Tensor:
+    """int32 [rows, columns / 8] of nibbles [rows, columns], the first in the lowest bits."""
+    shifted = nibbles.long().unflatten(-1, (-1, 8)) << (4 * torch.arange(8))
+    whole = shifted.sum(-1)
+    return torch.where(whole >= 2**31, whole - 2**32, whole).to(torch.int32)
+
+
+def rounded(matrix: Tensor, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Nibbles, scales [outputs, groups], and the matrix of symmetric integers."""
+    grouped = matrix.unflatten(-1, (-1, group))
+    scales = (grouped.abs().amax(-1) / 7.5).to(dtype)
+    values = (grouped / scales.float()[..., None]).round().clamp(-8, 7)
+    return values.flatten(1) + 8, scales, (values * scales.float()[..., None]).flatten(1)
+
+
+def compressed(group: int) -> Pack:
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        nibbles, scales, truth = rounded(matrix, group or matrix.shape[1], torch.bfloat16)
+        parts = {"weight_packed": words(nibbles), "weight_scale": scales, "weight_shape": torch.tensor(matrix.shape)}
+        return {f"{name}.{part}": one for part, one in parts.items()}, truth
+
+    return pack
+
+
+def gptq(group: int, zero: int = 7, order: bool = True) -> Pack:
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        nibbles, scales, truth = rounded(matrix, group, torch.float16)
+        outputs, inputs = matrix.shape
+        zeros = words(torch.full((inputs // group, outputs), zero))
+        parts = {"qweight": words(nibbles).t(), "qzeros": zeros, "scales": scales.t()}
+        if order:
+            parts["g_idx"] = (torch.arange(inputs) // group).to(torch.int32)
+        return {f"{name}.{part}": one.contiguous() for part, one in parts.items()}, truth
+
+    return pack
+
+
+def floats(by: str, ending: str) -> Pack:
+    """e4m3 with scales by "square", "row" or "whole"."""
+
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        outputs, inputs = matrix.shape
+        rows, columns = {"square": (128, 128), "row": (1, inputs), "whole": (outputs, inputs)}[by]
+        largest = torch.stack(
+            [torch.stack([part.abs().max() for part in row.split(columns, 1)]) for row in matrix.split(rows)]
+        )
+        scales = largest / 448
+        spread = scales.repeat_interleave(rows, 0)[:outputs].repeat_interleave(columns, 1)[:, :inputs]
+        stored = (matrix / spread).to(torch.float8_e4m3fn)
+        truth = (stored.float() * spread).to(torch.bfloat16).float()
+        return {f"{name}.weight": stored, f"{name}.weight{ending}": scales.view(1) if by == "whole" else scales}, truth
+
+    return pack
+
+
+def packed(folder: Path, pack: Pack, settings: dict[str, Any], **changes: Any) -> tuple[Path, Path]:
+    """A checkpoint whose layers' matrices are packed, and one of the matrices that they stand for."""
+    truth = checkpoint(folder / "truth", **changes)
+    stored = checkpoint(folder / "stored", **changes)
+    tensors = load_file(truth / "model.safetensors")
+    kept, made = dict(tensors), dict(tensors)
+    for key, matrix in tensors.items():
+        if key.startswith("model.layers.") and matrix.dim() == 2 and "router" not in key and "mlp.gate.w" not in key:
+            del made[key]
+            parts, kept[key] = pack(key.removesuffix(".weight"), matrix)
+            made |= parts
+    save_file(kept, truth / "model.safetensors")
+    save_file(made, stored / "model.safetensors")
+    path = stored / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": settings}))
+    return stored, truth
