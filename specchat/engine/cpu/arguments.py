@@ -62,15 +62,15 @@ class PassArguments:
         self, parts: NDArray[np.bool_], layout: Layout | None = None, kept_states: KeptStates | None = None
     ) -> tuple[Any, ...]:
         """Arguments of `passes.layers` after its rows."""
-        parameters, space = self._parameters, self._space
+        weights, space = self._parameters, self._space
         if layout is not None and not space.tree_scratch:
             self._layers.use_tree_scratch(space.make_tree_scratch())
         return (
             -1 if layout is None else layout.scratch_row,
             self._layers.integers,
             self._layers.floats,
-            parameters.kernels,
-            parameters.extras,
+            weights.kernels,
+            weights.extras,
             parts,
             space.wide,
             space.own,
@@ -82,15 +82,6 @@ class PassArguments:
 
     def head_args(self, norm: Floats, cap: float, logits: Floats) -> tuple[Any, ...]:
         """Arguments of `passes.head` after its rows."""
-        parameters, space = self._parameters, self._space
-        return (
-            parameters.table[-1],
-            parameters.kernels,
-            parameters.extras,
-            norm,
-            self._eps,
-            cap,
-            logits,
-            space.own,
-            space.head_counters,
-        )
+        weights, space = self._parameters, self._space
+        head = weights.table[-1], weights.kernels, weights.extras
+        return *head, norm, self._eps, cap, logits, space.own, space.head_counters

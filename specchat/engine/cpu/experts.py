@@ -90,12 +90,12 @@ def experts(
     of_row = hit_experts + 8 * count
     slots = of_row + 8 * rows * top
 
-    first_matrix, shared_matrix = router + 8 * COLUMNS, router + 8 * COLUMNS * (1 + 2 * count)
+    expert, shared = router + 8 * COLUMNS, router + 8 * COLUMNS * (1 + 2 * count)
     between, beside = word(mixture, BETWEEN), word(mixture, BESIDE)
     shared_panels = shared_row // (2 * LANES)
     shared_size = piece_size(shared_panels, FEW, threads)
     before = (shared_panels - FEW) // shared_size + 1 if shared_row else 0
-    panels = word(first_matrix, PANELS) // 2
+    panels = word(expert, PANELS) // 2
     row = 2 * panels * LANES
     size = min(panels, piece_size(hits * panels, FEW, threads))
     pieces, gathered = (panels - FEW) // size + 1, -1
@@ -104,17 +104,7 @@ def experts(
         if index < before:
             first, last = index * shared_size, piece_end(index, shared_panels, FEW, shared_size)
             gated_piece(
-                rows,
-                shared_x,
-                shared_x_row,
-                shared_matrix,
-                activation,
-                kernels,
-                extras,
-                beside,
-                shared_row,
-                first,
-                last,
+                rows, shared_x, shared_x_row, shared, activation, kernels, extras, beside, shared_row, first, last
             )
             index = next_piece(counters, which, threads, index + 1)
             continue
@@ -130,15 +120,15 @@ def experts(
                 for r in range(many):
                     copy_vector(x + 4 * word(of_row, begin + r) * x_row, own + 4 * r * own_row, hidden)
                 gathered = e
-        of_expert, out = first_matrix + 8 * COLUMNS * e, between + 4 * begin * row
+        of_expert, out = expert + 8 * COLUMNS * e, between + 4 * begin * row
         gated_piece(many, inputs, inputs_row, of_expert, activation, kernels, extras, out, row, first, last)
         index = next_piece(counters, which, threads, index + 1)
     passed = barrier(counters, passed, threads)
 
-    first_matrix += 8 * COLUMNS * count
-    shared_matrix += 8 * COLUMNS
+    expert += 8 * COLUMNS * count
+    shared += 8 * COLUMNS
     sums, shared_sums = word(mixture, SUMS), word(mixture, SHARED_SUMS)
-    panels = word(first_matrix, PANELS)
+    panels = word(expert, PANELS)
     size, index = piece_size(panels, FEW, threads), next_piece(counters, which + 1, threads, 0)
     last = piece_end(index, panels, FEW, size)
     while last:
@@ -149,13 +139,13 @@ def experts(
         for hit in range(hits):
             e = word(hit_experts, hit)
             begin, many = word(order, e), word(order, e + 1) - word(order, e)
-            of_expert, inputs = first_matrix + 8 * COLUMNS * e, between + 4 * begin * row
+            of_expert, inputs = expert + 8 * COLUMNS * e, between + 4 * begin * row
             multiply(many, inputs, row, of_expert, kernels, extras, own, own_row, first, last)
             for r in range(many):
                 to, share = word(of_row, begin + r), entry(shares, word(slots, begin + r))
                 add_scaled(own + 4 * (r * own_row + start), sums + 4 * (to * hidden + start), stop - start, share)
         if shared_row:
-            multiply(rows, beside, shared_row, shared_matrix, kernels, extras, own, own_row, first, last)
+            multiply(rows, beside, shared_row, shared, kernels, extras, own, own_row, first, last)
             for r in range(rows):
                 to_row = shared_sums + 4 * r * hidden
                 if apart:

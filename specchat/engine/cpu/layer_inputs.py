@@ -24,27 +24,21 @@ class LayerInputs:
     """
 
     def __init__(
-        self,
-        inputs: PerLayer,
-        hidden: int,
-        table: Tensor,
-        product: int,
-        norm: NDArray[np.float32],
-        code: tuple[int, int],
+        self, own: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32], code: tuple[int, int]
     ) -> None:
-        """Describe `inputs`, for hidden states of `hidden` values.
+        """Describe `own`, for hidden states of `hidden` values.
 
         `table` [tokens, width] is as stored, `product` the address of a row of the table of products; `code` are the
         addresses of the functions of `per_layer.py`.
         """
-        self._table, self._scale = table, inputs.scale
-        self._norm, self._eps = norm, np.array([inputs.norm.eps], np.float32)
+        self._table, self._scale = table, own.scale
+        self._norm, self._eps = norm, np.array([own.norm.eps], np.float32)
         self._embedded = np.zeros((PREFILL_ROWS, hidden), np.float32)
-        self._rows = np.zeros((PREFILL_ROWS, inputs.width), np.float32)
-        self._made = np.zeros((PREFILL_ROWS, LANES * panels_for(inputs.width)), np.float32)
+        self._rows = np.zeros((PREFILL_ROWS, own.width), np.float32)
+        self._made = np.zeros((PREFILL_ROWS, LANES * panels_for(own.width)), np.float32)
         addresses = [one.ctypes.data for one in (self._embedded, self._rows, self._made)]
-        described = [*code, product, norm.ctypes.data, self._eps.ctypes.data, inputs.norm.size]
-        self._description = np.array([*described, inputs.width, *addresses, self._made.shape[1]], np.int64)
+        described = [*code, product, norm.ctypes.data, self._eps.ctypes.data, own.norm.size]
+        self._description = np.array([*described, own.width, *addresses, self._made.shape[1]], np.int64)
         self.address = self._description.ctypes.data
 
     def put(self, tokens: Sequence[int], embedded: Tensor) -> None:

@@ -47,12 +47,8 @@ class Mixtures:
         self.addresses: list[int] = []
         for row, mixture in zip(self._rows, self._layers, strict=True):
             if mixture:
-                row[[COUNT, TOP, RENORMALISED, SIGMOID]] = (
-                    mixture.count,
-                    mixture.top,
-                    mixture.renormalised,
-                    mixture.sigmoid,
-                )
+                row[[COUNT, TOP]] = mixture.count, mixture.top
+                row[[RENORMALISED, SIGMOID]] = mixture.renormalised, mixture.sigmoid
                 row[[GROUPS, KEPT_GROUPS]] = mixture.groups
                 row[SHARED_ROW] = 2 * LANES * panels_for(mixture.shared.width) if mixture.shared else 0
                 row[SHARED_GATE] = mixture.shared_gate is not None
