@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForCausalLM
 
 from specchat.engine.loading import load
 from specchat.engine.model import files
@@ -17,6 +16,7 @@ from specchat.engine.model.stacks import by_turns, is_stack, of_turns, renamed, 
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.load import compute_dtype
 from specchat.models.about import about_folder
+from tests.engine.causal import AutoModelForCausalLM
 from tests.engine.tiny import FAMILIES, checkpoint, on_cpu, perturbed
 
 
@@ -84,7 +84,7 @@ def test_a_recipe_names_what_transformers_stores(family: str, tmp_path: Path) ->
         named |= {f"{name}.weight": (outputs, matrix.inputs) for name, outputs in matrix.parts}
         named |= {f"{name}.bias": (outputs,) for name, outputs in matrix.parts if matrix.bias}
     with torch.device("meta"):
-        theirs = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
+        theirs = AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
     stored = dict[str, tuple[int, ...]]()
     for name, tensor in theirs.state_dict().items():
         shape = tuple(tensor.shape)
