@@ -103,8 +103,8 @@ if not gpu_at_hand(os.environ, version("torch")):
     os.environ["TRITON_INTERPRET"] = "1"
 
 # Tests speak with this machine alone, and look the same everywhere: the user's proxies, mirrors, tokens and tastes are
-# none of theirs.
-for name in list(os.environ):
+# none of theirs. The plugin of snapshots tells its workers its folder so.
+for name in set(os.environ) - {"TEXTUAL_SNAPSHOT_TEMPDIR"}:
     if name.lower().endswith("_proxy") or name.startswith(("HF_", "TEXTUAL_")) or name in ("NO_COLOR", "FORCE_COLOR"):
         del os.environ[name]
 

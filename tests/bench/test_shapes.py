@@ -314,9 +314,9 @@ def test_options_that_do_not_go_together_are_refused(arguments: list[str], sente
 def test_the_quantisations_are_those_of_the_engine_and_none() -> None:
     from typing import get_args
 
-    from specchat.engine.pair import Quant
+    from specchat.engine.pair import Wanted
 
-    assert set(QUANTS) == {*get_args(Quant), "none"}
+    assert set(QUANTS) == set(get_args(Wanted))
 
 
 @pytest.mark.gpu

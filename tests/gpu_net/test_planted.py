@@ -44,6 +44,7 @@ def test_every_planted_fault_is_found_by_its_net() -> None:
     """A fault that is taken out is taken out of this list too."""
     assert ran(test_sanitiser.test_a_planted_fault_is_found_and_none_where_none_is) == [
         "out of bounds",
+        "out of bounds, without a mask",
         "out of bounds, before the start",
         "out of bounds, by 32 bits",
         "wild pointer",
