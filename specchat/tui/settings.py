@@ -30,7 +30,7 @@ class Field:
     """Why the value has no effect beside the other settings; empty where it has."""
 
     def note(self, settings: ChatSettings) -> str:
-        """What it is for, or why it has no effect."""
+        """The purpose of the field, or the reason why its value has no effect."""
         return self.moot(settings) or self.help
 
 

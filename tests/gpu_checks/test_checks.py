@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows, short_convs, states
 from specchat.engine.gpu_checks.notes import Notes
-from specchat.engine.kernels import products
+from specchat.engine.kernels import expert_products, products
 from specchat.engine.kernels.processors import as_with
 from specchat.engine.model.gpu import Gpu
 
@@ -57,14 +57,14 @@ def test_other_bits_of_experts_in_main_memory_are_found(monkeypatch: pytest.Monk
 
 def test_a_row_with_anothers_expert_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is company: the first tile is that of the next expert."""
-    multiply = experts.expert_products.multiply
+    multiply = expert_products.multiply
 
     def off(x: Tensor, weight: Any, bias: Any, out: Tensor, pairs: Any, count: int, *more: Any, **options: Any) -> None:
         if count > 1:
             pairs.experts[0] += 1
         multiply(x, weight, bias, out, pairs, count, *more, **options)
 
-    monkeypatch.setattr(experts.expert_products, "multiply", off)
+    monkeypatch.setattr(expert_products, "multiply", off)
     assert "experts nf4: off by" in run(experts.values, "nf4").wrong[0]
     assert "experts dense: rows [" in run(experts.alone, None, (2, 17)).wrong[0]
 

@@ -6,11 +6,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specchat.engine.formats import Weight
 from specchat.engine.kernels import expert_products
 from specchat.engine.kernels.activation import gate_mul
 from specchat.engine.kernels.mix import MixtureOutput, add_mixture
 from specchat.engine.kernels.route import Pairs, Rule, allocated, route
-from specchat.engine.recipe import Experts, Matrix
+from specchat.engine.recipe import Activation, Experts, Matrix
 from specchat.engine.reference.layer import gated
 from specchat.engine.reference.protocols import Tensors
 
@@ -38,26 +39,41 @@ class HeadExperts:
         gate_up, down = tensors.stack(of.each.gate_up), tensors.stack(of.each.down)
         assert gate_up is not None
         assert down is not None
-        rows, device, among = len(x), x.device, (of.count, of.top, x.device)
         if (of.count, of.top) not in self._pairs:
-            self._pairs[of.count, of.top] = allocated(*among)
+            self._pairs[of.count, of.top] = allocated(of.count, of.top, x.device)
         pairs = self._pairs[of.count, of.top]
         correction, factors = (tensors.vector(name) if name else None for name in (of.correction, of.factors))
         rule = Rule(of.renormalised, of.sigmoid, of.groups, of.factor, correction, factors)
-        route(tensors.product(x, of.router)[None], rule, pairs, rows, None)
-        inputs, activation = x.to(gate_up.dtype), of.each.activation
-        act = inputs.new_empty(rows * of.top, of.each.width)
-        if expert_products.activates(gate_up, *among):
-            expert_products.multiply(inputs, gate_up, None, act, pairs, rows, True, None, activation)
-        else:
-            parts = expert_products.splits(gate_up, *among)
-            sums = torch.empty(parts, rows * of.top, 2 * of.each.width, device=device)
-            expert_products.multiply(inputs, gate_up, None, sums, pairs, rows, True)
-            gate_mul(sums, act, rows * of.top, None, activation)
-        made = torch.empty(expert_products.splits(down, *among), rows * of.top, x.shape[1], device=device)
-        expert_products.multiply(act, down, None, made, pairs, rows, False)
+        route(tensors.product(x, of.router)[None], rule, pairs, len(x), None)
         beside = gated(of.shared, x, tensors)[None] if of.shared else None
         gate = tensors.product(x, of.shared_gate)[None] if of.shared_gate else None
-        out = torch.zeros_like(x)
-        add_mixture(out, MixtureOutput(made, pairs, beside, gate), None, 0.0, torch.empty_like(x), rows, None)
-        return out
+        return mixed(x.to(gate_up.dtype), pairs, gate_up, down, of.each.activation, beside, gate)
+
+
+def mixed(
+    x: Tensor,
+    pairs: Pairs,
+    gate_up: Weight,
+    down: Weight,
+    activation: Activation,
+    beside: Tensor | None = None,
+    gate: Tensor | None = None,
+) -> Tensor:
+    """Return the sum of the chosen experts' outputs, float32 [rows, hidden], of x compute dtype [rows, hidden].
+
+    The weights are those of all experts; `beside` and `gate` as in `MixtureOutput`.
+    """
+    rows, among = len(x), (pairs.count, pairs.top, x.device)
+    act = x.new_empty(rows * pairs.top, down.shape[1])
+    if expert_products.activates(gate_up, *among):
+        expert_products.multiply(x, gate_up, None, act, pairs, rows, True, activation=activation)
+    else:
+        parts = expert_products.splits(gate_up, *among)
+        sums = x.new_empty(parts, rows * pairs.top, 2 * down.shape[1], dtype=torch.float32)
+        expert_products.multiply(x, gate_up, None, sums, pairs, rows, True)
+        gate_mul(sums, act, rows * pairs.top, None, activation)
+    made = x.new_empty(expert_products.splits(down, *among), rows * pairs.top, x.shape[1], dtype=torch.float32)
+    expert_products.multiply(act, down, None, made, pairs, rows, False)
+    out = torch.zeros_like(x, dtype=torch.float32)
+    add_mixture(out, MixtureOutput(made, pairs, beside, gate), None, 0.0, torch.empty_like(out), rows, None)
+    return out

@@ -5,16 +5,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from specchat.engine.device.head_experts import mixed
 from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.formats import Weight
 from specchat.engine.gpu_checks import place
 from specchat.engine.gpu_checks.kernels import ROUNDING, weight_of
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import COMPANY, compare
-from specchat.engine.gpu_shapes import PASS_ROWS
-from specchat.engine.kernels import expert_products
-from specchat.engine.kernels.activation import gate_mul, reference_gate_mul
-from specchat.engine.kernels.mix import MixtureOutput, add_mixture
+from specchat.engine.kernels.activation import reference_gate_mul
 from specchat.engine.kernels.products import multiply, splits
 from specchat.engine.kernels.route import Rule, allocated, reference_route, route
 from specchat.engine.model.quantise import dequantised
@@ -79,22 +77,8 @@ def _weights(quant: Quant | None) -> Mixture:
 
 def run(weights: Mixture, x: Tensor) -> Tensor:
     """The mixture's output for each row of x by the kernels: float32 [rows, HIDDEN]."""
-    rows, many, device = len(x), PASS_ROWS * TOP, x.device
-    x, pairs = x.contiguous(), allocated(COUNT, TOP, device)
-    scores = torch.empty(splits(weights.router), rows, COUNT, device=device)
-    multiply(x, weights.router, None, scores, rows)
-    route(scores, RULE, pairs, rows, None)
-    act = torch.empty(many, WIDTH, device=device, dtype=x.dtype)
-    among = COUNT, TOP, device
-    if expert_products.activates(weights.gate_up, *among):
-        expert_products.multiply(x, weights.gate_up, None, act, pairs, rows, True, activation="silu")
-    else:
-        parts = expert_products.splits(weights.gate_up, *among)
-        sums = torch.empty(parts, many, 2 * WIDTH, device=device)
-        expert_products.multiply(x, weights.gate_up, None, sums, pairs, rows, True)
-        gate_mul(sums, act, rows * TOP, None)
-    made = torch.empty(expert_products.splits(weights.down, *among), many, HIDDEN, device=device)
-    expert_products.multiply(act, weights.down, None, made, pairs, rows, False)
-    out = torch.zeros(rows, HIDDEN, device=device)
-    add_mixture(out, MixtureOutput(made, pairs), None, 0.0, torch.empty_like(out), rows, None)
-    return out
+    x, pairs = x.contiguous(), allocated(COUNT, TOP, x.device)
+    scores = torch.empty(splits(weights.router), len(x), COUNT, device=x.device)
+    multiply(x, weights.router, None, scores, len(x))
+    route(scores, RULE, pairs, len(x), None)
+    return mixed(x, pairs, weights.gate_up, weights.down, "silu")

@@ -59,12 +59,11 @@ def integers(
 
 
 def _check_symmetric(name: str, names: Container[str], part: Callable[[str], Tensor], group: int, where: str) -> None:
-    zeros, order = f"{name}.qzeros" in names, f"{name}.g_idx" in names
-    shifted = f"{name}.weight_zero_point" in names
-    if zeros:
-        shifted = not any(bool((part("qzeros") == word).all()) for word in ZEROS)
-    moved = f"{name}.weight_g_idx" in names
-    if order:
+    shifted, moved = f"{name}.weight_zero_point" in names, f"{name}.weight_g_idx" in names
+    if f"{name}.qzeros" in names:
+        zeros = part("qzeros")
+        shifted = not any(bool((zeros == word).all()) for word in ZEROS)
+    if f"{name}.g_idx" in names:
         places = part("g_idx").long()
         moved = not torch.equal(places, torch.arange(len(places)) // group)
     if shifted or moved:

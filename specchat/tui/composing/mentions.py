@@ -70,7 +70,7 @@ def _existing(name: str, *, quoted: bool) -> str | None:
 def carried(
     before: str, attached: Sequence[Attachment], typed: str, read: Sequence[Attachment]
 ) -> tuple[Attachment, ...]:
-    """Of the files `attached` to the prompt `before`, those that still go along once it is edited to `typed`.
+    """Return the `attached` files that a prompt keeps when it is edited from `before` to `typed`.
 
     A file that is `read` anew takes the place of the old one; one whose mention was taken out goes. What was attached
     without a mention, or is not found any more, stays as it was.
@@ -81,7 +81,7 @@ def carried(
 
 
 def _written_names(prompt: str) -> set[str]:
-    """What stands behind an @, with and without the punctuation that follows it."""
+    """File names after each @, with and without punctuation at the end."""
     written = [match[1] or match[2] for match in _MENTION.finditer(prompt)]
     return {*written, *(name.rstrip(_AROUND) for name in written)}
 
