@@ -19,6 +19,8 @@ from specchat.engine.strategy import SkippedLayers
 
 _LOCAL = "local"
 """The beginning of the ids of what `--target` names."""
+PROGRAM_GIB = 0.8
+"""The part of `Requires.ram_gib` that Python, torch and the buffers of a step take."""
 
 
 @dataclass(frozen=True)
