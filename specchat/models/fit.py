@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from specchat.config.catalog import Pair
+from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.model import expert_price
 from specchat.engine.model.blocks import MXFP4
@@ -103,7 +103,10 @@ def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
 
 
 def _takes(made: Plan, place: Place) -> str:
-    return f"takes {made.need(place).total / GIB:.1f} GiB of {'GPU memory' if place == 'cuda' else 'memory'}"
+    need = made.need(place).total / GIB
+    if place == "cuda":
+        return f"takes {need:.1f} GiB of GPU memory"
+    return f"takes {need:.1f} GiB of memory, and the program itself {PROGRAM_GIB:g}"
 
 
 def _stated(pair: Pair, machine: FreeMemory) -> Fit:

@@ -770,3 +770,18 @@ def test_another_pair_stops_the_running_reply() -> None:
     assert session.loaded.info.name == "Qwen3 8B + 0.6B"
     assert session.last_reply is not None
     assert session.last_reply.outcome == "stopped"
+
+
+def test_a_copy_of_the_open_chat_has_the_settings_of_now(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    session = ready(FakeEngine(), store=store)
+    session.send("hi")
+    session.poll()
+    session.change(replace(session.settings, sampling=Sampling(temperature=1.5)))
+    before = session.settings
+    key, saved = session.chats.duplicate(session.conversation.key)
+    assert saved.wait(60)
+    session.change(replace(session.settings, sampling=Sampling()))
+    assert session.chats.open(key) == ""
+    assert session.settings == before
+    store.close()
