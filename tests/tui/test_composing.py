@@ -107,7 +107,13 @@ def test_other_texts_are_sent(prompt: str, sent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "words"), [("/hlep me", "did you mean /help?"), ("/", "begin with //"), ("/q8z", "")]
+    ("prompt", "words"),
+    [
+        ("/hlep me", "did you mean /help?"),
+        ("/temp 0.5", "did you mean /temperature?"),
+        ("/", "begin with //"),
+        ("/q8z", ""),
+    ],
 )
 def test_unknown_commands_are_told_with_the_nearest(prompt: str, words: str) -> None:
     parsed = parse(prompt, KEYS.by_slash)
