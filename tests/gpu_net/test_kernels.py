@@ -34,7 +34,7 @@ from specchat.engine.kernels import (
     short_conv,
     unpack,
 )
-from tests.gpu_net.kernel_cases import CASES
+from tests.gpu_net.kernel_cases import CASES, prepare
 from tests.gpu_net.mutations import Mutation, planted
 from tests.gpu_net.sanitiser import Findings, sanitised
 
@@ -100,6 +100,11 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),
 ]
 """What is left out, the case that is run so, and what notices it."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared() -> None:
+    prepare()
 
 
 @pytest.fixture(scope="module")
