@@ -175,21 +175,13 @@ def free(session: Session) -> dict[str, Finished]:
     return made
 
 
-HALF = [
-    (strategy, name)
-    for at, strategy in enumerate(STRATEGIES)
-    for turned, name in enumerate(SAMPLINGS)
-    if (at + turned) % 2 == 0
-]
-"""Each strategy with every other sampling."""
-
-
 def in_turn(places: tuple[int, ...], strategy: str, name: str) -> int:
     """One of the places: each strategy and each sampling meets all of them."""
     return places[(list(STRATEGIES).index(strategy) + list(SAMPLINGS).index(name)) % len(places)]
 
 
-@pytest.mark.parametrize(("strategy", "name"), HALF)
+@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_an_end_token_inside_an_accepted_block_ends_the_reply(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
@@ -201,7 +193,8 @@ def test_an_end_token_inside_an_accepted_block_ends_the_reply(
     assert last.reason == "stop"
 
 
-@pytest.mark.parametrize(("strategy", "name"), HALF)
+@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_stop_strings_cut_the_text_and_end_the_reply(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
@@ -217,7 +210,8 @@ def test_stop_strings_cut_the_text_and_end_the_reply(
     assert shown(events) == last.text
 
 
-@pytest.mark.parametrize(("strategy", "name"), HALF)
+@pytest.mark.parametrize("name", SAMPLINGS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_token_limit_is_exact(
     session: Session, free: dict[str, Finished], ends: Ends, strategy: str, name: str
 ) -> None:
@@ -234,8 +228,7 @@ def test_a_full_context_ends_the_reply(session: Session, ends: Ends, name: str) 
     ends(())
     prompt = "ab" * (118 if list(SAMPLINGS).index(name) % 2 else 112)
     plain = finished(reply(session, prompt, SAMPLINGS[name], Limits(), Speculation()))
-    drafting = some_of(DRAFTING, name)
-    replies = (reply(session, prompt, SAMPLINGS[name], Limits(), Speculation.of(s)) for s in drafting)
+    replies = (reply(session, prompt, SAMPLINGS[name], Limits(), Speculation.of(s)) for s in DRAFTING)
     for last in (plain, *map(finished, replies)):
         assert last.token_ids == plain.token_ids
         assert last.reason == "context"
