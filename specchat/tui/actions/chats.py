@@ -62,6 +62,8 @@ def _duplicate(chat: ChatScreen, _: str) -> None:
             return
         done.wait(1)
         chat.chats.open(copy)
+        if chat.session.conversation.key == copy:
+            chat.say("this is the copy; the chat itself is in the list")
 
 
 def _delete(chat: ChatScreen, _: str) -> None:
