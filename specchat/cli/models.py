@@ -62,11 +62,14 @@ def _as_json(catalog: "Catalog") -> dict[str, Any]:
 
 
 def _as_text(catalog: "Catalog") -> str:
+    from specchat.config.catalog import PROGRAM_GIB
+
     rows = [_row(pair, pair.id == catalog.default) for pair in catalog.pairs]
     reasons = sorted({pair.unsupported for pair in catalog.pairs if pair.unsupported})
     notes = [
         "* is the default.",
         "runs: on a GPU or on the CPU, in the memory given; with nf4, fp4 or int8 the target's layers are quantised.",
+        f"memory: of it the program itself takes {PROGRAM_GIB:g} GiB, and the models the rest.",
         "specchat models list tells which of them this machine has the memory for.",
         "gguf, hf: by llama.cpp or transformers; specchat models show ID tells which package that still needs.",
         *(f"not yet: {r}." for r in reasons),

@@ -150,10 +150,10 @@ def rm(models: Path | None, model: str, yes: bool) -> None:
     what = [f"{' and '.join(going.repos)} ({words.size(going.size)})"] if going.repos else []
     what += [f"pair {pair.id} in {known.file}"] if own and pair else []
     agreed(f"Delete {' and '.join(what)}?", yes)
-    freed = remove(known.hub, going) if going.repos else 0
+    freed = f" {words.size(remove(known.hub, going))} are free again." if going.repos else ""
     if own and pair is not None:
         remove_pair(known.file, pair.id)
-    Output().write(f"Deleted {' and '.join(what)}. {words.size(freed)} are free again.\n")
+    Output().write(f"Deleted {' and '.join(what)}.{freed}\n")
 
 
 def _elsewhere(model: str, known: Here) -> str:

@@ -34,6 +34,7 @@ def run(chat: PlainChat, line: str) -> None:
         click.exceptions.Exit: the chat is over.
     """
     name, _, value = line.removeprefix("/").partition(" ")
+    name = FORMER_NAMES.get(name, name)
     if name not in COMMANDS:
         raise click.UsageError(
             f'There is no command "/{name}".{nearest(f"/{name}", [f"/{known}" for known in COMMANDS])} /help lists '
@@ -178,6 +179,8 @@ COMMANDS: dict[str, PlainCommand] = {
     "temperature": PlainCommand("X", "0 takes the likeliest token.", _temperature),
     "model": PlainCommand("ID", "Load another pair; without ID say which there are.", _model),
     "stats": PlainCommand("", "Say how replies are made, and the figures of the last one.", _stats),
-    "regenerate": PlainCommand("", "Answer the last message again, with a new seed.", _regenerate),
+    "again": PlainCommand("", "Answer the last message again, with a new seed.", _regenerate),
     "quit": PlainCommand("", "Leave.", _quit),
 }
+FORMER_NAMES = {"regenerate": "again"}
+"""Names that scripts may still have."""

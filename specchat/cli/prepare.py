@@ -4,6 +4,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import click
 
@@ -122,7 +123,25 @@ def _pair(wishes: Wishes, settings: UserSettings, catalog: Catalog) -> Pair:
         return catalog.find(wishes.pair or settings.pair or catalog.default)
     if wishes.pair is not None:
         raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
-    return local_pair(wishes.target, wishes.draft)
+    return local_pair(_model(wishes.target), _model(wishes.draft) if wishes.draft else None)
+
+
+def _model(place: Path) -> Path:
+    """`place`, or its only GGUF file, as LM Studio keeps them, where it is a folder of such.
+
+    Raises:
+        click.UsageError: it has several.
+    """
+    folder = place.expanduser()
+    if not os.path.isdir(folder) or os.path.exists(folder / "config.json"):
+        return place
+    from specchat.engine.fetch.listing import first_files
+
+    files = first_files(sorted(os.listdir(folder)))
+    if len(files) > 1:
+        some = ", ".join([*files[:4], *["..."] * (len(files) > 4)])
+        raise click.UsageError(f"{place} has {len(files)} GGUF files: {one_line(some, 200)}. Give the path of one.")
+    return folder / files[0] if files else place
 
 
 def _preferred(settings: UserSettings, pair: Pair) -> str | None:

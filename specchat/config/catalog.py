@@ -1,8 +1,10 @@
 """models.toml: pairs of a target and its draft, as docs/models-toml.md describes them."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from specchat.engine.strategies import in_group
 from specchat.engine.strategy import SkippedLayers
 
 _LOCAL = "local"
-"""The id of what `--target` names."""
+"""The beginning of the ids of what `--target` names."""
+PROGRAM_GIB = 0.8
+"""The part of `Requires.ram_gib` that Python, torch and the buffers of a step take."""
 
 
 @dataclass(frozen=True)
@@ -107,20 +111,31 @@ def read_catalog(paths: Paths, models: Path | None) -> Catalog:
 
 def why_gone(wanted: str) -> str:
     """Why the catalog has no pair `wanted` any more, which a chat was kept with."""
-    return "--target named its model" if wanted == _LOCAL else "it is not in models.toml any more"
+    named = wanted == _LOCAL or wanted.startswith(f"{_LOCAL}-")
+    return "--target named its model" if named else "it is not in models.toml any more"
 
 
 def local_pair(target: Path, draft: Path | None) -> Pair:
-    """A pair made of two folders or GGUF files, for `--target` and `--draft`."""
+    """A pair made of two folders or GGUF files, for `--target` and `--draft`.
+
+    Its id stands for these two, so that chats and tuned drafts of other ones are not taken for its own.
+    """
     source = _folder(target)
     spec = PairSpec(
-        id=_LOCAL,
+        id=_local_id(target, draft),
         name=_title(target) + (f" + {_title(draft)}" if draft else ""),
         target=source,
         draft=_folder(draft) if draft else None,
         backend=GGUF_BACKEND if source.is_gguf else DEFAULT_BACKEND,
     )
     return Pair(spec)
+
+
+def _local_id(target: Path, draft: Path | None) -> str:
+    places = [os.path.realpath(os.path.expanduser(path)) if path else "" for path in (target, draft)]
+    digest = sha256("\0".join(places).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    stem = re.sub(r"[^a-z0-9._]+", "-", _title(target).lower()).strip(".-_")[:40]
+    return "-".join(filter(None, (_LOCAL, stem, digest)))
 
 
 def _title(folder: Path) -> str:

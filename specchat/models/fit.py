@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from specchat.config.catalog import Pair
+from specchat.config.catalog import PROGRAM_GIB, Pair
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.model import expert_price
 from specchat.engine.model.blocks import MXFP4
@@ -98,11 +98,15 @@ def _model(source: ModelSource, about: About, machine: FreeMemory) -> Model:
     wanted = None if source.quant == "none" else source.quant
     packed = about.quant == MXFP4
     model = Model(about.config, "cpu", stored or wanted, fixed=stored is not None, threads=machine.threads)
+    model = model if about.integers is None else replace(model, integers=about.integers)
     return replace(model, half=packed or about.quant in _SIXTEEN, packed_experts=packed)
 
 
 def _takes(made: Plan, place: Place) -> str:
-    return f"takes {made.need(place).total / GIB:.1f} GiB of {'GPU memory' if place == 'cuda' else 'memory'}"
+    need = made.need(place).total / GIB
+    if place == "cuda":
+        return f"takes {need:.1f} GiB of GPU memory"
+    return f"takes {need:.1f} GiB of memory, and the program itself {PROGRAM_GIB:g}"
 
 
 def _stated(pair: Pair, machine: FreeMemory) -> Fit:

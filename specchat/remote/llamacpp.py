@@ -21,7 +21,6 @@ class LlamaEventReader(EventReader):
     """Tokens of a verify step share `draft_n` and `predicted_ms`."""
 
     _draft = (0, 0)
-    _by_token = False
 
     def read(self, event: Mapping[str, Any]) -> Chunk:
         chunk = super().read(event)
@@ -34,8 +33,10 @@ class LlamaEventReader(EventReader):
         self._tokens = whole(timings.get("predicted_n"), self._tokens) or 0
         drafted, accepted = whole(timings.get("draft_n")), whole(timings.get("draft_n_accepted"))
         self._draft = (drafted or self._draft[0], accepted or self._draft[1])
-        self._by_token = self._by_token or bool(chunk.text or chunk.reasoning)
-        if not self._by_token and drafted and accepted is not None:  # an older build tells the sums alone, at the end
+        self.counts_tokens = self.counts_tokens or bool(chunk.text or chunk.reasoning)
+        if (
+            not self.counts_tokens and drafted and accepted is not None
+        ):  # an older build tells the sums alone, at the end
             steps = max(1, self._tokens - accepted)
             self.figures = ServerFigures(steps, drafted, accepted, all_steps=steps)
         return replace(

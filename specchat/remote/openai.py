@@ -91,6 +91,8 @@ class EventReader:
         """The server's counts at the end."""
         self.reused = 0
         self.figures: ServerFigures | None = None
+        self.counts_tokens = False
+        """True if a chunk tells the server's own count of the tokens so far."""
         self.decoding_ms: float | None = None
         """The server's own time from the first token to the last; None if it does not tell."""
         self.calls = CallPieces()

@@ -59,7 +59,9 @@ class RemoteReply:
         self._chars = 0
         self._figures: ServerFigures | None = None
         self._held: Chunk | None = None
-        """The last chunk, whose text may be held back."""
+        """The last chunk with text, which may be held back."""
+        self._last = Chunk()
+        """The last chunk, with or without text."""
         self._unreadable = 0
 
     async def write(self) -> None:
@@ -152,6 +154,7 @@ class RemoteReply:
                 if self._chars > MAX_CHARS:
                     raise ServerError(f"{self._connection.root} wrote more than {MAX_CHARS:,} characters.")
                 ends = chunk.ends or ends
+                self._last = chunk
                 if chunk.text or chunk.reasoning or chunk.calling:
                     self._take(chunk if self._started or self._held else self._unrepeated(chunk))
         return ends
@@ -249,8 +252,17 @@ class RemoteReply:
         if held is not None:
             text = found.answer + "".join(unreadable)
             self._add(replace(held, reasoning=found.thought, text=text, calling=False))
-        for step in self._steps.finish(calls):
+        for step in self._steps.finish(calls, self._counted_end if complete else None):
             self._put(step)
+
+    @property
+    def _counted_end(self) -> Chunk | None:
+        """The last chunk where it counts tokens that no chunk with text did; else None.
+
+        Of servers that do not count along, a difference of more than the token that ends a reply is no step.
+        """
+        beyond = self._last.tokens - self._steps.counted
+        return self._last if beyond == 1 or (beyond > 1 and self._reader.counts_tokens) else None
 
     def _end(self, reason: FinishReason) -> None:
         reader = self._reader

@@ -1,6 +1,7 @@
 """`specchat serve` elsewhere: `timings` as llama.cpp's server has them, counts as vLLM."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from specchat.engine.options import Grammar
@@ -8,6 +9,7 @@ from specchat.engine.requests import Count, Generate
 from specchat.engine.strategies import in_group
 from specchat.remote.calls import offered
 from specchat.remote.connection import ServerConnection
+from specchat.remote.errors import ServerError
 from specchat.remote.json_values import table, whole
 from specchat.remote.llamacpp import LlamaEventReader
 from specchat.remote.openai import OUR_NAMES, Dialect, EventReader, ServerFacts, chat
@@ -28,7 +30,7 @@ class SpecchatDialect(Dialect):
 
     async def look(self, connection: ServerConnection, model: Mapping[str, Any]) -> ServerFacts:
         note = "draft tokens and accepted ones are the server's own counts"
-        return ServerFacts(whole(model.get("max_model_len")) or 0, note=note)
+        return ServerFacts(whole(model.get("max_model_len")) or await _context(connection), note=note)
 
     async def count(self, connection: ServerConnection, model: str, request: Count | Generate) -> int | None:
         beginning = request.prefill if isinstance(request, Count) else request.beginning.text
@@ -41,3 +43,12 @@ class SpecchatDialect(Dialect):
 
     def _structured(self, grammar: Grammar) -> dict[str, Any]:
         return structured_outputs(grammar)
+
+
+async def _context(connection: ServerConnection) -> int:
+    """The context that a server tells once its pair is loaded, which this waits for; 0 if that takes too long."""
+    with suppress(ServerError):
+        await connection.get("/health")
+        models = table(await connection.get("/v1/models")).get("data")
+        return whole(table(models[0]).get("max_model_len")) or 0 if isinstance(models, list) and models else 0
+    return 0

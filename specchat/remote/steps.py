@@ -51,6 +51,11 @@ class Steps:
         written = Written.of([*self._begun.spans, *self._spans], thinking=thinking)
         return replace(written, tool_calls=self._calls)
 
+    @property
+    def counted(self) -> int:
+        """Tokens so far."""
+        return self._now.tokens
+
     def turn(self) -> None:
         """Make reasoning of all text so far."""
         self._spans = [(text, True) for text, _ in self._spans]
@@ -78,9 +83,14 @@ class Steps:
         """True if the step has something to tell."""
         return bool(self._parts) or self._calling
 
-    def finish(self, calls: tuple[ToolCall, ...] = ()) -> list[Step]:
-        """The last step, with text that was held back and the `calls` of the reply."""
-        steps = self._step() if self._open else []
+    def finish(self, calls: tuple[ToolCall, ...] = (), end: Chunk | None = None) -> list[Step]:
+        """The last steps, with text that was held back and the `calls` of the reply.
+
+        `end` has the server's totals, which may count tokens without text, first of all the one that ends the reply.
+        """
+        steps = [] if end is None else self.add(replace(end, text="", reasoning="", calling=False))
+        if self._open or self._now.tokens > self._before.tokens:
+            steps += self._step()
         if self._held.text:
             held, self._held = self._held, Piece("", _UNDRAFTED)
             self._spans.append((held.text, held.reasoning))

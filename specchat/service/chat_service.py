@@ -243,7 +243,8 @@ class ChatService(ServiceState):
             return False
         id = self.listeners.new_id()
         self.prompt_count.begin(id, content)
-        messages = self.conversation.messages(prompt=content)
+        editing = self.chat.editing
+        messages = self.conversation.messages(editing and Turn(content, parent=editing.parent), content)
         tools = self.tools_for(self.conversation.key)
         template = self.loaded.arguments(self.settings.template)
         request = Count(id, messages, self.settings.limits, self.next_prefill, template, tools=tools)

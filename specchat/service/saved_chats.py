@@ -54,6 +54,18 @@ class SavedChats:
                 chat.name = name
         return self._store.rename(key, name)
 
+    def duplicate(self, key: str) -> tuple[str, threading.Event]:
+        """Copy a saved chat, of the open one as it is shown and set now; the copy's key, and an event once it is saved.
+
+        Raises:
+            NoChat: there is none of that key.
+        """
+        state = self._state
+        if key == state.conversation.key:
+            state.chat.saving.looked(state.conversation)
+            self._store.holds(key)
+        return self._store.duplicate(key)
+
     def delete(self, key: str) -> threading.Event:
         """Delete a saved chat; the open one gives way to an empty one. The event is set once that is saved."""
         state = self._state

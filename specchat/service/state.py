@@ -72,7 +72,7 @@ class ServiceState:
         self.saved = SavedReplies(engine, store, copies_saved)
         self.tools = ChatTools(servers, usual=uses_tools)
         self.calls = Calls(self.tools)
-        self.prompt_count = PromptCount(lambda: (self.settings.limits, self.conversation.system, self.loaded.id))
+        self.prompt_count = PromptCount(self._counted_with)
         self.prefill = ""
         """The beginning of the next reply, used once."""
         self._personas = personas
@@ -84,6 +84,11 @@ class ServiceState:
     @property
     def conversation(self) -> Conversation:
         return self.chat.conversation
+
+    def _counted_with(self) -> object:
+        """What a count of tokens depends on besides the content."""
+        editing = self.chat.editing
+        return self.settings.limits, self.conversation.system, self.loaded.id, editing.key if editing else ""
 
     @property
     def next_prefill(self) -> str:

@@ -37,8 +37,8 @@ class Notice:
         self._changed()
 
     def happened(self, kind: UpdateKind) -> None:
-        """Take it away where it lasts until an update of this kind."""
-        if self.text and self._until == kind:
+        """Take it away where it lasts until an update of this kind; a reply's first step, or its end without any."""
+        if self.text and (self._until == kind or (self._until == "reply" and kind == "ended")):
             self._over()
 
     def _over(self) -> None:

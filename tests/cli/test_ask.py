@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from specchat.cli.exit_codes import BY_KIND, ExitCode
+from specchat.config.catalog import local_pair
 from specchat.engine import fake
 from specchat.engine.errors import ErrorKind
 from specchat.engine.events import Event, Finished, Started
@@ -275,10 +276,11 @@ def test_a_preferred_strategy_gives_way_where_the_pair_cannot_have_it(
     configure(home, config='strategy = "draft"\n')
     assert run("ask", "--target", "t", "hello").exit_code == 0
     assert asked(engines).speculation.strategy == "auto"
+    pair = local_pair(Path("t"), None).id
     for strategy in ("draft", "draft-tree", "cascade"):
         result = run("ask", "--target", "t", "--strategy", strategy, "hello")
         assert result.exit_code == ExitCode.USAGE
-        assert f'{strategy} cannot be used with pair "local": this pair has no draft model' in result.stderr
+        assert f'{strategy} cannot be used with pair "{pair}": this pair has no draft model' in result.stderr
 
 
 def test_heads_are_named_but_for_those_that_a_target_may_bring_along(run: Run, engines: list[FakeEngine]) -> None:

@@ -17,6 +17,7 @@ from specchat.chat.rows import INTERRUPTED
 from specchat.chat.store import Store
 from specchat.chat.tree import Conversation
 from specchat.cli.exit_codes import ExitCode
+from specchat.config.catalog import local_pair
 from specchat.engine.fake import FakeEngine
 from specchat.engine.options import Message
 from specchat.engine.requests import Generate, Load, Request
@@ -187,7 +188,8 @@ def test_a_chat_with_a_folder_of_weights_says_that_another_model_goes_on(
     assert run("ask", "--continue", "--target", str(tmp_path), "more").stderr == ""
     assert run("ask", "--continue", "--pair", "demo", "more").stderr == run("ask", "--continue", "more").stderr == ""
     names = [request.pair.id for request in engine.requests if isinstance(request, Load)]
-    assert names == ["local", "demo", "local", "demo", "demo"]
+    here = local_pair(tmp_path, None).id
+    assert names == [here, "demo", here, "demo", "demo"]
 
 
 @pytest.mark.parametrize(

@@ -346,3 +346,11 @@ def test_an_unknown_pair_is_met_with_the_nearest(run: Run) -> None:
     result = run("models", "show", "qwen3-08b")
     assert result.exit_code == ExitCode.USAGE
     assert 'There is no pair, model or path "qwen3-08b" here. Did you mean "qwen3-8b"?' in result.stderr
+
+
+def test_a_pair_whose_files_stay_frees_nothing(run: Run, tmp_path: Path) -> None:
+    assert run("models", "add", str(checkpoint(tmp_path / "mine"))).exit_code == 0
+    removed = run("models", "rm", "mine", "--yes")
+    assert (removed.exit_code, removed.stdout.split(" in ")[0]) == (0, "Deleted pair mine")
+    assert "free" not in removed.stdout
+    assert (tmp_path / "mine" / "config.json").exists()

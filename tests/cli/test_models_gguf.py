@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.prepare import prepare
+from specchat.cli.wishes import Wishes
 from specchat.config.catalog import load_catalog
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
@@ -156,3 +158,15 @@ def test_a_gguf_pair_has_a_backend_of_its_own_and_other_tokens_are_told(tmp_path
     assert cost == ""
     _, cost = checked_pair(hub, target, ModelSource(path=str(other)), "m", FreeMemory(None, None))
     assert cost == "its tokens are others, so that fewer of its drafts are kept"
+
+
+def test_a_folder_with_one_gguf_file_may_be_the_target(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "someone" / "Tiny-GGUF"
+    file = gguf(folder / "tiny.gguf")
+    gguf(folder / "mmproj-tiny.gguf")
+    pair = prepare(Wishes(target=folder)).pair
+    assert (pair.spec.target.path, pair.spec.backend) == (str(file), "gguf")
+    gguf(folder / "tiny-2.gguf")
+    refused = run("ask", "--target", str(folder), "hi")
+    assert refused.exit_code == ExitCode.USAGE
+    assert "has 2 GGUF files: tiny-2.gguf, tiny.gguf. Give the path of one." in refused.stderr

@@ -100,7 +100,7 @@ def test_off_takes_the_seed_away_as_in_the_app(run: Run, engine: FakeEngine) -> 
 
 
 def test_a_new_chat_forgets_and_regenerating_asks_again(run: Run, engine: FakeEngine) -> None:
-    assert run("--plain", "--seed", "7", input="a\nb\n/regenerate\nc\n/new\nd\n/quit\ne\n").exit_code == 0
+    assert run("--plain", "--seed", "7", input="a\nb\n/again\nc\n/new\nd\n/quit\ne\n").exit_code == 0
     assert prompts(engine) == ["a", "b", "b", "c", "d"]
     again, after, new = asked(engine)[2:]
     assert again.messages == asked(engine)[1].messages

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair
+from specchat.config.catalog import Catalog, Requires, load_catalog, local_pair, why_gone
 from specchat.config.errors import ConfigError
 from specchat.config.paths import demo_model
 from specchat.engine.backends import BACKENDS, REMOTE_BACKEND
@@ -305,6 +305,18 @@ def test_a_pair_of_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert pair.spec.target.path == str(tmp_path / "big")
     assert (pair.name, pair.strategy) == ("big + small", "auto")
     assert local_pair(Path("big"), None).spec.draft is None
+
+
+def test_the_id_of_a_folder_is_its_own_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    one, other = Path("a") / "Big model", Path("b") / "Big model"
+    ids = [local_pair(*folders).id for folders in ((one, None), (other, None), (one, other), (other, one))]
+    assert len(set(ids)) == 4
+    assert all(id_.startswith("local-big-model-") for id_ in ids)
+    assert local_pair(tmp_path / "b" / ".." / one, None).id == ids[0]
+    assert local_pair(Path("/"), None).id.startswith("local-")
+    assert all(why_gone(id_) == "--target named its model" for id_ in (*ids, "local"))
+    assert why_gone("locals") == "it is not in models.toml any more"
 
 
 def test_a_folder_in_the_home_of_nobody_is_left_as_it_is_written(write: Write, tmp_path: Path) -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from specchat.config.catalog import Pair, load_catalog
+from specchat.config.catalog import PROGRAM_GIB, Pair, load_catalog
 from specchat.config.paths import shipped
 from specchat.models.speed import estimate
 
 CATALOG = load_catalog(None)
 DOCS = Path(__file__).parents[2] / "docs" / "models-toml.md"
 GIB = 1 << 30
-OVERHEAD_GIB = 0.8
+OVERHEAD_GIB = PROGRAM_GIB
 NF4_GPU_BYTES = 0.516
 NF4_CPU_BYTES = 0.5625
 

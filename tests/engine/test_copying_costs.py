@@ -1,8 +1,11 @@
 """What drafting by copies costs in long texts."""
 
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from time import perf_counter
+from types import FrameType
+from typing import Any, SupportsIndex
 
 import pytest
 
@@ -30,6 +33,56 @@ def worded() -> list[int]:
 
 
 TEXTS = {"worded": worded(), "repeated": [*range(40)] * (TOKENS // 40), "a rhythm": [5, 6, 7] * (TOKENS // 3)}
+
+
+MOST_LINES = {"lookup": 3500, "suffix": 9500, "ngram": 500}
+"""Lines of Python that a step runs at most: half more than were counted for the worst of these texts."""
+MOST_READ = 150
+"""Tokens of the text that a step reads at most."""
+
+
+class ReadTokens(list[int]):
+    """Tokens that count how many of them are read."""
+
+    read = 0
+
+    def __getitem__(self, at: SupportsIndex | slice) -> Any:
+        found = super().__getitem__(at)
+        self.read += len(found) if isinstance(found, list) else 1
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        self.read += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_step_does_little_however_long_the_text_is(family: str, text: str) -> None:
+    tokens, lines = ReadTokens(TEXTS[text][: TOKENS // 4]), 0
+    earlier = Earlier()
+    earlier.add("a", TEXTS["worded"][: len(tokens)])
+    copier = FAMILIES[family](earlier)
+    copier.propose(tokens, 1)
+
+    def count(_: FrameType, event: str, __: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    most_lines = most_read = 0
+    for number in range(30):
+        tokens.extend(TEXTS[text][3 * number : 3 * number + 3])
+        tokens.read = lines = 0
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            copier.propose(tokens, 8)
+        finally:
+            sys.settrace(before)
+        most_lines, most_read = max(most_lines, lines), max(most_read, tokens.read)
+    assert 10 < most_lines < MOST_LINES[family]
+    assert 0 < most_read < MOST_READ
 
 
 def drafting(family: str, tokens: list[int]) -> Callable[[int], float]:

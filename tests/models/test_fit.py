@@ -46,6 +46,7 @@ def tiny(tmp_path: Path) -> About:
 def test_the_planner_says_where_a_pair_fits(tiny: About) -> None:
     chosen = pair(tiny.place)
     assert fit(chosen, tiny, None, ROOMY).verdict == "CPU"
+    assert fit(chosen, tiny, None, ROOMY).words.endswith(" GiB of memory, and the program itself 0.8")
     assert fit(chosen, tiny, None, FreeMemory(16 * GIB, 64 * GIB)).verdict == "GPU"
     assert fit(chosen, tiny, None, FreeMemory(1 << 20, 64 * GIB)).verdict == "CPU"
     small = fit(chosen, tiny, None, FreeMemory(None, 1 << 20))

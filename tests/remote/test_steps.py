@@ -169,6 +169,42 @@ def test_an_older_llama_cpp_tells_sums_at_the_end(chatting: Chatting) -> None:
     assert (stats.prompt_tokens, stats.completion_tokens) == (12, 5)
 
 
+@pytest.mark.parametrize(
+    ("counts", "emitted"),
+    [((1, 2, 3, 3), [1, 1, 1]), ((1, 2, 5, 5), [1, 1, 3]), ((1, 2, 2, 2), [1, 1])],
+    ids=["the end token", "a stop string that was held back", "none"],
+)
+def test_tokens_without_text_are_counted_as_the_server_counts_them(
+    counts: tuple[int, ...], emitted: list[int], chatting: Chatting
+) -> None:
+    told = [{"predicted_n": n, "predicted_ms": 2.0 * n, "prompt_n": 12, "cache_n": 0} for n in counts]
+    parts = [
+        delta(text, ends, timings=each)
+        for text, ends, each in zip("ab  ", (None, None, "stop", None), told, strict=True)
+    ]
+    with serving(**LLAMA, **{CHAT_KEY: lambda call: call.send("".join(parts).replace('"content": " "', ""))}) as one:
+        chatting.load(one.url)
+        *events, finished = chatting.ask()
+    steps = [event for event in events if isinstance(event, Step)]
+    assert isinstance(finished, Finished)
+    assert (text_of(events), [step.emitted for step in steps]) == ("ab", emitted)
+    assert sum(emitted) == finished.stats.completion_tokens == counts[-1]
+    assert finished.stats.verify_ms == pytest.approx(2.0 * counts[-1])
+
+
+def test_the_count_of_a_server_that_does_not_count_along_makes_no_step(chatting: Chatting) -> None:
+    usage = {"usage": {"prompt_tokens": 12, "completion_tokens": 900}}  # reasoning that is not sent
+    stream = "".join([delta("a"), delta("b"), delta("", "stop", **usage)])
+    with serving(
+        v1__models={"data": [{"id": "m", "owned_by": "vllm"}]}, **{CHAT_KEY: lambda call: call.send(stream)}
+    ) as one:
+        chatting.load(one.url)
+        *events, finished = chatting.ask()
+    assert isinstance(finished, Finished)
+    assert [event.emitted for event in events if isinstance(event, Step)] == [1, 1]
+    assert finished.stats.completion_tokens == 900
+
+
 def test_vllm_without_drafting_says_so(chatting: Chatting) -> None:
     with serving(v1__models="vllm-models.json", metrics="vllm-none-metrics.txt") as one:
         info = chatting.load(one.url)

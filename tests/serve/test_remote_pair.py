@@ -9,6 +9,8 @@ from specchat.engine.requests import Generate
 from specchat.remote.engine import RemoteEngine
 from specchat.remote.server_replies import ServerReplies
 from tests.remote.conftest import Chatting, spec
+from tests.remote.server import Call
+from tests.remote.server import serving as scripted
 from tests.serve.conftest import serving
 
 TEXT = "Once there was a fox who kept a lamp."
@@ -39,6 +41,20 @@ async def test_drafts_are_those_of_the_engine(engine: FakeEngine) -> None:
     assert accepted in page
     assert last.stats.num_accepted_draft_tokens > 0
     assert sum(event.accepted for event in events if isinstance(event, Step)) == last.stats.num_accepted_draft_tokens
+
+
+def test_a_pair_that_is_found_while_the_server_loads_has_its_context() -> None:
+    cards: list[dict[str, object]] = [{"id": "m", "owned_by": "specchat"}]
+
+    def loaded(call: Call) -> None:
+        cards.append({**cards[0], "max_model_len": 512})
+        call.json({"status": "ok"})
+
+    remote = RemoteEngine()
+    remote.start()
+    with scripted(v1__models=lambda call: call.json({"data": cards[-1:]}), health=loaded) as server:
+        assert Chatting(remote).load(server.url).context == 512
+    remote.close()
 
 
 async def test_it_writes_plainly_for_a_check(engine: FakeEngine) -> None:

@@ -727,6 +727,28 @@ def test_opening_the_chat_that_is_shown_changes_nothing(tmp_path: Path) -> None:
     assert session.settings.strategy == "lookup"
 
 
+def test_an_edited_prompt_is_counted_in_the_place_of_the_one_before() -> None:
+    engine = FakeEngine(("A long answer.",))
+    session = ready(engine)
+    session.send("one")
+    session.poll()
+    session.send("two")
+    session.poll()
+
+    def counted() -> tuple[str, ...]:
+        assert session.count("three")
+        session.poll()
+        request = [each for each in engine.requests if isinstance(each, Count)][-1]
+        return tuple(message.content for message in request.messages)
+
+    assert counted() == ("one", "A long answer.", "two", "A long answer.", "three")
+    session.chat.editing = session.conversation.turns[0]
+    assert not session.prompt_count.known("three")
+    assert counted() == ("three",)
+    session.chat.editing = session.conversation.turns[1]
+    assert counted() == ("one", "A long answer.", "three")
+
+
 def test_a_count_for_the_chat_before_is_not_shown_with_the_next() -> None:
     session = ready(FakeEngine())
     assert session.count("one two three")
@@ -770,3 +792,18 @@ def test_another_pair_stops_the_running_reply() -> None:
     assert session.loaded.info.name == "Qwen3 8B + 0.6B"
     assert session.last_reply is not None
     assert session.last_reply.outcome == "stopped"
+
+
+def test_a_copy_of_the_open_chat_has_the_settings_of_now(tmp_path: Path) -> None:
+    store = Store(tmp_path / "chats.db")
+    session = ready(FakeEngine(), store=store)
+    session.send("hi")
+    session.poll()
+    session.change(replace(session.settings, sampling=Sampling(temperature=1.5)))
+    before = session.settings
+    key, saved = session.chats.duplicate(session.conversation.key)
+    assert saved.wait(60)
+    session.change(replace(session.settings, sampling=Sampling()))
+    assert session.chats.open(key) == ""
+    assert session.settings == before
+    store.close()

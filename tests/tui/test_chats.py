@@ -234,6 +234,18 @@ async def test_chats_are_listed_opened_renamed_pinned_deleted_and_brought_back()
         assert app.chat.sidebar.disabled
 
 
+async def test_a_copy_is_opened_and_said_to_be_one() -> None:
+    app = make_app(FakeEngine(("Foxes are red.",)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await loaded(app, pilot)
+        await ask(app, pilot, "Tell me about foxes")
+        before = app.session.conversation.key
+        await app.chat.do("duplicate-chat")
+        await wait_until(pilot, lambda: "this is the copy" in status(app))
+        assert app.session.conversation.key != before
+        assert app.session.conversation.title == "Foxes (copy)"
+
+
 async def test_what_is_looked_for_in_a_chat_is_not_looked_for_in_the_next() -> None:
     app = make_app(FakeEngine(("Foxes are red.", "Owls are grey.")))
     async with app.run_test(size=(120, 36)) as pilot:

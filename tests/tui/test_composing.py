@@ -29,6 +29,7 @@ from specchat.tui.composing.mentions import (
     mentioned_paths,
     pasted_path,
     typed_mention,
+    unattached,
 )
 from specchat.tui.composing.slash import Command, Mistake, complete, nearest, parse
 from specchat.tui.keys import Keys
@@ -107,7 +108,13 @@ def test_other_texts_are_sent(prompt: str, sent: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompt", "words"), [("/hlep me", "did you mean /help?"), ("/", "begin with //"), ("/q8z", "")]
+    ("prompt", "words"),
+    [
+        ("/hlep me", "did you mean /help?"),
+        ("/temp 0.5", "did you mean /temperature?"),
+        ("/", "begin with //"),
+        ("/q8z", ""),
+    ],
 )
 def test_unknown_commands_are_told_with_the_nearest(prompt: str, words: str) -> None:
     parsed = parse(prompt, KEYS.by_slash)
@@ -219,6 +226,22 @@ def test_files_are_found_in_prompts(folder: Path) -> None:
     prompt = 'see @notes.txt, (@src/deep/tool.py) "@notes.txt" @"src/a b.md"! @nobody @src a@notes.txt @notes.txt'
     assert list(mentioned_paths(prompt)) == ["notes.txt", "src/a b.md"]
     assert list(mentioned_paths("\n@src/deep/tool.py?")) == ["src/deep/tool.py"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("see @notes.txt", ""),
+        ("see @note.txt?", "there is no file note.txt: its name goes as text"),
+        ('see @notes.txt and @"no such.md" there', "there is no file no such.md: its name goes as text"),
+        ("see @lib/tool", "there is no file lib/tool: its name goes as text"),
+        ("see @src.", "src is a folder: name its files to attach them"),
+        ("ask @nobody of a@b.c, @3.5 and @", ""),
+    ],
+)
+def test_files_that_are_not_there_are_told(folder: Path, prompt: str, words: str) -> None:
+    del folder
+    assert unattached(prompt) == words
 
 
 @given(st.text(st.characters(exclude_characters="\0/"), min_size=1, max_size=20))

@@ -295,6 +295,9 @@ async def test_what_is_no_text_is_refused_and_what_is_no_file_is_text(folder: Pa
         app.chat.prompt.load_text("")
         await ask(app, pilot, "ask @nobody of a@b.c ")
         assert asked(engine).messages[-1].content == "ask @nobody of a@b.c "
+        assert "no file" not in status(app)
+        await ask(app, pilot, "read @note.txt")
+        assert "there is no file note.txt: its name goes as text" in status(app)
 
 
 async def test_files_that_make_a_prompt_too_long_are_said_before_sending(folder: Path) -> None:

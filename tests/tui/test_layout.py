@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_chat import being_answered, slow
 from textual.content import EMPTY_CONTENT, Content, Span
+from textual.widgets import OptionList
 
 from specchat.engine.fake import FakeEngine
 from specchat.insight.footer import whole_footer
@@ -145,3 +146,18 @@ async def test_a_long_message_is_read_whole_in_two_rows() -> None:
         app.chat.say("x" * (app.chat.query_one("#status").content_size.width - 1))
         await pilot.pause()
         assert app.chat.query_one("#status").size.height == 1
+
+
+@pytest.mark.parametrize("action", ["settings", "commands"])
+async def test_no_window_is_too_small_for_what_is_over_the_chat(action: str) -> None:
+    app = make_app(FakeEngine())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await loaded(app, pilot)
+        await app.chat.do(action)
+        await wait_until(
+            pilot, lambda: app.screen is not app.chat and bool(app.screen.query_one(OptionList).option_count)
+        )
+        for size in ((24, 8), (6, 3), (1, 1), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        assert app.is_running

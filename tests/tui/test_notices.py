@@ -7,6 +7,7 @@ from conftest import CATALOG, LAUNCH, ask, loaded, make_app, screen_text, wait_u
 from test_chat import LONG, being_answered, status
 from textual.widgets._toast import Toast
 
+from specchat.engine.events import AwaitingClient
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.service.settings import Preferences
 from specchat.tui import notice
@@ -45,6 +46,19 @@ async def test_a_refusal_when_the_reply_has_ended() -> None:
         clock.now = 9999
         await wait_until(pilot, lambda: app.session.reply is None)
         await wait_until(pilot, lambda: "a reply is running" not in status(app))
+
+
+@pytest.mark.parametrize("now", [31, 9999], ids=["a step", "the end"])
+async def test_the_wait_for_another_program_when_the_reply_goes_on(now: int) -> None:
+    async with being_answered(LONG, (100, 24), 30, "word20") as (app, pilot, clock):
+        engine, reply = app.session.engine, app.session.reply
+        assert isinstance(engine, FakeEngine)
+        assert reply is not None
+        engine._ready.append(AwaitingClient(reply.id, "serve", 12))
+        engine._notify()
+        await wait_until(pilot, lambda: "The engine answers serve" in status(app))
+        clock.now = now
+        await wait_until(pilot, lambda: "The engine answers serve" not in status(app))
 
 
 async def test_a_start_of_the_engine_when_it_is_loaded() -> None:

@@ -16,6 +16,7 @@ from specchat.engine.stats import Stats
 from specchat.insight.race import Race, RaceView, first_difference, rival
 from specchat.service.chat_service import ChatService
 from specchat.service.settings import Preferences
+from specchat.tui.screens.race import _lane_rows
 from specchat.tui.session import AppSession
 from tests.insight.replies import step_of
 
@@ -269,6 +270,18 @@ def test_the_plain_lane_is_played_again_beside_the_other() -> None:
     view.faster(-9)
     view.advance(4)
     assert (view.pace, view.milliseconds) == ("1524x slower", 21 / 8)
+
+
+def test_a_lane_that_is_through_is_all_there() -> None:
+    """A server may count a token more in one of them, such as that which ends the reply."""
+    race, _ = race_of(Speculation.of("draft", 2))
+    played(race, [0, 0, 0], ())
+    played(race, [1], (), length=2)
+    view = RaceView(race)
+    view.advance(0)
+    view.advance(99)
+    counts = [_lane_rows(view, lane, 40, 5)[2].plain.split()[-1] for lane in race.lanes]
+    assert counts == ["3/3", "2/2"]
 
 
 def test_a_running_race_is_not_played_again() -> None:

@@ -56,12 +56,14 @@ def _duplicate(chat: ChatScreen, _: str) -> None:
             chat.say("that chat is being answered: it can be copied once that has ended", bad=True)
             return
         try:
-            copy, done = chat.session.chat.saving.store.duplicate(key)
+            copy, done = chat.session.chats.duplicate(key)
         except KeyError:
             chat.say("that chat is not there any more", bad=True)
             return
         done.wait(1)
         chat.chats.open(copy)
+        if chat.session.conversation.key == copy:
+            chat.say("this is the copy; the chat itself is in the list")
 
 
 def _delete(chat: ChatScreen, _: str) -> None:

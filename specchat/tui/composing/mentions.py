@@ -3,16 +3,19 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from specchat.attachments import Attachment, read_attachment
-from specchat.clean import clean
+from specchat.clean import clean, one_line
 
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))')
 _TYPED = re.compile(r'(?<!\S)@(?:"([^"]*)|([^\s"]*))$')
 _AROUND = ".,;:!?)]}'"
+_LIKE_A_PATH = re.compile(r".*/|.+\.[A-Za-z]\w{0,4}$")
+"""The beginning of names that hardly mean anything but a file."""
 _MOST = 100
 """Mentions that are looked at in one prompt: more come with a paste, not from someone's fingers."""
 _LONGEST_PATH = 4096
@@ -50,6 +53,21 @@ def mentioned_paths(prompt: str) -> Iterator[str]:
         if path is not None and path not in seen:
             seen.add(path)
             yield path
+
+
+def unattached(prompt: str) -> str:
+    """A sentence on the first file that `prompt` names and that cannot be had; empty for none. Looks at the disk."""
+    for _, match in zip(range(_MOST), _MENTION.finditer(prompt), strict=False):
+        name, quoted = match[1] or match[2], bool(match[1])
+        if _existing(name, quoted=quoted) is not None:
+            continue
+        name = name if quoted else name.rstrip(_AROUND)
+        with suppress(ValueError):
+            if os.path.isdir(os.path.expanduser(name)):
+                return f"{one_line(name, 60)} is a folder: name its files to attach them"
+        if _LIKE_A_PATH.match(name):
+            return f"there is no file {one_line(name, 60)}: its name goes as text"
+    return ""
 
 
 def _existing(name: str, *, quoted: bool) -> str | None:

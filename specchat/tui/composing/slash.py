@@ -51,9 +51,11 @@ def parse(prompt: str, commands: Mapping[str, Action[Any]]) -> Command | Mistake
 
 
 def nearest(word: str, known: Iterable[str], before: str = "") -> str:
-    """A question that offers the known word closest to `word`; empty when none is close."""
+    """A question that offers the known word that goes on like `word`, or else the closest; empty if there is none."""
     by_folded = {option.casefold(): option for option in known}
-    close = get_close_matches(word.casefold(), by_folded, n=1, cutoff=0.5)
+    folded = word.casefold()
+    longer = [option for option in by_folded if option.startswith(folded)] if len(folded) > 1 else []
+    close = longer or get_close_matches(folded, by_folded, n=1, cutoff=0.5)
     return f" (did you mean {before}{by_folded[close[0]]}?)" if close else ""
 
 

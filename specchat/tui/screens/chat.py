@@ -10,6 +10,7 @@ from textual.timer import Timer
 from textual.widgets import TextArea
 
 from specchat.config.catalog import Catalog
+from specchat.engine.events import AwaitingClient
 from specchat.service.dispatch import Update, UpdateKind
 from specchat.tui.action import Action, Where
 from specchat.tui.composing.suggestions import SUGGESTIONS, suggestion
@@ -71,6 +72,7 @@ class ChatScreen(ChatWindow):
             self.notice.happened(update.kind)
             if message := self.session.words(update):
                 until: UpdateKind | None = "loaded" if update.kind == "loading" else None
+                until = "reply" if isinstance(update.event, AwaitingClient) else until
                 self.say(message, bad=update.kind not in ("loaded", "answered", "called", "notice"), until=until)
             if update.kind in ("ended", "answered", "loaded"):
                 self.composer.count_soon()

@@ -7,7 +7,7 @@ from textual.timer import Timer
 from specchat import figures
 from specchat.attachments import Attachment, AttachmentError, with_attachments
 from specchat.tui.composing import slash
-from specchat.tui.composing.mentions import Attacher, carried
+from specchat.tui.composing.mentions import Attacher, carried, unattached
 from specchat.tui.pastes import FOLD_ABOVE
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.queue import Queue
@@ -77,8 +77,11 @@ class Composer:
         if refusal := session.send(text, attachments):
             self._window.refuse(refusal)
             return
+        unattached_files = unattached(self._window.prompt.text) if "@" in text else ""
         self._window.prompt.take(text)
         self._feed.asked()
+        if unattached_files:
+            self._window.say(unattached_files)
 
     def count_soon(self) -> None:
         """Count the prompt's tokens once nothing changed for a moment."""

@@ -91,6 +91,7 @@ class Feed:
 
     def _take(self, updates: list[Update]) -> None:
         if all(update.kind == "reply" for update in updates):
+            self._window.notice.happened("reply")
             self._draw_steps()
         else:
             self._took(updates)

@@ -79,16 +79,17 @@ def _lane_rows(view: RaceView, lane: Lane, width: int, height: int) -> list[Cont
     speed = figures.per_second(1000 * tokens / milliseconds) if milliseconds > 0 else "–"
     figure = styled(f"{speed} tok/s", ".value") + styled(f" · {milliseconds / 1000:.2f} s", ".label")
     title = styled(lane.label, ".title") + styled(f" · {_state(view, lane, through)}", ".label")
-    head = [title, figure, _way(view.race, tokens, width)]
+    head = [title, figure, _way(view.race, tokens, width, through=through)]
     offsets = lane.reply.offsets
     shown = lane.reply.text[: offsets[steps]] if steps < len(offsets) else lane.reply.text
     rows = [row.truncate(width, ellipsis=True) for row in [*head, *tail_rows(shown, width, max(height - len(head), 1))]]
     return [*rows, *[EMPTY] * (height - len(rows))][: max(height, 0)]
 
 
-def _way(race: Race, tokens: int, width: int) -> Content:
-    """Tokens to the end, known once a lane has reached it."""
-    goal = max((one.timeline.tokens_after(one.timeline.steps) for one in race.lanes if one.reply.ended), default=0)
+def _way(race: Race, tokens: int, width: int, *, through: bool) -> Content:
+    """Tokens to the end, known once a lane has reached it. One that is through may have fewer than the other."""
+    ends = (one.timeline.tokens_after(one.timeline.steps) for one in race.lanes if one.reply.ended)
+    goal = tokens if through else max(ends, default=0)
     words = f" {tokens}/{goal}" if goal else f" {tokens}"
     done, rest = bar(tokens / goal if goal else 0.0, max(width - len(words), 1))
     return styled(done, ".spark") + styled(rest, ".track") + styled(words, ".label")
@@ -138,11 +139,9 @@ def _speeds(race: Race, verdict: RaceVerdict) -> Content:
 def _sameness(race: Race, verdict: RaceVerdict) -> Content:
     label = styled("outputs identical: ", ".label")
     if verdict.identical:
-        return (
-            label
-            + styled("yes", ".good")
-            + styled(f", all {figures.of(race.lanes[0].reply.tally.tokens, 'token')}", ".label")
-        )
+        plain = race.lanes[0].reply
+        all_of = (len(plain.text), "character") if verdict.by_text else (plain.tally.tokens, "token")
+        return label + styled("yes", ".good") + styled(f", all {figures.of(*all_of)}", ".label")
     acceptance = race.lanes[1].speculation.acceptance
     where = f", first difference at {'character' if verdict.by_text else 'token'} {(verdict.difference or 0) + 1:,}"
     if verdict.expected:
