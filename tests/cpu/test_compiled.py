@@ -105,7 +105,7 @@ def test_without_a_folder_code_is_kept_by_its_sources_all_the_same(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = compiled._folder()
     assert tmp_path in folder.parents
-    monkeypatch.setattr(compiled.vectors, "__file__", str(Path(compiled.__file__)))
+    monkeypatch.setattr(compiled, "_VECTORS", Path(compiled.__file__))
     assert compiled._folder() != folder
 
 
