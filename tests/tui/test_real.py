@@ -29,9 +29,10 @@ pytestmark = [
 PROMPT = "Tell me a story about a fox and a lamp."
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[EngineClient]:
-    client = EngineClient(tmp_path / "engine.log")
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineClient]:
+    """One for all tests, each of which loads the pair anew."""
+    client = EngineClient(tmp_path_factory.mktemp("engine") / "engine.log")
     yield client
     client.close()
 
@@ -48,7 +49,7 @@ def real_app(engine: EngineClient, max_tokens: int = 120, **changes: object) -> 
 
 
 async def test_the_text_is_the_same_with_every_strategy_changed_in_the_middle(engine: EngineClient) -> None:
-    app = real_app(engine)
+    app = real_app(engine, 50)
     async with app.run_test(size=(120, 36)) as pilot:
         await wait_until(pilot, lambda: app.session.loaded.info is not None or app.session.loaded.error, 120)
         assert app.session.loaded.error == ""
