@@ -20,11 +20,12 @@ class Nested:
 
 @dataclass(frozen=True)
 class FourBit:
-    """NF4 or FP4 weights: weight[n, k] = code[nibble] * scale of its block of `block` consecutive inputs.
+    """4-bit weights: weight[n, k] = (code[nibble] - zero) * scale, both of its block of `block` consecutive inputs.
 
     `packed` uint8 [outputs, inputs / 2], the high nibble being the even input; `code` float32 [16]; `scales` float32
-    [outputs, inputs / block], or uint8 of that shape, quantised by `nested`. `packed` and `scales` start
-    at multiples of 4 bytes.
+    [outputs, inputs / block], or uint8 of that shape, quantised by `nested`; `zeros` int8 of that shape, of codes of
+    whole numbers, whose differences are exact; None: no block has one. `packed`, `scales` and `zeros` start at
+    multiples of 4 bytes.
     """
 
     packed: Tensor
@@ -32,6 +33,7 @@ class FourBit:
     code: Tensor
     block: int
     nested: Nested | None = None
+    zeros: Tensor | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from specchat.engine.fetch.listing import PART, parts_of
 from specchat.engine.foreign import Foreign, MaybeCount, checked
 from specchat.engine.gguf.header import Header, read_header
 from specchat.engine.hf.known import unsupported
+from specchat.engine.model.blocks import IntegerFormat
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import StoredTensors, found, read_json, stored_tensors
 from specchat.engine.model.written import Quantised, StoredWeights
@@ -25,9 +26,9 @@ Format = Literal["safetensors", "GGUF"]
 class About:
     """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
 
-    What is not known is empty, None or 0. `config` is there where our decoder runs it; one that is `foreign` is
-    transformers' to run, and `why_not` says of any other why it is not run. `tokens` tells vocabularies of GGUF files
-    apart.
+    What is not known is empty, None or 0. `integers` are those of 4 bits. `config` is there where our decoder runs it;
+    one that is `foreign` is transformers' to run, and `why_not` says of any other why it is not run. `tokens` tells
+    vocabularies of GGUF files apart.
     """
 
     name: str
@@ -41,6 +42,7 @@ class About:
     context: int = 0
     layers: int = 0
     config: ModelConfig | None = None
+    integers: IntegerFormat | None = None
     foreign: bool = False
     why_not: str = ""
     tokens: str = ""
@@ -92,6 +94,7 @@ def about_folder(folder: Path, name: str) -> About:
         context=config.context if config else written.max_position_embeddings or inner.max_position_embeddings or 0,
         layers=config.layers if config else written.num_hidden_layers or inner.num_hidden_layers or 0,
         config=config,
+        integers=None if method is None else method.integers,
         foreign=foreign,
         why_not=why_not,
     )

@@ -1,4 +1,7 @@
-"""The compiled decoder: transformers' logits, rows alike alone and in trees, with any threads and processor."""
+"""The compiled decoder: rows alike alone and in trees, with any threads and processor, as the reference has them.
+
+`tests/engine/test_decoder.py` holds it against transformers.
+"""
 
 import os
 import subprocess
@@ -22,7 +25,7 @@ from specchat.engine.pair import Quant
 from specchat.engine.recipe import Attention
 from specchat.engine.reference.decoder import ReferenceDecoder
 from tests.engine.bnb import bnb_checkpoint
-from tests.engine.test_decoder import reference, tokens
+from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
 from tests.engine.tiny import FAMILIES, FAMILY, MORE, checkpoint
 
@@ -33,15 +36,6 @@ def whole(decoder: CpuDecoder | ReferenceDecoder, ids: list[int]) -> Tensor:
 
 def one_by_one(decoder: CpuDecoder, ids: list[int]) -> Tensor:
     return torch.cat([decoder.logits(decoder.forward([token], i)).clone() for i, token in enumerate(ids)])
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_logits_equal_transformers(family: str, tmp_path: Path) -> None:
-    folder = checkpoint(tmp_path / "m", seed=3, **FAMILIES[family])
-    ids = tokens(200)
-    mine, theirs = whole(CpuDecoder(Checkpoint.open(folder)), ids), reference(folder, ids)
-    assert theirs.std() > 0.3  # lively logits, or agreement would mean nothing
-    torch.testing.assert_close(mine, theirs, atol=2e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -71,14 +65,15 @@ def test_quantised_weights_are_what_the_reference_unpacks(quant: Quant, tmp_path
     pytest.importorskip("bitsandbytes")
     opened = Checkpoint.open(checkpoint(tmp_path / "m", hidden_size=128, intermediate_size=128))
     ids = tokens(150)
+    few = ids[:40]  # each token of the reference takes as long as a pass
     decoder = CpuDecoder(opened, quant=quant)
     torch.testing.assert_close(
-        whole(decoder, ids), whole(ReferenceDecoder(opened, quant=quant), ids), atol=1e-4, rtol=1e-4
+        whole(decoder, few), whole(ReferenceDecoder(opened, quant=quant), few), atol=1e-4, rtol=1e-4
     )
     assert torch.equal(whole(decoder, ids)[60:], one_by_one(decoder, ids)[60:])
     stored = Checkpoint.open(bnb_checkpoint(tmp_path / "stored", quant))
     torch.testing.assert_close(
-        whole(CpuDecoder(stored), ids), whole(ReferenceDecoder(stored), ids), atol=1e-4, rtol=1e-4
+        whole(CpuDecoder(stored), few), whole(ReferenceDecoder(stored), few), atol=1e-4, rtol=1e-4
     )
 
 

@@ -1,6 +1,7 @@
 """Products with packed weights: near the exact sums, and every row what it is alone."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from specchat.engine.cpu.products import FORM, KERNELS, PANELS, kernels
 from specchat.engine.cpu.tiles import FORMS
 from specchat.engine.cpu.together import LINE
 from specchat.engine.formats import FourBit, Weight
-from specchat.engine.model.quantise import dequantised, quantise
+from specchat.engine.model.quantise import code_table, dequantised, quantise
 from specchat.engine.model.vectors import LANES
 
 pytestmark = pytest.mark.cpu
@@ -33,6 +34,13 @@ def four_bits(block: int, inputs: int = INPUTS) -> FourBit:
     return FourBit(packed, torch.rand(OUTPUTS, inputs // block, generator=made), torch.randn(16, generator=made), block)
 
 
+def with_zeros(block: int, inputs: int = INPUTS) -> FourBit:
+    """Whole numbers, of which those from -8 to 8 are taken away."""
+    weight, made = four_bits(block, inputs), torch.Generator().manual_seed(7)
+    zeros = torch.randint(-8, 9, weight.scales.shape, generator=made, dtype=torch.int8)
+    return replace(weight, code=code_table("int4"), zeros=zeros)
+
+
 FORMATS: dict[str, Callable[[], Weight]] = {
     "float32": matrix,
     "float16": lambda: matrix().half(),
@@ -42,6 +50,7 @@ FORMATS: dict[str, Callable[[], Weight]] = {
     "nf4": lambda: quantise(matrix(), "nf4"),
     "fp4": lambda: quantise(matrix(), "fp4"),
     "4 bits in blocks of 32": lambda: four_bits(32),
+    "4 bits with zeros": lambda: with_zeros(64),
 }
 
 
@@ -113,15 +122,17 @@ def test_a_row_is_what_it_is_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("block", [32, 64])
-def test_each_weight_of_four_bits_is_its_number_of_the_code(block: int) -> None:
+@pytest.mark.parametrize("made", [four_bits, with_zeros])
+def test_each_weight_of_four_bits_is_its_number_of_the_code(made: Callable[[int, int], FourBit], block: int) -> None:
     """Rows that are zero but for one input, whose root mean square is a power of two: no sum is rounded."""
     inputs = 256
-    weight = four_bits(block, inputs)
+    weight = made(block, inputs)
     packed = Packed()
     packed.add(weight)
     octets = weight.packed.numpy()
     nibbles = np.stack([octets >> 4, octets & 15], axis=2).reshape(OUTPUTS, inputs)
-    dense = weight.code.numpy()[nibbles] * weight.scales.numpy().repeat(block, axis=1)
+    zeros = np.zeros_like(weight.scales) if weight.zeros is None else weight.zeros.numpy()
+    dense = (weight.code.numpy()[nibbles] - zeros.repeat(block, axis=1)) * weight.scales.numpy().repeat(block, axis=1)
     found = product(packed, np.eye(inputs, dtype=np.float32))
     np.testing.assert_array_equal(found[:, :OUTPUTS], np.sqrt(np.float32(inputs)) * dense.T)
 

@@ -1,5 +1,6 @@
 """Checkpoints of other packages' 4-bit integers and 8-bit floats on the device: the host's logits, within the plan."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.engine.packed import packed
 from tests.engine.test_packed import BOTH, INT4
 
 
-@pytest.mark.parametrize("method", ["gptq", "compressed-tensors, 32", "fp8"])
+@pytest.mark.parametrize("method", ["gptq", "compressed-tensors, 32", "awq", "fp8"])
 def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, tmp_path: Path) -> None:
     changes = SHAPE | {"hidden_size": 128, "intermediate_size": 192, "head_dim": 64}
     stored, truth = packed(tmp_path, *BOTH[method], **changes)
@@ -28,5 +29,6 @@ def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, t
     assert all(isinstance(one.weight, FourBit) == (method in INT4) for one in model.weights.products.values())
     opened = Checkpoint.open(stored)
     of = Model(model.config, "cuda", opened.quant, fixed=opened.quant is not None, nested=opened.nested)
+    of = replace(of, integers=opened.integers) if opened.integers else of
     held = held_bytes(decoder(stored, torch.float16).weights)
     assert held <= plan(of, None, CONTEXT).need("cuda").weights + 4 * 16 * len(model.weights.products) <= 1.2 * held

@@ -1,7 +1,9 @@
 """Heads that draft a block at once, from their formulas in float64: the whole text each time, no cache."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -18,6 +20,12 @@ from tests.engine.tiny import VOCAB
 
 TEXT = tokens(40)
 DIM, EPS, THETA = 16, 1e-5, 5000.0
+
+
+@cache
+def theirs(target: Path) -> Any:
+    """A target as transformers reads it."""
+    return AutoModelForCausalLM.from_pretrained(target, dtype=torch.float64)
 
 
 def rms(x: Tensor, weight: Tensor) -> Tensor:
@@ -37,7 +45,7 @@ class Reference:
     def __init__(self, folder: Path, target: Path, states: list[int]) -> None:
         self.w = {name: tensor.double() for name, tensor in load_file(folder / "model.safetensors").items()}
         self.theirs = {name: tensor.double() for name, tensor in load_file(target / "model.safetensors").items()}
-        self.model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float64)
+        self.model = theirs(target)
         self.states = states
         self.blocks: dict[tuple[int, ...], Tensor] = {}
         self.first, self.window, self.causal, self.slides = 1, 10**6, False, [False, False]
@@ -83,15 +91,14 @@ class Reference:
         base, dynamic = self.w[f"{prefix}base_kernel"], y @ self.w[f"{prefix}kernel_projection.weight"].T
         taps, hidden = base.shape[1:]
         groups = dynamic.shape[1] // (2 * taps)
+        group = torch.arange(hidden) // (hidden // groups)
 
         def over(x: Tensor, side: int) -> Tensor:
             out = torch.zeros_like(x)
             for i in range(len(x)):
                 for t in range(min(taps, i + 1)):
-                    for c in range(hidden):
-                        g = c // (hidden // groups)
-                        delta = dynamic[i, (side * taps + t) * groups + g]
-                        out[i, c] += (base[side, t, c] + delta) * x[i - t, c]
+                    delta = dynamic[i, (side * taps + t) * groups + group]
+                    out[i] += (base[side, t] + delta) * x[i - t]
             return out
 
         return over(made(over(y, 0)), 1)
@@ -126,8 +133,7 @@ class Reference:
             return rows @ self.w.get("lm_head.weight", self.theirs["lm_head.weight"]).T
         few = rows @ self.w["lm_head.weight"].T
         whole = torch.full((len(rows), VOCAB), float("-inf"), dtype=torch.float64)
-        for row in range(few.shape[1]):
-            whole[:, row + int(self.w["d2t"][row])] = few[:, row]
+        whole[:, torch.arange(few.shape[1]) + self.w["d2t"].long()] = few
         return whole
 
     def scores(self, text: list[int], drafted: list[int]) -> Tensor:
@@ -146,9 +152,9 @@ class DFlash2Reference(Reference):
         unary = self.base(rows)[place]
         w = {name.removeprefix("candidate_selector."): tensor for name, tensor in self.w.items()}
         whole = torch.full((VOCAB,), float("-inf"), dtype=torch.float64)
-        for token in unary.argsort(descending=True)[: self.best].tolist():
-            edge = w["predecessor_codebook"][before] * (w["hidden_projection.weight"] @ rows[place])
-            whole[token] = unary[token] + edge @ w["successor_codebook"][token]
+        edge = w["predecessor_codebook"][before] * (w["hidden_projection.weight"] @ rows[place])
+        best = unary.argsort(descending=True)[: self.best]
+        whole[best] = unary[best] + w["successor_codebook"][best] @ edge
         return whole
 
 

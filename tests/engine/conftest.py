@@ -74,6 +74,12 @@ def demo() -> Session:
 
 
 @pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pairs load without the replies that measure them: most of the time that loading a tiny one takes."""
+    monkeypatch.setattr(Session, "_measure", lambda _: None)
+
+
+@pytest.fixture
 def shared_data() -> Path:
     """Real checkpoints, tokenizers and prompts that stand beside the project on some machines."""
     if not SHARED.is_dir():

@@ -1,4 +1,4 @@
-"""Checkpoints in the formats of compressed-tensors, GPTQ, AutoRound and FP8, made of tiny ones, and what they hold."""
+"""Checkpoints of compressed-tensors, GPTQ, AWQ, AutoRound and FP8, made of tiny ones, and what they hold."""
 
 import json
 from collections.abc import Callable
@@ -29,6 +29,54 @@ def rounded(matrix: Tensor, group: int, dtype: torch.dtype) -> tuple[Tensor, Ten
     scales = (grouped.abs().amax(-1) / 7.5).to(dtype)
     values = (grouped / scales.float()[..., None]).round().clamp(-8, 7)
     return values.flatten(1) + 8, scales, (values * scales.float()[..., None]).flatten(1)
+
+
+def shifted(matrix: Tensor, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Nibbles, zero points and scales [outputs, groups], and the matrix of integers from 0 to 15 less a zero point."""
+    grouped = matrix.unflatten(-1, (-1, group))
+    low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
+    scales = ((high - low) / 15).to(dtype)
+    zeros = (-low / scales.float()).round().clamp(0, 15)
+    # All that there may be, as far as groups go.
+    zeros.flatten()[:16] = torch.arange(16.0)
+    nibbles = ((grouped / scales.float()[..., None]).round() + zeros[..., None]).clamp(0, 15)
+    return nibbles.flatten(1), zeros, scales, ((nibbles - zeros[..., None]) * scales.float()[..., None]).flatten(1)
+
+
+def named(name: str, parts: Parts) -> Parts:
+    return {f"{name}.{part}": one.contiguous() for part, one in parts.items()}
+
+
+def compressed_shifted(group: int) -> Pack:
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        nibbles, zeros, scales, truth = shifted(matrix, group, torch.bfloat16)
+        parts = {"weight_packed": words(nibbles), "weight_scale": scales, "weight_shape": torch.tensor(matrix.shape)}
+        return named(name, parts | {"weight_zero_point": words(zeros.t()).t()}), truth
+
+    return pack
+
+
+def gptq_shifted(group: int, less: int) -> Pack:
+    """GPTQ, of whose zero points `less` is taken away from whole words."""
+
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        nibbles, zeros, scales, truth = shifted(matrix, group, torch.float16)
+        stored = words(zeros.t()) - less * 0x11111111
+        return named(name, {"qweight": words(nibbles).t(), "qzeros": stored, "scales": scales.t()}), truth
+
+    return pack
+
+
+def awq(group: int) -> Pack:
+    """AWQ: a word holds outputs 0, 2, 4, 6, 1, 3, 5, 7 of eight, from the lowest bits on."""
+
+    def pack(name: str, matrix: Tensor) -> tuple[Parts, Tensor]:
+        nibbles, zeros, scales, truth = shifted(matrix, group, torch.float16)
+        order = torch.arange(len(matrix)).view(-1, 4, 2).transpose(1, 2).flatten()
+        parts = {"qweight": words(nibbles.t()[:, order]), "qzeros": words(zeros.t()[:, order]), "scales": scales.t()}
+        return named(name, parts), truth
+
+    return pack
 
 
 def compressed(group: int) -> Pack:
@@ -71,14 +119,17 @@ def floats(by: str, ending: str) -> Pack:
     return pack
 
 
-def packed(folder: Path, pack: Pack, settings: dict[str, Any], **changes: Any) -> tuple[Path, Path]:
-    """A checkpoint whose layers' matrices are packed, and one of the matrices that they stand for."""
+def packed(
+    folder: Path, pack: Pack, settings: dict[str, Any], left: tuple[str, ...] = (), **changes: Any
+) -> tuple[Path, Path]:
+    """A checkpoint whose layers' matrices are packed but for those `left`, and one of what they stand for."""
     truth = checkpoint(folder / "truth", **changes)
     stored = checkpoint(folder / "stored", **changes)
     tensors = load_file(truth / "model.safetensors")
     kept, made = dict(tensors), dict(tensors)
     for key, matrix in tensors.items():
-        if key.startswith("model.layers.") and matrix.dim() == 2 and "router" not in key and "mlp.gate.w" not in key:
+        dense = ("router", "mlp.gate.w", *left)
+        if key.startswith("model.layers.") and matrix.dim() == 2 and not any(part in key for part in dense):
             del made[key]
             parts, kept[key] = pack(key.removesuffix(".weight"), matrix)
             made |= parts

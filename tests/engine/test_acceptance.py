@@ -190,7 +190,7 @@ def test_ratio_on_a_tree_follows_the_target_exactly(monkeypatch: pytest.MonkeyPa
 
 def test_rounds_of_one_place_have_noise_of_their_own() -> None:
     """Frequencies of a place with three candidates, drawn with the keyed noise, are the target's."""
-    size, steps = 6, 15_000
+    size, steps = 6, 6_000
     row = torch.randn(size, generator=torch.Generator().manual_seed(5)) * 1.5
     logits, p = row.repeat(4, 1), row.double().softmax(-1)
     sampler, history, draft = Sampler(Sampling(seed=9, temperature=1.0)), History([]), Draft([3, 1, 4], [0, 0, 0])
@@ -251,8 +251,8 @@ def test_a_tree_is_walked_by_the_targets_own_choices(mode: Acceptance) -> None:
 @pytest.mark.parametrize("mode", ["ratio", "coupled"])
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) -> None:
-    """The keyed noise, which the enumeration above leaves out, over 15,000 steps: drafts, tests and residuals."""
-    size, steps = 6, 15_000
+    """The keyed noise, which the enumeration above leaves out, over 6,000 steps: drafts, tests and residuals."""
+    size, steps = 6, 6_000
     generator = torch.Generator().manual_seed(5)
     logits = torch.randn(2, size, generator=generator) * 1.5
     q_logits = logits[0] + torch.randn(size, generator=generator)
@@ -271,10 +271,10 @@ def test_long_runs_have_the_targets_frequencies(mode: str, deterministic: bool) 
     assert chisquare([first[i] for i in range(size)], (p * steps).numpy()).pvalue > 1e-3
     best = float(p[3]) if deterministic else 1 - 0.5 * float((p - q).abs().sum())
     if mode == "ratio" or deterministic:
-        assert abs(kept / steps - best) < 0.016  # 4 standard errors
+        assert abs(kept / steps - best) < 0.026  # 4 standard errors
     else:
         # Coupled keeps at least (1 - TV) / (1 + TV) and never more than 1 - TV.
-        assert (best / (2 - best)) - 0.016 < kept / steps < best + 0.016
+        assert (best / (2 - best)) - 0.026 < kept / steps < best + 0.026
 
 
 class Fixed:

@@ -156,6 +156,7 @@ BAD: list[tuple[Spoil, str]] = [
 ]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("spoil", "words"), BAD, ids=[words for _, words in BAD])
 def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
     spoil: Spoil, words: str, tiny_pair: PairSpec, tmp_path: Path

@@ -27,8 +27,8 @@ PROMPTS = [CheckPrompt(name, (Message("user", "abcabcabc"),)) for name in "abc"]
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "QUICK_TOKENS", 24)
-    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 400)
-    monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 400)
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 250)
+    monkeypatch.setattr(check_ratio, "FEWEST_REPLIES", 250)
 
 
 @pytest.fixture
@@ -42,7 +42,10 @@ def results(session: Session) -> list[CheckResult]:
     return list(check.run(session, PROMPTS, full=False))
 
 
-def test_the_default_has_two_turns_penalties_and_plain_itself(session: Session) -> None:
+def test_the_default_has_two_turns_penalties_and_plain_itself(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "QUICK_TOKENS", 8)
     found = results(session)
     assert all(result.identical for result in found)
     compared = {(result.sampling, result.turn, result.strategy) for result in found}
@@ -104,7 +107,7 @@ def test_no_strategy_draws_with_noise_that_one_before_drew_with(
 
 
 def test_ratio_and_block_follow_the_law_of_the_target(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 16)
+    monkeypatch.setattr(check_ratio, "MOST_REPLIES", 6)
     assert drawn(session) == dict.fromkeys(product(("ratio", "block"), DRAFTING), True)
 
 

@@ -40,9 +40,9 @@ def test_every_strategy_writes_what_plain_writes(session: Session, name: str) ->
         plain = last(session, request(grammar, sampling))
         assert plain.stats.num_draft_tokens == 0
         assert fits(session, grammar, plain)
-        # Each strategy meets two of the grammars with each sampling.
+        # Each strategy meets one or two of the grammars with each sampling.
         for place, strategy in enumerate(DRAFTING):
-            if (place + at + turned) % 2:
+            if (place + at + turned) % 3:
                 continue
             drafting = last(session, request(grammar, sampling, strategy))
             assert (drafting.token_ids, drafting.text) == (plain.token_ids, plain.text), (strategy, at)
@@ -72,11 +72,19 @@ def test_forced_tokens_are_drafted_for_nothing(session: Session) -> None:
             assert by_itself or not goes_on
 
 
+@pytest.fixture(scope="module")
+def uncut(session: Session) -> list[tuple[Sampling, Finished]]:
+    """What plain writes as the schema has it, greedily and drawn."""
+    samplings = Sampling(), Sampling(seed=4, temperature=1.0)
+    return [(one, last(session, request(GRAMMARS["schema"], one, limits=Limits(90)))) for one in samplings]
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_token_limits_and_stop_strings_cut_as_they_do_for_plain(session: Session, strategy: str) -> None:
-    for at, sampling in enumerate((Sampling(), Sampling(seed=4, temperature=1.0))):
+def test_token_limits_and_stop_strings_cut_as_they_do_for_plain(
+    session: Session, uncut: list[tuple[Sampling, Finished]], strategy: str
+) -> None:
+    for at, (sampling, free) in enumerate(uncut):
         grammar = GRAMMARS["schema"]
-        free = last(session, request(grammar, sampling, limits=Limits(90)))
         for limit in (1, 9, 30 + at):
             cut = last(session, request(grammar, sampling, strategy, limits=Limits(limit)))
             assert (cut.token_ids, cut.reason) == (free.token_ids[:limit], "length")
@@ -122,8 +130,8 @@ def check_random(session: Session, seeds: range, strategies: list[str]) -> Count
 
 
 def test_random_schemas(session: Session) -> None:
-    ends = check_random(session, range(60), DRAFTING)
-    assert ends["stop"] > 50
+    ends = check_random(session, range(40), DRAFTING)
+    assert ends["stop"] > 33
 
 
 @pytest.mark.slow
@@ -143,12 +151,12 @@ def test_the_embedded_pair_writes_valid_json(demo: Session, name: str) -> None:
 
 
 def outcomes(session: Session, sampling: Sampling) -> dict[tuple[int, ...], float]:
-    """Probabilities of all replies of three letters of four, by the target's logits."""
+    """Probabilities of all replies of two letters of four, by the target's logits."""
     prompt = session.tokenizer.prompt((Message("user", PROMPT),))
     letters = [session.tokenizer.encode(letter)[0] for letter in "abcd"]
     sampler = Sampler(sampling)
     found: dict[tuple[int, ...], float] = {(): 1.0}
-    for _ in range(3):
+    for _ in range(2):
         longer: dict[tuple[int, ...], float] = {}
         for tokens, reached in found.items():
             scores = sampler.scores(session.target.next_logits([*prompt, *tokens]), History(prompt))
@@ -163,11 +171,11 @@ def outcomes(session: Session, sampling: Sampling) -> dict[tuple[int, ...], floa
 def test_ratio_and_block_have_the_distribution_of_plain(
     session: Session, strategy: str, acceptance: Acceptance
 ) -> None:
-    grammar, sampling = Grammar("regex", "[a-d]{3}"), Sampling(temperature=1.5)
+    grammar, sampling = Grammar("regex", "[a-d]{2}"), Sampling(temperature=1.5)
     found = Counter[tuple[int, ...]]()
-    for seed in range(200):
+    for seed in range(120):
         wanted = request(grammar, replace(sampling, seed=seed), speculation=Speculation(strategy, 3, acceptance))
-        found[last(session, wanted).token_ids[:3]] += 1
+        found[last(session, wanted).token_ids[:2]] += 1
     statistic, bound = chi_square(found, outcomes(session, sampling))
     assert statistic <= bound
 

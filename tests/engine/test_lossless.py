@@ -62,6 +62,11 @@ def auto_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(AutoDrafter, "begin", partialmethod(begin_trying, AutoDrafter.begin))
 
 
+def some_of(strategies: list[str], name: str) -> list[str]:
+    """A third of the strategies with each sampling: each strategy meets two or three of them, of both parities."""
+    return strategies[list(SAMPLINGS).index(name) % 3 :: 3]
+
+
 def begin_trying(auto: AutoDrafter, begin: Callable[..., None], *reply: Collection[int]) -> None:
     """Every other reply tries models at each step."""
     auto.tries = not auto.tries
@@ -85,7 +90,7 @@ def test_plain_steps_slipped_in_change_no_text(session: Session, name: str, monk
     monkeypatch.setattr(Yardstick, "due", due)
     sampling = replace(SAMPLINGS[name], seed=1)
     plain = finished(reply(session, PROMPTS[1], sampling, Limits(32), Speculation()))
-    for strategy in DRAFTING:
+    for strategy in some_of(DRAFTING, name):
         events = reply(session, PROMPTS[1], sampling, Limits(32), Speculation(strategy, 4))
         assert finished(events).token_ids == plain.token_ids, strategy
         steps = [event for event in events if isinstance(event, Step)]
@@ -109,16 +114,17 @@ def check_all_lengths(session: Session, name: str, strategies: list[str]) -> Non
     drafted, accepted = Counter[str](), Counter[str]()
     # A reply of few letters repeats itself, so that every way of drafting has something to draft.
     few = dict.fromkeys(session.tokenizer.backend.encode("abc").ids, 9.0)
-    # A prompt with one length each, another one with every sampling; that of few letters with the two others.
+    # With each sampling a strategy meets one of the prompts with one length, and that of few letters with the others.
     turned = list(SAMPLINGS).index(name)
-    each = [(prompt, {}, (LENGTHS[(at + turned) % len(LENGTHS)],)) for at, prompt in enumerate(PROMPTS)]
-    others = tuple(length for length in LENGTHS if length != LENGTHS[turned % len(LENGTHS)])
-    for seed, (prompt, bias, lengths) in enumerate([*each, ("abcab", few, others)]):
+    chosen = LENGTHS[(turned + turned // len(LENGTHS)) % len(LENGTHS)]
+    each = [(prompt, {}, (chosen,), strategies[(at + turned) % 3 :: 3]) for at, prompt in enumerate(PROMPTS)]
+    others = tuple(length for length in LENGTHS if length != chosen)
+    for seed, (prompt, bias, lengths, some) in enumerate([*each, ("abcab", few, others, strategies)]):
         sampling = SAMPLINGS[name]
         sampling = replace(sampling, seed=seed, logit_bias=sampling.logit_bias | bias)
         plain = finished(reply(session, prompt, sampling, Limits(22), Speculation()))
         assert plain.stats.num_draft_tokens == 0
-        for strategy, length in product(strategies, lengths):
+        for strategy, length in product(some, lengths):
             last = finished(reply(session, prompt, sampling, Limits(22), Speculation(strategy, length)))
             assert last.token_ids == plain.token_ids, (strategy, length, prompt)
             assert (last.text, last.reason) == (plain.text, plain.reason)
@@ -321,10 +327,8 @@ def test_a_failing_drafter_leaves_the_target_as_it_was(session: Session, monkeyp
         with pytest.raises(MemoryError):
             reply(session, "abc", Sampling(), Limits(40), Speculation("draft", 4))
     for strategy in STRATEGIES:
-        assert (
-            finished(reply(session, "abc", Sampling(), Limits(40), Speculation.of(strategy))).token_ids
-            == free.token_ids
-        )
+        last = finished(reply(session, "abc", Sampling(), Limits(16), Speculation.of(strategy)))
+        assert last.token_ids == free.token_ids[:16]
 
 
 def reuse_the_prefix(session: Session, least: int) -> None:

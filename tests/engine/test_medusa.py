@@ -144,6 +144,7 @@ def test_a_pair_without_heads_says_so(tiny_pair: PairSpec) -> None:
     assert session.runner.target.model.aux_states is None  # type: ignore[attr-defined]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("head", HEADS)
 def test_heads_count_as_memory(head: Head, tiny_pair: PairSpec) -> None:
     pair = replace(tiny_pair, draft=None, heads={head: tiny_pair.heads[head]})

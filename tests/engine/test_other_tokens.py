@@ -101,7 +101,7 @@ def drafted(session: Session, prompt: str, sampling: Sampling, acceptance: Accep
     """Each step's drafts with their probabilities, and the reply's tokens."""
     drafting = Speculation("draft", 5, acceptance)
     session.runner.executor.policies.off = True
-    request = Generate(7, (Message("user", prompt),), sampling, Limits(28), drafting, cold=True)
+    request = Generate(7, (Message("user", prompt),), sampling, Limits(16), drafting, cold=True)
     events = list(session.generate(request))
     session.runner.executor.policies.off = False
     steps = [(step.drafts, step.accepted) for step in events if isinstance(step, Step)]
@@ -177,7 +177,7 @@ def test_replies_end_where_plain_ones_do(ends: Session, strategy: str, name: str
 
 
 def test_a_full_context_ends_the_reply(ends: Session) -> None:
-    prompt = "ab cd " * 230
+    prompt = "ab cd " * 325
     ends.eos = frozenset()
     plain = finished(reply(ends, prompt, Sampling(), Limits(context="refuse"), Speculation()))
     for strategy in STRATEGIES:
@@ -235,8 +235,8 @@ def test_a_text_longer_than_the_drafts_context_is_drafted_for(tmp_path: Path) ->
     config.write_text(config.read_text().replace('"max_position_embeddings": 1024', '"max_position_embeddings": 96'))
     session = loaded(demo_model("target"), draft)
     session.eos = frozenset()
-    plain = finished(reply(session, STORY * 9, Sampling(), Limits(200), Speculation()))
-    events = reply(session, STORY * 9, Sampling(), Limits(200), Speculation("draft", 4))
+    plain = finished(reply(session, STORY * 9, Sampling(), Limits(80), Speculation()))
+    events = reply(session, STORY * 9, Sampling(), Limits(80), Speculation("draft", 4))
     assert finished(events).token_ids == plain.token_ids
     late = [event for event in events if isinstance(event, Step)][10:]
     assert sum(step.accepted for step in late) > 10
@@ -248,7 +248,7 @@ def test_a_text_longer_than_the_drafts_context_is_drafted_for(tmp_path: Path) ->
 def test_drawn_replies_follow_the_targets_law(finer: Session, acceptance: Acceptance, length: int) -> None:
     law = exact_distribution(finer)
     found: Counter[tuple[int, ...]] = Counter()
-    for seed in range(200):
+    for seed in range(140):
         found[check_ratio._drawn(finer, Speculation("draft", length, acceptance), 9000 + seed)] += 1
     value, bound = chi_square(found, law)
     assert value <= bound
@@ -268,19 +268,23 @@ def test_the_pair_says_what_it_does(finer: Session, demo: Session) -> None:
         reply(finer, "x", Sampling(), Limits(5), Speculation.of("draft-tree"))
 
 
-def test_a_draft_vocabulary_and_a_gpu_for_the_draft_are_not_to_be_had(folders: dict[str, Path]) -> None:
-    spec = pair(demo_model("target"), folders["finer"])
-    session = load(replace(spec, draft_vocabulary="x.json"), lambda _: None)
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> PairSpec:
+    """A pair of random models, loaded in a third of the time."""
+    root = tmp_path_factory.mktemp("small")
+    return pair(checkpoint(root / "target"), checkpoint(root / "draft", backend=byte_fallback()))
+
+
+def test_a_draft_vocabulary_and_a_gpu_for_the_draft_are_not_to_be_had(small: PairSpec) -> None:
+    session = load(replace(small, draft_vocabulary="x.json"), lambda _: None)
     assert session.info.warning == "tiny drafts with its whole vocabulary: the draft's tokens differ from the target's."
-    assert spec.draft is not None
+    assert small.draft is not None
     with pytest.raises(EngineError, match="its tokens differ from the target's and are translated on the CPU") as error:
-        load(replace(spec, draft=replace(spec.draft, device="cuda")), lambda _: None)
+        load(replace(small, draft=replace(small.draft, device="cuda")), lambda _: None)
     assert error.value.kind == "config"
 
 
-def test_the_draft_stays_on_the_host_wherever_the_target_is(
-    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_draft_stays_on_the_host_wherever_the_target_is(small: PairSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[PairSpec] = []
 
     def watched(pair: PairSpec, *others: Any) -> Placement:
@@ -288,9 +292,8 @@ def test_the_draft_stays_on_the_host_wherever_the_target_is(
         return place(pair, *others)
 
     monkeypatch.setattr(native, "place", watched)
-    spec = pair(demo_model("target"), folders["finer"])
-    assert spec.draft is not None
-    load(replace(spec, draft=replace(spec.draft, device="auto")), lambda _: None)
+    assert small.draft is not None
+    load(replace(small, draft=replace(small.draft, device="auto")), lambda _: None)
     assert [one.draft and one.draft.device for one in asked] == ["cpu"]
 
 

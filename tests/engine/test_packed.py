@@ -1,6 +1,7 @@
 """Checkpoints of other packages' 4-bit integers and 8-bit floats: run as stored, or refused by what they have."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,28 @@ from specchat.engine.formats import FourBit
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.eight_bit_floats import dequantise_floats
+from specchat.engine.model.matrices import reordered
+from specchat.engine.model.mxfp4 import by_exponents
 from specchat.engine.model.need import Model
 from specchat.engine.model.plan import plan
-from specchat.engine.model.quantise import dequantised
+from specchat.engine.model.quantise import code_table, dequantised, fused
 from specchat.engine.model.weights import Weights
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.pair import PairSpec
 from specchat.engine.reference.decoder import ReferenceDecoder
+from specchat.engine.reference.tensors import owned, slabs
 from specchat.engine.runners.host import host_model
 from specchat.models.about import about_folder
-from tests.engine.packed import Pack, compressed, floats, gptq, packed
+from tests.engine.packed import (
+    Pack,
+    awq,
+    compressed,
+    compressed_shifted,
+    floats,
+    gptq,
+    gptq_shifted,
+    packed,
+)
 from tests.engine.test_lossless import SAMPLINGS, finished, reply
 from tests.engine.tiny import FAMILIES, on_cpu
 
@@ -47,6 +60,20 @@ INT4: dict[str, tuple[Pack, dict[str, Any]]] = {
     "gptq v2": (gptq(64, 8, False), {"quant_method": "gptq", "bits": 4, "checkpoint_format": "gptq_v2"}),
     "auto-round": (gptq(32), {"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_gptq"}),
 }
+OF_AWQ = {"quant_method": "awq", "bits": 4, "group_size": 64, "zero_point": True, "version": "gemm"}
+OF_GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": False, "sym": False}
+OF_AUTO_ROUND = {"quant_method": "auto-round", "bits": 4, "group_size": 32, "sym": False}
+SHIFTED: dict[str, tuple[Pack, dict[str, Any]]] = {
+    "awq": (awq(64), OF_AWQ),
+    "awq of auto-round": (awq(32), OF_AUTO_ROUND | {"packing_format": "auto_round:auto_awq"}),
+    "gptq, zero points": (gptq_shifted(64, 1), OF_GPTQ | {"desc_act": True, "static_groups": True}),
+    "gptq v2, zero points": (gptq_shifted(64, 0), OF_GPTQ | {"checkpoint_format": "gptq_v2"}),
+    "compressed-tensors, zero points": (
+        compressed_shifted(128),
+        of_compressed(group_size=128, strategy="group", symmetric=False),
+    ),
+}
+INT4 |= SHIFTED
 FP8: dict[str, tuple[Pack, dict[str, Any]]] = {
     "fp8": (floats("square", "_scale_inv"), {"quant_method": "fp8", "weight_block_size": [128, 128]}),
     "fp8 of one scale": (floats("whole", "_scale_inv"), {"quant_method": "fp8"}),
@@ -89,14 +116,39 @@ def test_integers_are_those_of_compressed_tensors() -> None:
     assert torch.equal(compressed(32)("m", matrix)[1], unpacked * scales)
 
 
-def test_experts_are_packed_each_for_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "awq of auto-round"])
+def test_experts_are_packed_each_for_itself(method: str, tmp_path: Path) -> None:
     more = {"hidden_size": 128, "moe_intermediate_size": 64, "num_hidden_layers": 2}
-    stored, truth = packed(tmp_path, *INT4["compressed-tensors, 32"], **FAMILIES["qwen3_moe"] | more)
+    stored, truth = packed(tmp_path, *INT4[method], **FAMILIES["qwen3_moe"] | more)
     made, expected = (host_model(Checkpoint.open(one)).forward(list(range(3, 20)), 0) for one in (stored, truth))
     torch.testing.assert_close(made, expected, rtol=2e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("method", ["gptq", "fp8"])
+def test_matrices_that_awq_left_dense_and_biases_are_read(tmp_path: Path) -> None:
+    left = ("layers.1.self_attn.q_proj", "layers.0.mlp")
+    of = OF_AWQ | {"modules_to_not_convert": ["lm_head", *left]}
+    stored, truth = packed(tmp_path, awq(64), of, left, attention_bias=True, tie_word_embeddings=False, **SHAPE)
+    made, expected = (host_model(Checkpoint.open(one)).forward(list(range(3, 20)), 0) for one in (stored, truth))
+    torch.testing.assert_close(made, expected, rtol=2e-4, atol=2e-4)
+
+
+def test_zero_points_follow_their_rows() -> None:
+    made = torch.Generator().manual_seed(1)
+    scales = torch.randint(1, 3, (4, 2), generator=made).float()
+    octets = torch.randint(256, (4, 32), generator=made, dtype=torch.uint8)
+    plain = FourBit(octets, scales, code_table("int4"), 32)
+    shifted = replace(plain, zeros=torch.randint(-8, 9, (4, 2), generator=made, dtype=torch.int8))
+    dense = torch.cat([dequantised(one, torch.float32) for one in (plain, shifted)])
+    order = [7, 0, 5, 2, 1]
+    whole = fused([plain, shifted])
+    assert isinstance(whole, FourBit)
+    for weight in (whole, by_exponents(whole)):
+        assert torch.equal(dequantised(weight, torch.float32), dense)
+        assert torch.equal(dequantised(reordered(weight, order), torch.float32), dense[order])
+        assert torch.equal(torch.cat(list(slabs(owned(weight), 128))), dense)
+
+
+@pytest.mark.parametrize("method", ["gptq", "fp8", "awq"])
 def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     session = load(PairSpec("p", "P", on_cpu(stored), on_cpu(stored)), lambda _: None)
@@ -108,25 +160,27 @@ def test_every_strategy_writes_what_plain_writes(method: str, tmp_path: Path) ->
         assert all(other == plain for other in others)
 
 
-@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq"])
+@pytest.mark.parametrize("method", ["compressed-tensors, 32", "gptq", "awq"])
 def test_the_plan_holds_what_is_read(method: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *INT4[method], **SHAPE)
     opened = Checkpoint.open(stored)
     held = host_model(opened, 64).memory()
-    planned = plan(Model(opened.config, "cpu", "int4", fixed=True, nested=opened.nested, threads=1), None, 64)
-    need = planned.need("cpu")
+    assert opened.integers is not None
+    model = Model(opened.config, "cpu", "int4", True, opened.nested, threads=1, integers=opened.integers)
+    need = plan(model, None, 64).need("cpu")
     assert held <= need.total
-    assert need.weights + need.cache <= 1.3 * held
+    assert need.weights + need.cache == pytest.approx(held, rel=0.001)
 
 
 @pytest.mark.parametrize(
     ("settings", "method"),
     [
-        ({"quant_method": "gptq", "bits": 4, "sym": False}, "gptq"),
         ({"quant_method": "gptq", "bits": 4, "desc_act": True}, "gptq"),
+        ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "gptq"),
         ({"quant_method": "gptq", "bits": 8}, "gptq"),
-        ({"quant_method": "auto-round", "bits": 4, "packing_format": "auto_round:auto_awq"}, "auto-round"),
-        (of_compressed(symmetric=False), "compressed-tensors"),
+        (OF_AWQ | {"version": "gemv"}, "awq"),
+        (OF_AUTO_ROUND | {"packing_format": "auto_round:auto_awq", "bits": 3}, "auto-round"),
+        (OF_AUTO_ROUND, "auto-round"),
         (of_compressed(num_bits=8), "compressed-tensors"),
         ({"quant_method": "compressed-tensors", "config_groups": {}}, "compressed-tensors"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "fp8"),
@@ -141,7 +195,15 @@ def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method:
 @pytest.mark.parametrize(
     ("method", "part", "change", "words"),
     [
-        ("gptq", "qzeros", lambda x: x + 1, "zero points"),
+        ("gptq", "qzeros", lambda x: x + 1, r"zero points in qzeros, and by config\.json there are none"),
+        ("awq", "qzeros", None, "qzeros is missing"),
+        ("awq", "qzeros", lambda x: x[:5], r"\[5, 32\] in qzeros, which are not those of 6 groups of 256 outputs"),
+        ("awq", "qzeros", lambda x: x.float(), "zero points torch.float32"),
+        ("awq", "qweight", lambda x: x.view(48, 256), "do not make 256 outputs of 384 inputs"),
+        ("gptq, zero points", "qweight", lambda x: x.view(384, 32), "do not make 256 outputs of 384 inputs"),
+        ("gptq, zero points", "qzeros", lambda x: x.t(), "which are not those of 6 groups"),
+        ("compressed-tensors, zero points", "weight_zero_point", lambda x: x[1:], "which are not those of 3 groups"),
+        ("compressed-tensors, 32", "weight_zero_point", torch.tensor(0), "zero points in weight_zero_point, and by"),
         ("gptq", "g_idx", lambda x: x.flip(0), "another order of its inputs"),
         ("gptq", "scales", lambda x: x[:5], "do not make 256 outputs of 384 inputs"),
         ("gptq", "scales", None, "scales is missing"),
@@ -156,8 +218,10 @@ def test_what_is_not_read_goes_by_transformers(settings: dict[str, Any], method:
 def test_damage_is_named(method: str, part: str, change: Any, words: str, tmp_path: Path) -> None:
     stored, _ = packed(tmp_path, *BOTH[method], **SHAPE)
     tensors = load_file(stored / "model.safetensors")
-    found = tensors.pop(f"{NAME}.{part}")
-    if change is not None:
+    found = tensors.pop(f"{NAME}.{part}", None)
+    if isinstance(change, torch.Tensor):
+        tensors[f"{NAME}.{part}"] = change
+    elif change is not None:
         tensors[f"{NAME}.{part}"] = change(found).contiguous()
     save_file(tensors, stored / "model.safetensors")
     with Weights(Checkpoint.open(stored)) as weights, pytest.raises(ModelError, match=words) as caught:

@@ -159,6 +159,7 @@ BAD: list[tuple[Head, Spoil, str]] = [
 WRITE = {"dflash2": dflash2, "dspark": dspark, "xpress": xpress}
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("family", "spoil", "words"), BAD, ids=[words for _, _, words in BAD])
 def test_heads_that_cannot_be_used_are_told(
     family: Head, spoil: Spoil, words: str, tiny_pair: PairSpec, tmp_path: Path
@@ -169,6 +170,7 @@ def test_heads_that_cannot_be_used_are_told(
     assert words in status.reason
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_head_of_one_family_is_not_taken_for_another(tiny_pair: PairSpec) -> None:
     heads = {"dflash": tiny_pair.heads["dspark"], "dspark": tiny_pair.heads["xpress"]}
     info = load(replace(tiny_pair, draft=None, heads=heads), lambda _: None).info
@@ -216,7 +218,7 @@ def test_a_drafter_drafts_what_the_formulas_say(
             drafter = runner.drafters[family]
             drafter.begin(prompt)
             decoding = runner.reply(few, prompt, [])
-            for step in range(8):
+            for step in range(6):
                 text = list(decoding.committed)
                 if step == 3:
                     decoding.step(runner.drafters["plain"], 0, "coupled")

@@ -23,17 +23,21 @@ from specchat.engine.requests import Generate
 from specchat.engine.runners.host import host_model
 from tests.engine.test_decoder import tokens
 from tests.engine.test_trees import PARENTS, path_to
-from tests.engine.tiny import FAMILIES, VOCAB, checkpoint, on_cpu, perturbed
+from tests.engine.tiny import FAMILIES, QWEN35, VOCAB, checkpoint, on_cpu, perturbed
 from tests.families.test_strategies import written
 
 LONG = {"max_position_embeddings": 2048}
+THREE = {"num_hidden_layers": 3, "layer_types": QWEN35["layer_types"][:3]}
+"""Two recurrent layers with one of attention between them."""
+TEXT = 260
+"""Tokens of a text: the log is folded several times."""
 KINDS = [ReferenceDecoder, host_model]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that forgets slowly, so that what is wrong with old tokens shows."""
-    made = checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES["qwen3_5"] | LONG)
+    made = checkpoint(tmp_path_factory.mktemp("recurrent") / "m", seed=5, **FAMILIES["qwen3_5"] | LONG | THREE)
     weights = load_file(made / "model.safetensors")
     slower = {name: weight - 5.0 for name, weight in weights.items() if name.endswith("A_log")}
     save_file(weights | slower, made / "model.safetensors", metadata={"format": "pt"})
@@ -47,11 +51,11 @@ def model(request: pytest.FixtureRequest, folder: Path) -> CachedDecoder:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path) -> dict[str, Tensor]:
-    """Logits of 400 tokens, each read alone, by the kind of the model."""
+    """Logits of a text, each token read alone, by the kind of the model."""
     found = {}
     for kind in KINDS:
         made = kind(Checkpoint.open(folder), 1024)
-        rows = [made.logits(made.forward([token], i)).clone() for i, token in enumerate(tokens(400))]
+        rows = [made.logits(made.forward([token], i)).clone() for i, token in enumerate(tokens(TEXT))]
         found[type(made).__name__] = torch.cat(rows)
     return found
 
@@ -76,12 +80,12 @@ def read(model: CachedDecoder, ids: list[int], cuts: tuple[int, ...]) -> Tensor:
 
 @pytest.mark.parametrize("cuts", [(5, 1, 17, 17), (2,), (3, 16), (7, 128), (33,), (128,)])
 def test_cuts_change_no_bit(cuts: tuple[int, ...], model: CachedDecoder, alone: dict[str, Tensor]) -> None:
-    assert torch.equal(read(model, tokens(400), cuts), of(model, alone))
+    assert torch.equal(read(model, tokens(TEXT), cuts), of(model, alone))
 
 
 def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
-    ids, expected, at = tokens(400), of(model, alone), 0
-    for step in range(90):
+    ids, expected, at = tokens(TEXT), of(model, alone), 0
+    for step in range(76):
         accepted, drafted = step % 5, 4 + step % 12
         block = [*ids[at : at + accepted + 1], *tokens(drafted, seed=step)]
         found = logits(model, block, at)[: accepted + 1]
@@ -91,8 +95,8 @@ def test_rejected_tokens_leave_nothing_behind(model: CachedDecoder, alone: dict[
 
 
 def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
-    ids, expected = tokens(400), of(model, alone)
-    for length, backs in ((70, (2, 20)), (150, (1, 2, 3, 20, BACK)), (333, (1, BACK))):
+    ids, expected = tokens(TEXT), of(model, alone)
+    for length, backs in ((70, (2, 20)), (150, (1, 2, 3, 20, BACK)), (250, (1, BACK))):
         for back in backs:
             read(model, ids[:length], (17, 1, 1, 1))
             start = length - back
@@ -105,8 +109,8 @@ def test_a_text_is_rolled_back_bit_by_bit_as_far_as_is_promised(model: CachedDec
 
 def test_a_text_is_rolled_back_to_the_very_beginning_of_the_log(model: CachedDecoder, alone: dict[str, Tensor]) -> None:
     """Whose convolution reads what lies before it."""
-    ids, expected = tokens(400), of(model, alone)
-    for length in range(150, 250, 19):
+    ids, expected = tokens(TEXT), of(model, alone)
+    for length in range(150, 250, 33):
         read(model, ids[:length], (29,))
         log = next(log for log in model.cache.logs if log is not None)
         start = log.base
@@ -121,10 +125,10 @@ def test_states_that_are_gone_are_not_gone_on_from(model: CachedDecoder) -> None
         model.forward([1], 100)
 
 
-@pytest.mark.parametrize("start", [1, 2, 62, 120, 250])
+@pytest.mark.parametrize("start", [1, 2, 62, 120, 180])
 def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, folder: Path) -> None:
     chains = type(model)(Checkpoint.open(folder), 1024)
-    ids, nodes = tokens(400), tokens(11, seed=1)
+    ids, nodes = tokens(TEXT), tokens(11, seed=1)
     read(model, ids[:start], (17, 5))
     read(chains, ids[:start], (128,))
     rows = model.logits(model.forward(nodes, start, layout=depth_first(PARENTS))).clone()
@@ -135,8 +139,8 @@ def test_a_row_of_a_tree_is_a_row_of_a_chain(start: int, model: CachedDecoder, f
     path = path_to(9)
     model.keep(path, start + 1)
     text = [*ids[:start], *(nodes[i] for i in (0, *path))]
-    cold = read(chains, [*text, *ids[:60]], (16,))[len(text) :]
-    assert torch.equal(torch.cat([logits(model, ids[i : i + 4], len(text) + i) for i in range(0, 60, 4)]), cold)
+    cold = read(chains, [*text, *ids[:40]], (16,))[len(text) :]
+    assert torch.equal(torch.cat([logits(model, ids[i : i + 4], len(text) + i) for i in range(0, 40, 4)]), cold)
 
 
 def test_a_tree_grown_level_by_level_is_the_tree_at_once(model: CachedDecoder, folder: Path) -> None:
@@ -162,8 +166,8 @@ def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
     model: CachedDecoder, alone: dict[str, Tensor]
 ) -> None:
     """As early exit and SWIFT draft, whose trials read old tokens again."""
-    ids, expected, skip = tokens(400), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
-    for at in range(0, 300, 6):
+    ids, expected, skip = tokens(TEXT), of(model, alone), Skip(attention=frozenset({2}), mlp=frozenset({1}))
+    for at in range(0, 180, 6):
         early = [
             model.run_and_record(model.embed([token]), range(2), PassRows([token], at + i))
             for i, token in enumerate(ids[at : at + 3])
@@ -177,7 +181,7 @@ def test_drafts_of_the_first_layers_and_of_a_part_of_them_change_no_bit(
         assert torch.equal(logits(model, ids[at + 3 : at + 6], at + 3), expected[at + 3 : at + 6]), at
     before = model.likeliest(ids[:32], 0, skip)
     assert len(before) == 32
-    assert torch.equal(logits(model, ids[300:310], 300), expected[300:310])
+    assert torch.equal(logits(model, ids[180:190], 180), expected[180:190])
 
 
 def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: Path) -> None:
@@ -186,8 +190,8 @@ def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: P
     for turn in range(5):
         assert held.begin(text) == at, turn
         at = len(text) - 1 - CHECKPOINT_MARGIN
-        long_reply = tokens(200, seed=turn)
-        for i in range(0, 200, 8):
+        long_reply = tokens(SLOTS + 8, seed=turn)
+        for i in range(0, len(long_reply), 8):
             logits(model, [text[-1], *long_reply][i : i + 8], len(text) - 1 + i)
         held.tokens = [*text, *long_reply[:-1]]
         text = [*text[:-3], *tokens(40, seed=50 + turn)]
@@ -199,8 +203,8 @@ def test_the_next_turn_goes_on_from_a_checkpoint(model: CachedDecoder, folder: P
 
 def test_checkpoints_are_few_and_hold_for_the_text_that_they_were_taken_of(model: CachedDecoder) -> None:
     held = CachedModel(model)
-    text = tokens(900)
-    ends = [150, 300, 450, 600, 750]
+    text = tokens(650)
+    ends = [130, 260, 390, 520, 650]
     for end in ends:
         held.begin(text[:end])
     marks = [end - 1 - CHECKPOINT_MARGIN for end in ends]
@@ -215,10 +219,10 @@ def test_every_strategy_writes_over_the_edges_of_the_log_what_plain_writes(folde
     draft = perturbed(tmp_path / "draft", folder, 0.05)
     session = load(PairSpec("p", "P", on_cpu(folder), on_cpu(draft), context=1024), lambda _: None)
     asked = (Message("user", "abc" * 60),)
-    plain = written(session, Sampling(), Speculation(), asked, Limits(260)).token_ids
+    plain = written(session, Sampling(), Speculation(), asked, Limits(150)).token_ids
     for status in session.info.strategies:
         if status.available:
-            made = written(session, Sampling(), Speculation.of(status.name), asked, Limits(260)).token_ids
+            made = written(session, Sampling(), Speculation.of(status.name), asked, Limits(150)).token_ids
             assert made == plain, status.name
 
 
@@ -244,7 +248,7 @@ def test_a_chat_whose_template_drops_reasoning_is_not_read_anew(folder: Path) ->
 def test_what_it_takes_is_planned(model: CachedDecoder) -> None:
     """With all checkpoints."""
     held, before = CachedModel(model), model.cache.memory()
-    for end in range(200, 900, 150):
+    for end in range(130, 521, 130):
         held.begin(tokens(end))
     assert before < model.cache.memory()
     assert need(Model(model.config, "cpu", threads=1), model.context).cache == model.cache.memory()

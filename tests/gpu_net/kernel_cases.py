@@ -1,12 +1,16 @@
 """Reference tests of the kernels, one or two of each, in shapes that leave lanes, rows and splits unused."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from unittest.mock import patch
 
 import pytest
 import torch
+from torch import Tensor
 
+from specchat.engine.gpu_shapes import STATE_SLOTS
 from specchat.engine.kernels.verify_state import BLOCK
 from specchat.engine.options import Acceptance, Sampling
 from tests.kernels import (
@@ -26,6 +30,7 @@ from tests.kernels import (
     test_windows,
 )
 from tests.kernels.interpreter import complete
+from tests.kernels.test_rowwise import TOLERANCE
 from tests.kernels.test_verify import EVERYTHING, SAMPLED, TOP_K, TOP_P
 
 complete()
@@ -33,6 +38,8 @@ complete()
 FLOAT, HALF = torch.float32, torch.bfloat16
 THREE_BLOCKS = 2 * BLOCK + 90
 """Tokens of a vocabulary whose blocks are no power of two."""
+NEARLY_A_LOG, NEARLY_A_RING, OVER = STATE_SLOTS - 9, test_short_conv.RING - 9, 14
+"""Tokens that a recurrent layer's log and a convolution's ring nearly end with, and those of the pass over the end."""
 
 
 def filtered() -> None:
@@ -109,21 +116,46 @@ def given() -> None:
     test_layer_inputs.test_a_gate_is_torchs(300, "gelu_tanh", FLOAT)
 
 
+@cache
+def recurrent_so_far() -> tuple[test_delta.Recurrent, Tensor]:
+    """A layer that has read a text nearly as long as its log, and the outputs of that text and what comes after."""
+    layer, tokens = test_delta.Recurrent(*test_delta.SHAPES[2], tokens=NEARLY_A_LOG + OVER), range(NEARLY_A_LOG + OVER)
+    layer.read(list(tokens)[:NEARLY_A_LOG], (31,))
+    return layer, layer.reference(list(tokens))
+
+
 def recurrent() -> None:
-    """A text that is longer than its log, in rows of which some are of no text, then trees."""
-    layer = test_delta.Recurrent(*test_delta.SHAPES[2], tokens=150)
-    made, tokens = [], list(range(150))
-    for at in range(0, 130, 26):
-        made.append(layer.run([*tokens[at : at + 26], 0, 1], at)[:26])
-    truth = layer.reference(tokens[:130])
-    torch.testing.assert_close(torch.cat(made).double(), truth, rtol=1e-4, atol=1e-4)
+    """A text that becomes longer than its log, in rows of which some are of no text, then a tree."""
+    before, truth = recurrent_so_far()
+    layer, tokens = deepcopy(before), list(range(NEARLY_A_LOG, NEARLY_A_LOG + OVER))
+    made = layer.run([*tokens, 0, 1], NEARLY_A_LOG)[:OVER]
+    torch.testing.assert_close(made.double(), truth[NEARLY_A_LOG:], rtol=1e-4, atol=1e-4)
     test_delta.test_a_row_of_a_tree_is_a_row_of_a_chain(5)
 
 
+@cache
+def convolved_so_far() -> test_short_conv.Layer:
+    """A layer that has read a text nearly as long as its ring."""
+    layer = test_short_conv.Layer(HALF)
+    layer.read(test_short_conv.TEXT[:NEARLY_A_RING], (30,))
+    return layer
+
+
 def convolved() -> None:
-    test_short_conv.test_it_is_torchs(HALF)
+    layer, text = deepcopy(convolved_so_far()), test_short_conv.TEXT[: NEARLY_A_RING + OVER]
+    truth = layer.reference(text)
+    for made, at in ((layer.run(text[NEARLY_A_RING:], NEARLY_A_RING), NEARLY_A_RING), (layer.run(text[:3], 0), 0)):
+        expected = truth[at : at + len(made)]
+        torch.testing.assert_close(made.double(), expected, atol=8 * TOLERANCE[HALF], rtol=TOLERANCE[HALF])
+    assert not layer.keys.isnan().any()
     test_short_conv.test_a_row_of_a_tree_is_a_row_of_a_chain(5, FLOAT)
     test_short_conv.test_nothing_is_written_beyond_the_cache_or_of_a_skipped_layer()
+
+
+def prepare() -> None:
+    """Make what cases go on from: the sanitiser would look at each of its programs."""
+    recurrent_so_far()
+    convolved_so_far()
 
 
 def ringed() -> None:
@@ -152,6 +184,7 @@ CASES: dict[str, Callable[[], None]] = {
     "nf4": lambda: product("nf4 32", 130, 160),
     "nf4 nested": lambda: product("nf4 nested 32", 130, 160),
     "nf4 in wide programs": lambda: wide("nf4 nested 64"),
+    "int4 with zeros": lambda: product("int4 with zeros 32", 130, 160),
     "nf4 with silu": lambda: activated("nf4 64", 100, 192),
     "int8": lambda: product("int8", 96, 200),
     "dense": lambda: product("dense", 130, 200),

@@ -18,6 +18,7 @@ from specchat.engine.model.config import ModelConfig, parse_config
 from tests.device.conftest import ON_GPU
 from tests.gpu_net.addresses import Addresses, look
 from tests.gpu_net.fake_torch import fake_torch
+from tests.gpu_net.rivals import APART as TILES
 from tests.gpu_net.rivals import Rivals
 from tests.gpu_net.runtime import Launch
 from tests.gpu_net.shapes import LAYERS, pair, prepared
@@ -119,10 +120,14 @@ def test_launches_of_a_large_pair_stay_in_bounds_and_their_programs_apart(name: 
             with current(THERE):
                 keep(cache, cache, executor._state, None)
         assert not fake.runtime.problems
-    for kind in (Addresses, Rivals):
-        found = look(fake.launches, worst, kind)
-        assert not found.faults
-        assert found.looked_at > 300
+    found = look(fake.launches, worst, Rivals)
+    assert not found.faults
+    assert found.looked_at > 300
+    # To keep tiles apart, rivals put them elsewhere than at the end.
+    tiled = [one for one in fake.launches if any(one.arguments.get(name) is not None for name in TILES)]
+    found = look(tiled, worst)
+    assert not found.faults
+    assert bool(found.looked_at) == bool(shapes.target.recipe.mixtures)
 
 
 # Planted faults

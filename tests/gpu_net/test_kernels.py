@@ -34,7 +34,7 @@ from specchat.engine.kernels import (
     short_conv,
     unpack,
 )
-from tests.gpu_net.kernel_cases import CASES
+from tests.gpu_net.kernel_cases import CASES, prepare
 from tests.gpu_net.mutations import Mutation, planted
 from tests.gpu_net.sanitiser import Findings, sanitised
 
@@ -67,6 +67,7 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("chain in a window", Mutation(attention._partial, "mask", "tl.load(v_base"), {REFERENCE}),
     ("tree in a window", Mutation(paths.depths, "mask", "tl.load(places"), {SANITISER}),
     ("nf4", Mutation(unpack.four_bit, "other", "tl.load(scales"), {REFERENCE}),
+    ("int4 with zeros", Mutation(unpack.four_bit, "mask", "tl.load(zeros"), {SANITISER}),
     ("dense", Mutation(unpack.plain, "other", "tl.load(weight"), {REFERENCE}),
     ("dense", Mutation(row_tiles.store, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
     ("nf4 with silu", Mutation(row_tiles.store_activated, "mask", "tl.store(out"), {SANITISER, REFERENCE}),
@@ -99,6 +100,11 @@ NOTICED: list[tuple[str, Mutation, set[str]]] = [
     ("embed", Mutation(embed._embed, "mask", "tl.load(table"), {SANITISER, REFERENCE}),
 ]
 """What is left out, the case that is run so, and what notices it."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _prepared() -> None:
+    prepare()
 
 
 @pytest.fixture(scope="module")

@@ -18,20 +18,28 @@ ROWS, INPUTS = 32, 512
 
 
 @triton.jit
-def _unpacked(packed, scales, code, out, BN: tl.constexpr, BK: tl.constexpr, BLOCK: tl.constexpr, TYPE: tl.constexpr):
+def _unpacked(
+    packed, scales, zeros, code, out, BN: tl.constexpr, BK: tl.constexpr, BLOCK: tl.constexpr, TYPE: tl.constexpr
+):
     n, k = tl.arange(0, BN), tl.program_id(0) * BK
     table = unpack.numbers(code)
     w = unpack.four_bit(
-        packed, scales, None, None, None, code, table, n, k, BN, BK * tl.num_programs(0),
+        packed, scales, None, None, None, zeros, code, table, n, k, BN, BK * tl.num_programs(0),
         BN, BK, BLOCK, True, TYPE,
     )  # fmt: skip
     tl.store(out + n[:, None] * BK * tl.num_programs(0) + k + tl.arange(0, BK)[None, :], w)
 
 
-def unpacked(packed: torch.Tensor, scales: torch.Tensor, code: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def unpacked(
+    packed: torch.Tensor,
+    scales: torch.Tensor,
+    code: torch.Tensor,
+    dtype: torch.dtype,
+    zeros: torch.Tensor | None = None,
+) -> torch.Tensor:
     out = torch.empty(ROWS, INPUTS, device=DEVICE, dtype=dtype)
     kind = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}[dtype]
-    _unpacked[(INPUTS // 64,)](packed, scales, code, out, ROWS, 64, 64, kind, enable_fp_fusion=False)
+    _unpacked[(INPUTS // 64,)](packed, scales, zeros, code, out, ROWS, 64, 64, kind, enable_fp_fusion=False)
     return out
 
 
@@ -50,6 +58,19 @@ def test_all_codes_are_bitsandbytes(quant: str, dtype: torch.dtype) -> None:
     if not GPU:
         # What no GPU computes: by the address in the table, in float32.
         assert torch.equal(unpacked(packed, scales, state.code, torch.float32).to(dtype), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_all_numbers_less_all_zero_points(dtype: torch.dtype) -> None:
+    """The whole number times the scale, rounded once: scales of 16 bits leave nothing to round before."""
+    packed = torch.arange(256, dtype=torch.uint8, device=DEVICE).repeat(ROWS, 1)
+    draw = torch.Generator().manual_seed(0)
+    scales = torch.rand(ROWS, INPUTS // 64, generator=draw).half().float().to(DEVICE)
+    zeros = (torch.arange(ROWS * INPUTS // 64) % 17 - 8).to(torch.int8).view_as(scales).to(DEVICE)
+    code = torch.arange(-8.0, 8.0, device=DEVICE)
+    numbers = torch.stack((packed >> 4, packed & 15), -1).flatten(1).int() - 8
+    whole = (numbers - zeros.repeat_interleave(64, 1)).double() * scales.double().repeat_interleave(64, 1)
+    assert torch.equal(unpacked(packed, scales, code, dtype, zeros), whole.to(dtype))
 
 
 @triton.jit

@@ -309,7 +309,7 @@ def test_loss_falls_and_the_written_heads_draft_what_is_kept(
     trainee = untrained(head, target, [])
     rows = [TrainingText.read(path) for path in learnt]
     before = accepted_length(trainee, rows)
-    losses = [at.loss for at in Training(trainee, tmp_path / "state").run(learnt, 90, lambda: False)]
+    losses = [at.loss for at in Training(trainee, tmp_path / "state").run(learnt, 60, lambda: False)]
     assert losses[-1] < 0.7 * losses[0]
     assert accepted_length(trainee, rows) > before + 0.3
     folder = tmp_path / "head"

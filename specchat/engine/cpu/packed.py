@@ -19,9 +19,10 @@ from specchat.engine.cpu.products import (
     INPUTS,
     PANELS,
     SCALES,
+    ZEROS,
     to_panels,
 )
-from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8
+from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
 from specchat.engine.formats import EightBit, FourBit, Weight
 from specchat.engine.model.quantise import block_scales
 from specchat.engine.model.vectors import LANES
@@ -57,6 +58,9 @@ class Packed:
             scales = block_scales(weight).numpy()
             row[SCALES] = self._hold(concatenate([to_panels(scales[span]) for span in spans]))
             row[CODE], row[BLOCK] = self._code(weight.code), weight.block
+            if weight.zeros is not None:
+                zeros = weight.zeros.numpy()
+                row[ZEROS] = self._hold(concatenate([to_panels(zeros[span]) for span in spans]))
         self._rows.append(row)
         return weights
 
@@ -105,7 +109,7 @@ def format_of(weight: Weight) -> int:
     if isinstance(weight, EightBit):
         return INT8
     if isinstance(weight, FourBit):
-        return FOUR_BIT
+        return FOUR_BIT if weight.zeros is None else SHIFTED
     if weight.dtype == torch.float32:
         for dtype, half in ((torch.float16, FLOAT16), (torch.bfloat16, BFLOAT16)):
             if torch.equal(weight.to(dtype).float(), weight):

@@ -14,22 +14,31 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
-from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, clear, end_block, stack_room
+from specchat.engine.cpu.four_bit import (
+    MANY,
+    TOGETHER,
+    add_group,
+    clear,
+    end_block,
+    shift_sums,
+    stack_room,
+    sum_rows,
+)
 from specchat.engine.cpu.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
-from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, WIDTHS, four_bit_tile, tile
+from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, SHIFTED, WIDTHS, four_bit_tile, tile
 from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
 from specchat.engine.model import blocks
 from specchat.engine.model.vectors import LANES, panels_for
 
-ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK = range(8)
+ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS = range(9)
 """Columns of a table of products, int64.
 
 Address of the packed weights; storage format; vectors of outputs; inputs; scales: an index into `extras` for INT8, an
-address for FOUR_BIT; index of the bias in `extras`, -1 for none; address of a 4-bit code from `packed.code_tables`,
-and its block.
+address for 4 bits; index of the bias in `extras`, -1 for none; address of a 4-bit code from `packed.code_tables`,
+and its block; address of the zeros for SHIFTED.
 """
-COLUMNS = 8
+COLUMNS = 9
 
 ROWS = 8
 """Most rows of a tile on any processor."""
@@ -58,8 +67,9 @@ def kernels(form: int) -> NDArray[np.int64]:
     Arguments of a product: x, row of x, row of the table of products, y, row of y, first panel, last panel, rows, as
     addresses and counts of elements. It takes at least the panels of a tile.
     """
-    unpacked, wide = form == FOUR_BIT and byte_tables(), wide_vectors()
-    panels = UNPACKED if unpacked else WIDE | (FOR_ALL if form == FOUR_BIT else {}) if wide else NARROW
+    four = form in (FOUR_BIT, SHIFTED)
+    unpacked, wide = four and byte_tables(), wide_vectors()
+    panels = UNPACKED if unpacked else WIDE | (FOR_ALL if four else {}) if wide else NARROW
     try:
         _compiled.append([_compile_tile(form, *tile) for tile in panels.items()])
     except Exception:  # any error of damaged cache files or a full disk
@@ -93,9 +103,9 @@ SIGNATURE = types.void(*[types.int64] * 8)
 
 def _compile_tile(form: int, rows: int, panels: int) -> Any:
     if rows == FOR_MANY:
-        return _four_bit_for_many(panels)
-    if form == FOUR_BIT:
-        return _four_bit_unpacked(rows, panels) if byte_tables() else _four_bit(rows, panels)
+        return _four_bit_for_many(form, panels)
+    if form in (FOUR_BIT, SHIFTED):
+        return _four_bit_unpacked(form, rows, panels) if byte_tables() else _four_bit(form, rows, panels)
     if form == FLOAT16 and rows in FEW_ROWS:
         return _dense(form, rows, min(panels, FEW_ROWS[rows]), LANES if _whole() else LANES // 2)
     return _dense(form, rows, panels)
@@ -124,23 +134,23 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
     return _compile(columns, f"{form}_{rows}_{panels}_{lanes}")
 
 
-def _four_bit(rows: int, panels: int) -> Any:
+def _four_bit(form: int, rows: int, panels: int) -> Any:
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
         inputs, block = word(matrix, INPUTS), word(matrix, BLOCK)
         p = first
         while p < last:
             p = min(p, last - panels)
             w = word(matrix, ADDRESS) + p * (inputs // 2 * LANES)
-            scales = word(matrix, SCALES) + p * (inputs // block * LANES * 4)
-            four_bit_tile(
-                rows, panels, x, x_row, w, word(matrix, CODE), scales, block, inputs, y + p * LANES * 4, y_row
-            )
+            of_panel = inputs // block * LANES
+            scales, zeros = word(matrix, SCALES) + p * of_panel * 4, word(matrix, ZEROS) + p * of_panel
+            code, out = word(matrix, CODE), y + p * LANES * 4
+            four_bit_tile(form, rows, panels, x, x_row, w, code, scales, zeros, block, inputs, out, y_row)
             p += panels
 
-    return _compile(columns, f"{FOUR_BIT}_{rows}_{panels}")
+    return _compile(columns, f"{form}_{rows}_{panels}")
 
 
-def _four_bit_for_many(panels: int) -> Any:
+def _four_bit_for_many(form: int, panels: int) -> Any:
     """Compile a product for any multiple of ROWS up to FOR_MANY."""
     of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
 
@@ -153,31 +163,35 @@ def _four_bit_for_many(panels: int) -> Any:
         while p < last:
             p = min(p, last - panels)
             w, scales = word(matrix, ADDRESS) + 4 * p * groups * LANES, word(matrix, SCALES) + 4 * p * many * LANES
+            zeros = word(matrix, ZEROS) + p * many * LANES
             clear(out, rows * size)
             for begin in range(0, inputs, block):
                 unpack_block(panels, w, groups, code, of_block, weights)
                 for r in range(0, rows, ROWS):
                     values = x + 4 * (r * x_row + begin)
-                    add_block(ROWS, panels, values, x_row, weights, scales, many, block, out + 4 * r * size)
+                    to = out + 4 * r * size
+                    add_block(form, ROWS, panels, values, x_row, weights, scales, zeros, many, block, to)
                 w += 4 * of_block * LANES
                 scales += 4 * LANES
+                zeros += LANES
             for r in range(rows):
                 copy_vector(out + 4 * r * size, y + 4 * (r * y_row + p * LANES), size)
             p += panels
 
-    return _compile(columns, f"{FOUR_BIT}_many_{panels}")
+    return _compile(columns, f"{form}_many_{panels}")
 
 
-def _four_bit_unpacked(few: int, panels: int) -> Any:
+def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
     """Compile a product for `few` rows; TOGETHER stands for any number."""
     few = few % TOGETHER
     most = few or MANY
-    of_x, of_y = most * blocks.BLOCK // LANES, most * panels
+    of_x, of_y, of_totals = most * blocks.BLOCK // LANES, most * panels, -(-most // LANES)
+    shifted = form == SHIFTED
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
         panel, scale_panel = inputs // 2 * LANES, inputs // block * LANES * 4
-        own, sums, out = stack_room(of_x), stack_room(of_y), stack_room(of_y)
+        own, sums, out, totals = stack_room(of_x), stack_room(of_y), stack_room(of_y), stack_room(of_totals)
         rows = few or rows
         size = rows * LANES
         clear(sums, size * panels)
@@ -185,6 +199,7 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
         while p < last:
             p = min(p, last - panels)
             w, scales = word(matrix, ADDRESS) + p * panel, word(matrix, SCALES) + p * scale_panel
+            zeros = word(matrix, ZEROS) + p * scale_panel // 4
             clear(out, size * panels)
             for begin in range(0, inputs, block):
                 values, values_row = x + 4 * begin, x_row
@@ -193,6 +208,8 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
                     for r in range(rows):
                         copy_vector(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
                     values, values_row = own, block
+                if shifted:
+                    sum_rows(rows, values, values_row, block, totals)
                 for _ in range(block // NIBBLES):
                     for q in range(panels):
                         of_panel = sums + 4 * q * size
@@ -201,14 +218,17 @@ def _four_bit_unpacked(few: int, panels: int) -> Any:
                     values += 4 * NIBBLES
                 for q in range(panels):
                     at = 4 * q * size
+                    if shifted:
+                        shift_sums(rows, sums + at, totals, zeros + q * scale_panel // 4)
                     end_block(rows, sums + at, scales + q * scale_panel, panels * scale_panel, out + at)
                 scales += 4 * LANES
+                zeros += LANES
             for q in range(panels):
                 for r in range(rows):
                     copy_vector(out + 4 * (q * size + r * LANES), y + 4 * (r * y_row + (p + q) * LANES), LANES)
             p += panels
 
-    return _compile(columns, f"{FOUR_BIT}_{few}_{panels}_unpacked")
+    return _compile(columns, f"{form}_{few}_{panels}_unpacked")
 
 
 def _compile(columns: Callable[..., None], name: str) -> Any:

@@ -15,9 +15,11 @@ from specchat.engine.cpu.simd import (
     broadcast,
     constant,
     constants_primitive,
+    each_vector,
     fma,
     instruction,
     load,
+    reduce_lanes,
     splat,
     store,
     void_primitive,
@@ -25,9 +27,9 @@ from specchat.engine.cpu.simd import (
 )
 from specchat.engine.model.vectors import LANES
 
-FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT = range(5)
-"""Storage formats of the weights of a product."""
-FORMS = 5
+FLOAT32, FLOAT16, BFLOAT16, INT8, FOUR_BIT, SHIFTED = range(6)
+"""Storage formats of the weights of a product; SHIFTED is FOUR_BIT with zero points."""
+FORMS = 6
 WIDTHS = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2, INT8: 1}
 """Bytes of a weight."""
 FETCHING = 2
@@ -103,6 +105,7 @@ def tile(
 @constants_primitive
 def four_bit_tile(
     typing: Any,
+    form: Any,
     rows: Any,
     panels: Any,
     x: Any,
@@ -110,21 +113,23 @@ def four_bit_tile(
     w: Any,
     code: Any,
     scales: Any,
+    zero_points: Any,
     block: Any,
     inputs: Any,
     y: Any,
     y_row: Any,
 ) -> Any:
-    """Compute a `tile` with weights code[nibble] * scale.
+    """Compute a `tile` with weights (code[nibble] - zero) * scale.
 
-    A panel's int32 hold NIBBLES inputs each, the first in the lowest four bits. `scales` is float32 [panels, inputs /
-    block, LANES], `code` float32 [16]. The scale multiplies a block's sum, not each weight, which halves the
-    multiplications.
+    `form`, a constant, is SHIFTED, or FOUR_BIT, which has no zeros. A panel's int32 hold NIBBLES inputs each, the first
+    in the lowest four bits. `scales` is float32 [panels, inputs / block, LANES], `zero_points` int8 of that shape,
+    `code` float32 [16]. The scale multiplies a block's sum, not each weight, which halves the multiplications; the zero
+    multiplies the sum of the block's inputs.
     """
-    count, wide = rows.literal_value, panels.literal_value
+    count, wide, shifted = rows.literal_value, panels.literal_value, form.literal_value == SHIFTED
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, code, scales, block, inputs, y, y_row = arguments[2:]
+        x, x_row, w, code, scales, zero_points, block, inputs, y, y_row = arguments[3:]
         table = load(builder, code, constant(0))
         blocks, groups = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(NIBBLES))
         of_block = builder.sdiv(block, constant(NIBBLES))
@@ -142,10 +147,45 @@ def four_bit_tile(
                     weights = [look_up(builder, code, table, shift_to(builder, one, nibble)) for one in words]
                     add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
             of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
+            if shifted:
+                own = [load_zeros(builder, zero_points, builder.mul(at, constant(LANES))) for at in of_panel]
+                subtract_zeros(builder, sums, own, x, x_row, builder.mul(outer.index, block), block)
             scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
             add_scaled_sums(builder, sums, scaled, y, y_row)
 
-    return void_primitive([rows, panels], 9, emit)
+    return void_primitive([form, rows, panels], 10, emit)
+
+
+def load_zeros(builder: Any, address: Any, offset: Any) -> Any:
+    """Load LANES int8 as float32."""
+    return builder.sitofp(load(builder, address, offset, ir.VectorType(ir.IntType(8), LANES), 1), VECTOR)
+
+
+def subtract_zeros(
+    builder: Any, sums: list[list[Any]], zeros: list[Any], x: Any, x_row: Any, first: Any, block: Any
+) -> None:
+    """sums[r][p] -= zeros[p] * the sum of x[r, k] over `block` inputs from `first`."""
+    for r, row in enumerate(sums):
+        total = sum_inputs(builder, x, builder.add(builder.mul(x_row, constant(r)), first), block)
+        for slot, zero in zip(row, zeros, strict=True):
+            builder.store(less_zeros(builder, builder.load(slot), zero, total), slot)
+
+
+def less_zeros(builder: Any, sums: Any, zeros: Any, total: Any) -> Any:
+    """sums - zeros * total, vectors and a number."""
+    return fma(builder, broadcast(builder, builder.fneg(total)), zeros, sums)
+
+
+def sum_inputs(builder: Any, x: Any, first: Any, count: Any) -> Any:
+    """The sum of `count` float32 from the element `first` of x on, a multiple of LANES, always in one order."""
+    total = cgutils.alloca_once(builder, VECTOR)
+    builder.store(splat(0.0), total)
+
+    def add(place: Any) -> None:
+        builder.store(builder.fadd(builder.load(total), load(builder, x, builder.add(first, place))), total)
+
+    each_vector(builder, count, add)
+    return reduce_lanes(builder, builder.load(total), builder.fadd)
 
 
 def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:

@@ -9,7 +9,18 @@ from typing import Any
 from numba.core import cgutils
 
 from specchat.engine.cpu.simd import WORDS, constant, constants_primitive, load, store, void_primitive
-from specchat.engine.cpu.tiles import NIBBLES, add_products, add_scaled_sums, fetch, look_up, shift_to, zeros
+from specchat.engine.cpu.tiles import (
+    NIBBLES,
+    SHIFTED,
+    add_products,
+    add_scaled_sums,
+    fetch,
+    load_zeros,
+    look_up,
+    shift_to,
+    subtract_zeros,
+    zeros,
+)
 from specchat.engine.model.vectors import LANES
 
 FOR_MANY = 32
@@ -45,17 +56,28 @@ def unpack_block(typing: Any, panels: Any, w: Any, groups: Any, code: Any, of_bl
 
 @constants_primitive
 def add_block(
-    typing: Any, rows: Any, panels: Any, x: Any, x_row: Any, w: Any, scales: Any, blocks: Any, block: Any, y: Any
+    typing: Any,
+    form: Any,
+    rows: Any,
+    panels: Any,
+    x: Any,
+    x_row: Any,
+    w: Any,
+    scales: Any,
+    zero_points: Any,
+    blocks: Any,
+    block: Any,
+    y: Any,
 ) -> Any:
-    """y[r, p] += scales[p] * the sum over a block's k of x[r, k] w[k, p], w as `unpack_block` leaves it.
+    """y[r, p] += scales[p] * the sum over a block's k of x[r, k] (w[k, p] - zero[p]), w as `unpack_block` leaves it.
 
     y is float32 [rows, panels, LANES], x float32, its rows `x_row` elements apart; the scales of the next panel are
-    `blocks` vectors further. `rows` and `panels` are constants.
+    `blocks` vectors further, and its zeros. `form`, FOUR_BIT or SHIFTED, `rows` and `panels` are constants.
     """
-    count, wide = rows.literal_value, panels.literal_value
+    count, wide, shifted = rows.literal_value, panels.literal_value, form.literal_value == SHIFTED
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, scales, blocks, block, y = arguments[2:]
+        x, x_row, w, scales, zero_points, blocks, block, y = arguments[3:]
         sums = zeros(builder, count, wide, LANES)
         with cgutils.for_range(builder, builder.sdiv(block, constant(STEPS))) as loop:
             for step in range(STEPS):
@@ -63,7 +85,11 @@ def add_block(
                 first = builder.mul(k, constant(wide * LANES))
                 weights = [load(builder, w, builder.add(first, constant(LANES * p))) for p in range(wide)]
                 add_products(builder, sums, x, x_row, k, weights)
-        factors = [load(builder, scales, builder.mul(blocks, constant(LANES * p))) for p in range(wide)]
+        of_panel = [builder.mul(blocks, constant(LANES * p)) for p in range(wide)]
+        if shifted:
+            own = [load_zeros(builder, zero_points, at) for at in of_panel]
+            subtract_zeros(builder, sums, own, x, x_row, constant(0), block)
+        factors = [load(builder, scales, at) for at in of_panel]
         add_scaled_sums(builder, sums, factors, y, constant(wide * LANES))
 
-    return void_primitive([rows, panels], 7, emit)
+    return void_primitive([form, rows, panels], 8, emit)

@@ -223,9 +223,10 @@ def _assemble(
 def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBit:
     """Return the same weight on `device`."""
     match weight:
-        case FourBit(packed, scales, code, block, nested):
+        case FourBit(packed, scales, code, block, nested, zeros):
             inner = nested and Nested(nested.code.to(device), nested.absmax.to(device), nested.offset.to(device))
-            return FourBit(packed.to(device), scales.to(device), code.to(device), block, inner)
+            shifts = None if zeros is None else zeros.to(device)
+            return FourBit(packed.to(device), scales.to(device), code.to(device), block, inner, shifts)
         case EightBit(values, scales):
             return EightBit(values.to(device), scales.to(device))
 
@@ -242,9 +243,9 @@ def held_bytes(weights: ModelWeights) -> int:
 
 def _tensors(weight: Weight) -> list[Tensor]:
     match weight:
-        case FourBit(packed, scales, code, _, nested):
+        case FourBit(packed, scales, code, _, nested, zeros):
             inner = [nested.code, nested.absmax, nested.offset] if nested else []
-            return [packed, scales, code, *inner]
+            return [packed, scales, code, *inner, *([] if zeros is None else [zeros])]
         case EightBit(values, scales):
             return [values, scales]
         case _:

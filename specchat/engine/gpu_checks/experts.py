@@ -9,7 +9,7 @@ from specchat.engine.device.head_experts import mixed
 from specchat.engine.device.page_locked import values_in_main
 from specchat.engine.formats import Weight
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.kernels import ROUNDING, weight_of
+from specchat.engine.gpu_checks.kernels import ROUNDING
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import COMPANY, compare
 from specchat.engine.kernels.activation import reference_gate_mul
@@ -72,7 +72,9 @@ def in_main(notes: Notes, quant: Quant | None, rows: int = 17) -> None:
 
 def _weights(quant: Quant | None) -> Mixture:
     router = place.random(COUNT, HIDDEN, seed=43).div(HIDDEN**0.5).to(place.dtype())
-    return Mixture(router, weight_of(quant, COUNT * 2 * WIDTH, HIDDEN), weight_of(quant, COUNT * HIDDEN, WIDTH))
+    return Mixture(
+        router, place.weight_of(quant, COUNT * 2 * WIDTH, HIDDEN), place.weight_of(quant, COUNT * HIDDEN, WIDTH)
+    )
 
 
 def run(weights: Mixture, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from specchat.engine.decoding.acceptance import judge as host_judge
 from specchat.engine.decoding.draft import Draft
 from specchat.engine.decoding.sampler import History, Sampler
 from specchat.engine.device.page_locked import page_locked
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit
 from specchat.engine.gpu_checks import drafts, place, short_convs, states
 from specchat.engine.gpu_checks.drafts import PROMPT
 from specchat.engine.gpu_checks.notes import Notes
@@ -26,8 +26,7 @@ from specchat.engine.kernels.rope import reference_rope, rope_and_write
 from specchat.engine.kernels.scores import process
 from specchat.engine.kernels.verify_state import Scored, VerifyState
 from specchat.engine.kernels.workspace import workspace
-from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
-from specchat.engine.model.quantise import code_table, dequantised
+from specchat.engine.model.quantise import dequantised
 from specchat.engine.model.rope import tables
 from specchat.engine.options import Sampling
 from specchat.engine.pair import QUANTS, Quant
@@ -56,7 +55,7 @@ VOCAB = 5000
 def all_kernels(notes: Notes) -> None:
     """Each kernel of a step against its reference."""
     rowwise(notes)
-    for quant in (None, *QUANTS):
+    for quant in (None, *QUANTS, "int4"):
         product(notes, quant)
     for dim, window in ((64, 0), (256, WINDOW), (512, 0)):
         attend(notes, dim=dim, window=window)
@@ -130,28 +129,10 @@ def _rotation(notes: Notes, dtype: torch.dtype, device: torch.device) -> None:
             notes.within(name, _relative(ours, theirs), ROUNDING[dtype])
 
 
-def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
-    """A random matrix in a format, made without bitsandbytes, whose import alone takes seconds."""
-    device, drawn = place.device(), torch.Generator().manual_seed(outputs)
-
-    def integers(low: int, high: int, dtype: torch.dtype, columns: int) -> Tensor:
-        return torch.randint(low, high, (outputs, columns), generator=drawn, dtype=dtype).to(device)
-
-    scales = (0.5 + torch.rand(outputs, generator=drawn)).to(device) / inputs**0.5
-    if quant is None:
-        return place.random(outputs, inputs, seed=outputs).div(inputs**0.5).to(place.dtype())
-    if quant == "int8":
-        return EightBit(integers(-127, 128, torch.int8, inputs), scales / 127)
-    packed, quantised = integers(0, 256, torch.uint8, inputs // 2), integers(0, 256, torch.uint8, inputs // BLOCK)
-    absmax = scales[: -(-quantised.numel() // NESTED_BLOCK)].clone()
-    nested = Nested(torch.linspace(-1, 1, 256, device=device) ** 3, absmax, 2 * scales)
-    return FourBit(packed, quantised, code_table(quant).to(device), BLOCK, nested)
-
-
 def product(notes: Notes, quant: Quant | None, outputs: int = 96, inputs: int = 256) -> None:
     """x @ weight^T in one format, and as the product of gates, against float64."""
     what, dtype = f"product {quant or 'dense'}", place.dtype()
-    weight = weight_of(quant, outputs, inputs)
+    weight = place.weight_of(quant, outputs, inputs)
     # A 4-bit weight is rounded before the product, an 8-bit one gets its scale after it.
     exact_in = torch.float32 if isinstance(weight, EightBit) else dtype
     x, truth = place.random(64, inputs, seed=7, dtype=dtype), dequantised(weight, exact_in).double()

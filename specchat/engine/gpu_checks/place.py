@@ -1,11 +1,15 @@
-"""The device of a check: the GPU, or main memory under the interpreter."""
+"""The device of a check, the GPU or main memory under the interpreter, and random tensors there."""
 
 import os
 
 import torch
 from torch import Tensor
 
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_checks.notes import Unavailable
+from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
+from specchat.engine.model.quantise import code_table
+from specchat.engine.pair import Quant
 
 
 def on_gpu() -> bool:
@@ -38,6 +42,30 @@ def random(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> Tensor
     """Normal numbers, the same on every machine."""
     drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
     return drawn.to(device(), dtype)
+
+
+def weight_of(quant: Quant | None, outputs: int, inputs: int) -> Weight:
+    """A random matrix in a format, of int4 with zero points.
+
+    It is made without bitsandbytes, whose import alone takes seconds.
+    """
+    where, drawn = device(), torch.Generator().manual_seed(outputs)
+
+    def integers(low: int, high: int, kind: torch.dtype, columns: int) -> Tensor:
+        return torch.randint(low, high, (outputs, columns), generator=drawn, dtype=kind).to(where)
+
+    scales = (0.5 + torch.rand(outputs, generator=drawn)).to(where) / inputs**0.5
+    if quant is None:
+        return random(outputs, inputs, seed=outputs).div(inputs**0.5).to(dtype())
+    if quant == "int8":
+        return EightBit(integers(-127, 128, torch.int8, inputs), scales / 127)
+    packed, quantised = integers(0, 256, torch.uint8, inputs // 2), integers(0, 256, torch.uint8, inputs // BLOCK)
+    if quant == "int4":
+        of_blocks, zeros = (scales / 8)[:, None] * (1 + quantised / 256), (quantised % 17).to(torch.int8) - 8
+        return FourBit(packed, of_blocks, code_table(quant).to(where), BLOCK, zeros=zeros)
+    absmax = scales[: -(-quantised.numel() // NESTED_BLOCK)].clone()
+    nested = Nested(torch.linspace(-1, 1, 256, device=where) ** 3, absmax, 2 * scales)
+    return FourBit(packed, quantised, code_table(quant).to(where), BLOCK, nested)
 
 
 def largest(difference: Tensor) -> float:

@@ -4,7 +4,7 @@ import torch
 
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.gpu_checks import place
-from specchat.engine.gpu_checks.kernels import attend, product, weight_of
+from specchat.engine.gpu_checks.kernels import attend, product
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_checks.rows import chains, nodes, products
 from specchat.engine.kernels.products import multiply, splits
@@ -32,7 +32,7 @@ def kernels(notes: Notes) -> None:
 def captured(notes: Notes) -> None:
     """Check that a captured product uses its present input at each replay, bit for bit like an eager one."""
     device = place.device()
-    weight = weight_of(None, 64, 256)
+    weight = place.weight_of(None, 64, 256)
     x = place.random(8, 256, seed=31, dtype=place.dtype())
     eager, out = (torch.zeros(splits(weight), 8, 64, device=device) for _ in range(2))
     graphs = Graphs(device, [])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.gpu_checks import place, short_convs, states
-from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates, weight_of
+from specchat.engine.gpu_checks.kernels import WINDOW, attended, run_attention, sinks_and_gates
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels.activation import Activation, gate_mul
 from specchat.engine.kernels.norm import add_rms_norm
@@ -30,7 +30,7 @@ Run = Callable[[int, int], Tensor]
 
 def alone(notes: Notes) -> None:
     """A row's bits alone against those in passes of COMPANY, in every kernel that sums along a row."""
-    for quant in (None, *QUANTS):
+    for quant in (None, *QUANTS, "int4"):
         products(notes, quant)
     chains(notes)
     chains(notes, window=WINDOW)
@@ -50,7 +50,7 @@ def products(notes: Notes, quant: Quant | None, company: tuple[int, ...] = COMPA
 
 
 def _products(notes: Notes, quant: Quant | None, company: tuple[int, ...], outputs: int, inputs: int = 256) -> None:
-    weight = weight_of(quant, outputs, inputs)
+    weight = place.weight_of(quant, outputs, inputs)
     x = place.random(max(company), inputs, seed=21, dtype=place.dtype())
 
     def run(first: int, rows: int) -> Tensor:

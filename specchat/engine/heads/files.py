@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from specchat.engine.model.blocks import IntegerFormat
 from specchat.engine.model.checkpoint import Checkpoint, weight_files
 from specchat.engine.model.files import found, read_json, stored_tensors
 
@@ -17,6 +18,7 @@ class HeadFiles:
 
     Attributes:
         settings: those of config.json.
+        integers: the storage of 4-bit integers in a target's own files; None: of symmetric ones, if any.
         frequent: the target whose `drafts` alone may be proposed by a head that has no output matrix of its own; None:
             all tokens.
     """
@@ -25,6 +27,7 @@ class HeadFiles:
     settings: dict[str, Any]
     shards: tuple[Path, ...]
     quant: None = None
+    integers: IntegerFormat | None = None
     frequent: Checkpoint | None = None
 
     @classmethod

@@ -233,10 +233,8 @@ def cut(
         # The smallest key with a mass over it of less than the share; tokens with this key fill it up.
         while low < high:
             middle = _middle(low, high)
-            if _mass_over(scores, candidates, n, top, middle, keys, weights, BLOCK) < share:
-                high = middle
-            else:
-                low = middle + 1
+            less = _mass_over(scores, candidates, n, top, middle, keys, weights, BLOCK) < share
+            low, high = tl.where(less, low, middle + 1), tl.where(less, middle, high)
         short = share - _mass_over(scores, candidates, n, top, low, keys, weights, BLOCK)
         value = (low ^ ((low >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
         wanted = tl.maximum(tl.ceil(tl.minimum(short / tl.exp(value - top), 1073741824.0)).to(tl.int32), 1)

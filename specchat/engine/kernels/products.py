@@ -30,6 +30,7 @@ def _multiply(
     nested_code: tl.tensor,
     nested_absmax: tl.tensor,
     nested_offset: tl.tensor,
+    zeros: tl.tensor,
     code: tl.tensor,
     bias: tl.tensor,
     skip: tl.tensor,
@@ -72,6 +73,8 @@ def _multiply(
         if nested_code is not None:
             nested_absmax += expert * (stride_scales >> 8)
             nested_offset += expert * outputs
+        if zeros is not None:
+            zeros += expert * stride_scales
         if bias is not None:
             bias += expert * outputs
         out += begin * (outputs if ACTIVATION is None else outputs // 2)
@@ -99,7 +102,7 @@ def _multiply(
     for k in range(first, last, BK):
         if BITS == 4:
             w = unpack.four_bit(
-                weight, scales, nested_code, nested_absmax, nested_offset, code, table, n, k, outputs, inputs,
+                weight, scales, nested_code, nested_absmax, nested_offset, zeros, code, table, n, k, outputs, inputs,
                 BN, BK, BLOCK, WHOLE, TYPE,
             )  # fmt: skip
             w = unpack.by_threads(w, BN, BK)
@@ -154,8 +157,8 @@ def multiply(
 
     With `activation` out[r] is activation(gate) * up instead: gate is the first half of the product, up the second.
 
-    A 4-bit weight is float32(code * scale) rounded to the dtype of x, as bitsandbytes dequantises. An 8-bit one is
-    exact, and its scale multiplies each partial sum.
+    A 4-bit weight is float32((code - zero) * scale) rounded to the dtype of x, as bitsandbytes dequantises. An 8-bit
+    one is exact, and its scale multiplies each partial sum.
 
     Args:
         x: bfloat16, float16, or float32 (the interpreter's) [>= rows, inputs].
@@ -220,6 +223,7 @@ def launch(
         nested and nested.code,
         nested and nested.absmax,
         nested and nested.offset,
+        weight.zeros if isinstance(weight, FourBit) else None,
         code,
         bias,
         skip,
@@ -251,7 +255,7 @@ def launch(
 def _parts(weight: Weight) -> tuple[Tensor, Tensor | None, Nested | None, Tensor | None, int, int]:
     """Values, scales, nested scales, code table, block, and bits a value."""
     match weight:
-        case FourBit(packed, scales, code, block, nested):
+        case FourBit(packed, scales, code, block, nested, _):
             if weight.shape[1] % block:
                 raise ModelError(
                     f"{weight.shape[1]} inputs are not a multiple of the 4-bit block of {block}: load the model "

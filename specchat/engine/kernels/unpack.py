@@ -15,6 +15,7 @@ def four_bit(
     nested_code: tl.tensor,
     nested_absmax: tl.tensor,
     nested_offset: tl.tensor,
+    zeros: tl.tensor,
     code: tl.tensor,
     table: tl.tuple,
     n: tl.tensor,
@@ -27,9 +28,10 @@ def four_bit(
     WHOLE: tl.constexpr,
     TYPE: tl.constexpr,
 ) -> tl.tensor:
-    """Return code[nibble] * scale as TYPE [BN, BK], a float32 product rounded once; zero beyond the matrix.
+    """Return (code[nibble] - zero) * scale as TYPE [BN, BK], a float32 product rounded once; zero beyond the matrix.
 
-    `n` int32 [BN] are outputs, `k` the first input, a multiple of BK; `table` is `numbers(code)`.
+    `zeros` int8 [outputs, inputs / BLOCK]; None: all are 0. `n` int32 [BN] are outputs, `k` the first input, a multiple
+    of BK; `table` is `numbers(code)`.
     """
     word = k // 8 + tl.arange(0, BK // 8)
     block = k // BLOCK + tl.arange(0, BK // BLOCK)
@@ -45,7 +47,7 @@ def four_bit(
         there = (n < outputs)[:, None] & (word < width)[None, :]
         words = tl.load(where_words, mask=there, other=0, eviction_policy="evict_first")
     if WHOLE and nested_code is not None:
-        scale = _quantised_scales(scales, n, k, inputs, BN, BK, BLOCK)
+        scale = _of_blocks(scales, n, k, inputs, BN, BK, BLOCK)
     elif WHOLE:
         scale = tl.load(scales + where)
     else:
@@ -61,16 +63,23 @@ def four_bit(
         if not WHOLE:
             scale = tl.where(inside, scale, 0.0)
     words = tl.reshape(words, (BN, BK // BLOCK, BLOCK // 8))
-    if TYPE == tl.float32:  # noqa: SIM300
-        values = _by_address(words, scale[:, :, None], code)
+    scale = scale[:, :, None]
+    if zeros is None:
+        zero = None
+    elif WHOLE:
+        zero = _of_blocks(zeros, n, k, inputs, BN, BK, BLOCK).to(tl.int8).to(tl.float32)[:, :, None]
     else:
-        values = _by_bytes(words, scale[:, :, None], table, TYPE)
+        zero = tl.load(zeros + where, mask=inside, other=0).to(tl.float32)[:, :, None]
+    if TYPE == tl.float32:  # noqa: SIM108, SIM300
+        values = _by_address(words, scale, zero, code)
+    else:
+        values = _by_bytes(words, scale, zero, table, TYPE)
     return tl.reshape(values, (BN, BK))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _quantised_scales(
-    scales: tl.tensor,
+def _of_blocks(
+    octets: tl.tensor,
     n: tl.tensor,
     k: tl.tensor,
     inputs: tl.tensor,
@@ -78,28 +87,31 @@ def _quantised_scales(
     BK: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> tl.tensor:
-    """Scales uint8 of inputs k .. k + BK - 1 as uint32 [BN, BK / BLOCK].
+    """Bytes of the blocks of inputs k .. k + BK - 1 as uint32 [BN, BK / BLOCK].
 
     They are loaded as words, which can be copied ahead to shared memory; single bytes cannot.
     """
     COUNT: tl.constexpr = BK // BLOCK
     byte = n * (inputs // BLOCK) + k // BLOCK
-    fours = scales.to(tl.pointer_type(tl.uint32))
+    fours = octets.to(tl.pointer_type(tl.uint32))
     if COUNT < 4:
         word = tl.load(fours + (byte >> 2)) >> (8 * (byte & 3)).to(tl.uint32)
-        scale = word[:, None] >> (8 * tl.arange(0, COUNT))[None, :]
+        found = word[:, None] >> (8 * tl.arange(0, COUNT))[None, :]
     else:
         words = tl.load(fours + (byte >> 2)[:, None] + tl.arange(0, COUNT // 4)[None, :])
-        scale = tl.reshape(words[:, :, None] >> (8 * tl.arange(0, 4))[None, None, :], (BN, COUNT))
-    return scale & 255
+        found = tl.reshape(words[:, :, None] >> (8 * tl.arange(0, 4))[None, None, :], (BN, COUNT))
+    return found & 255
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _by_address(words: tl.tensor, scale: tl.tensor, code: tl.tensor) -> tl.tensor:
-    """Return code[nibble] * scale float32 [..., 8] of each of the `words`: the reference that `_by_bytes` rounds."""
+def _by_address(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, code: tl.tensor) -> tl.tensor:
+    """Return (code[nibble] - zero) * scale float32 [..., 8] of each of the `words`: what `_by_bytes` rounds."""
     # The high nibble of a byte is the even input.
     place = 4 * (tl.arange(0, 8) ^ 1)
-    return tl.load(code + ((tl.expand_dims(words, 3) >> place) & 15).to(tl.int32)) * tl.expand_dims(scale, 3)
+    numbers = tl.load(code + ((tl.expand_dims(words, 3) >> place) & 15).to(tl.int32))
+    if zero is not None:
+        numbers -= tl.expand_dims(zero, 3)
+    return numbers * tl.expand_dims(scale, 3)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -129,16 +141,16 @@ def _from_bytes(number: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _by_bytes(words: tl.tensor, scale: tl.tensor, table: tl.tuple, TYPE: tl.constexpr) -> tl.tensor:
-    """Return code[nibble] * scale TYPE [..., 8] of each of the `words`, without a table in memory.
+def _by_bytes(words: tl.tensor, scale: tl.tensor, zero: tl.tensor, table: tl.tuple, TYPE: tl.constexpr) -> tl.tensor:
+    """Return (code[nibble] - zero) * scale TYPE [..., 8] of each of the `words`, without a table in memory.
 
     The 16 products of a block's scale, rounded, stay in eight registers: their low bytes in four, their high bytes in
     four. A nibble's three low bits pick a byte of two registers, its high bit one of the two picked.
     """
-    p0, p1 = _pair(table[0] * scale, table[1] * scale, TYPE), _pair(table[2] * scale, table[3] * scale, TYPE)
-    p2, p3 = _pair(table[4] * scale, table[5] * scale, TYPE), _pair(table[6] * scale, table[7] * scale, TYPE)
-    p4, p5 = _pair(table[8] * scale, table[9] * scale, TYPE), _pair(table[10] * scale, table[11] * scale, TYPE)
-    p6, p7 = _pair(table[12] * scale, table[13] * scale, TYPE), _pair(table[14] * scale, table[15] * scale, TYPE)
+    p0, p1 = _pair(table[0], table[1], scale, zero, TYPE), _pair(table[2], table[3], scale, zero, TYPE)
+    p2, p3 = _pair(table[4], table[5], scale, zero, TYPE), _pair(table[6], table[7], scale, zero, TYPE)
+    p4, p5 = _pair(table[8], table[9], scale, zero, TYPE), _pair(table[10], table[11], scale, zero, TYPE)
+    p6, p7 = _pair(table[12], table[13], scale, zero, TYPE), _pair(table[14], table[15], scale, zero, TYPE)
     low0, low1, low2, low3 = _even(p0, p1), _even(p2, p3), _even(p4, p5), _even(p6, p7)
     high0, high1, high2, high3 = _odd(p0, p1), _odd(p2, p3), _odd(p4, p5), _odd(p6, p7)
     three, fourth = words & 0x77777777, _selectors(words)
@@ -195,8 +207,11 @@ def _odd(low: tl.tensor, high: tl.tensor) -> tl.tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _pair(low: tl.tensor, high: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
-    """Pack float32 `low` in the low half and `high` in the high half of uint32, each rounded to TYPE."""
+def _pair(low: tl.tensor, high: tl.tensor, scale: tl.tensor, zero: tl.tensor, TYPE: tl.constexpr) -> tl.tensor:
+    """Pack the products of `low` in the low half and of `high` in the high half of uint32, each rounded to TYPE."""
+    if zero is not None:
+        low, high = low - zero, high - zero
+    low, high = low * scale, high * scale
     if INTERPRETED:
         low, high = low.to(TYPE).to(tl.uint16, bitcast=True), high.to(TYPE).to(tl.uint16, bitcast=True)
         both = low.to(tl.uint32) | (high.to(tl.uint32) << 16)

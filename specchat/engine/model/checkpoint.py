@@ -9,7 +9,7 @@ import torch
 from specchat.clean import one_line
 from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.foreign import checked
-from specchat.engine.model.blocks import MXFP4
+from specchat.engine.model.blocks import MXFP4, IntegerFormat
 from specchat.engine.model.config import ModelConfig, parse_config
 from specchat.engine.model.files import found, indexed, read_json
 from specchat.engine.model.tokenizer import Tokenizer
@@ -26,10 +26,11 @@ class Checkpoint:
 
     Attributes:
         dtype: of the unquantised weights; None where it is not float32, float16 or bfloat16.
-        quant: quantisation of the layers' matrices by bitsandbytes; None: not quantised.
+        quant: quantisation of the layers' matrices; None: not quantised.
         nested: double quantisation of 4-bit weights, in the files or at load.
         shards: the safetensors files.
         settings: config.json, for parts beside the model.
+        integers: the storage of 4-bit integers; None: there are none.
         drafts: token_ids that a draft may propose, ascending; its head keeps their rows only. None: all.
     """
 
@@ -40,6 +41,7 @@ class Checkpoint:
     nested: bool
     shards: tuple[Path, ...]
     settings: dict[str, Any] = field(repr=False, compare=False)
+    integers: IntegerFormat | None = None
     drafts: tuple[int, ...] | None = None
 
     @classmethod
@@ -63,6 +65,7 @@ class Checkpoint:
             nested=settings is None or settings.bnb_4bit_use_double_quant,
             shards=weight_files(folder),
             settings=raw,
+            integers=None if settings is None else settings.integers,
         )
 
     @property
@@ -102,7 +105,7 @@ def _stored_quant(path: Path, settings: Quantised) -> Quant | None:
     method = one_line(settings.quant_method, 40)
     if method == MXFP4 or settings.kind == "fp8":
         return None
-    if settings.kind == "int4":
+    if settings.integers is not None:
         return "int4"
     if method == "bitsandbytes":
         if settings.load_in_8bit:
@@ -114,7 +117,7 @@ def _stored_quant(path: Path, settings: Quantised) -> Quant | None:
             method = f"bitsandbytes {kind}"
     raise ForeignModel(
         path,
-        f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8, symmetric int4, fp8",
+        f"it is quantised with {method}, and specchat's decoder runs bitsandbytes nf4, fp4, int8, int4, fp8",
     )
 
 

@@ -127,7 +127,8 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
         )
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
     model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
-    return replace(model, half=half_on_cpu(checkpoint), packed_experts=checkpoint.packed_experts)
+    model = replace(model, half=half_on_cpu(checkpoint), packed_experts=checkpoint.packed_experts)
+    return model if checkpoint.integers is None else replace(model, integers=checkpoint.integers)
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:

@@ -29,6 +29,7 @@ class AdapterFiles:
     folder: Path
     shards: tuple[Path, ...]
     quant: None = None
+    integers: None = None
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,31 @@
-"""Matrices of symmetric 4-bit integers, as compressed-tensors, GPTQ and AutoRound store them: (q - 8) * scale.
+"""Matrices of 4-bit integers, as compressed-tensors, GPTQ, AWQ and AutoRound store them: (q - zero) * scale.
 
 compressed-tensors packs "weight_packed" int32 [outputs, inputs / 8] along the inputs, with "weight_scale" [outputs,
-groups]; GPTQ and AutoRound "qweight" int32 [inputs / 8, outputs], with "scales" [groups, outputs], the same zero in all
-of "qzeros", and the group of each input in "g_idx". The lowest bits are the first input.
+groups] and "weight_zero_point" int32 [outputs / 8, groups], packed along the outputs. GPTQ has "qweight" int32
+[inputs / 8, outputs], "scales" [groups, outputs], "qzeros" int32 [groups, outputs / 8], and the group of each input in
+"g_idx". The lowest bits are the first. AWQ has "qweight" int32 [inputs, outputs / 8], and the outputs of a word, there
+and in "qzeros", in an order of its own. AutoRound has either.
 """
 
 from collections.abc import Callable, Container
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
-from specchat.engine.model.quantise import KERNEL_BLOCKS, code_table, dequantised
+from specchat.engine.model.blocks import KERNEL_BLOCKS, IntegerFormat
+from specchat.engine.model.quantise import code_table, dequantised
 
 PACKED, QWEIGHT = "weight_packed", "qweight"
-ZEROS = (0x77777777, -0x77777778)
-"""Words of eight zeros as GPTQ stores them: 7, to which its first version adds 1, or 8 (0x88888888)."""
+EIGHTS = (0x77777777, -0x77777778)
+"""Words of eight zero points that are 8: as they are (0x88888888), or less one."""
+ONES = 0x11111111
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)
+"""The nibble of each output of a word, from the lowest."""
+MIDDLE = 8
+"""The number that the table of codes takes from each."""
 
 
 def has_integers(name: str, names: Container[str]) -> bool:
@@ -25,49 +34,116 @@ def has_integers(name: str, names: Container[str]) -> bool:
 
 
 def integers(
-    name: str, names: Container[str], read: Callable[[str], Tensor], outputs: int, inputs: int, where: str
+    name: str,
+    names: Container[str],
+    read: Callable[[str], Tensor],
+    shape: tuple[int, int],
+    stored: IntegerFormat,
+    where: str,
 ) -> FourBit | Tensor:
-    """Return matrix `name`; dense where no kernel has blocks that fit its groups.
+    """Return matrix `name` of a shape [outputs, inputs]; dense where no kernel has blocks that fit its groups.
 
     Raises:
-        ModelError: a part is missing, does not fit the others, or says that the integers are not symmetric.
+        ModelError: a part is missing, or does not fit the others or config.json.
     """
-
-    def part(ending: str) -> Tensor:
-        if f"{name}.{ending}" not in names:
-            raise ModelError(f"{where}: {name}.{ending} is missing. Download the checkpoint again.")
-        return read(f"{name}.{ending}")
-
-    by_row = f"{name}.{PACKED}" in names
-    words, scales = (part(PACKED), part("weight_scale")) if by_row else (part(QWEIGHT).t(), part("scales").t())
-    groups = scales.shape[-1] if scales.dim() == 2 else 0
-    fits = words.dtype == torch.int32 and words.shape == (outputs, -(-inputs // 8)) and inputs % 8 == 0
-    if not fits or not groups or scales.shape[0] != outputs or inputs % groups or not scales.is_floating_point():
-        raise ModelError(
-            f"{where}: {name} has 4-bit words {list(words.shape)} and scales {list(scales.shape)}, which do not make "
-            f"{outputs} outputs of {inputs} inputs."
-        )
-    group = inputs // groups
-    _check_symmetric(name, names, part, group, where)
-    block = next((block for block in KERNEL_BLOCKS if group % block == 0), 0)
-    read_bytes = words.contiguous().view(torch.uint8)
-    packed = (read_bytes << 4) | (read_bytes >> 4)
-    whole = FourBit(packed, scales.float().contiguous(), code_table("int4"), group)
-    if not block:
-        return dequantised(whole, torch.bfloat16)
-    return FourBit(packed, whole.scales.repeat_interleave(group // block, 1), whole.code, block)
+    return _Matrix(name, names, read, shape, stored, where).read_all()
 
 
-def _check_symmetric(name: str, names: Container[str], part: Callable[[str], Tensor], group: int, where: str) -> None:
-    shifted, moved = f"{name}.weight_zero_point" in names, f"{name}.weight_g_idx" in names
-    if f"{name}.qzeros" in names:
-        zeros = part("qzeros")
-        shifted = not any(bool((zeros == word).all()) for word in ZEROS)
-    if f"{name}.g_idx" in names:
-        places = part("g_idx").long()
-        moved = not torch.equal(places, torch.arange(len(places)) // group)
-    if shifted or moved:
-        raise ModelError(
-            f"{where}: {name} has {'zero points' if shifted else 'another order of its inputs'}, which specchat's "
-            'decoder does not read. With backend = "hf" transformers runs it.'
-        )
+class _Matrix(NamedTuple):
+    """A matrix in a checkpoint; `where` begins every message."""
+
+    name: str
+    names: Container[str]
+    read: Callable[[str], Tensor]
+    shape: tuple[int, int]
+    stored: IntegerFormat
+    where: str
+
+    def read_all(self) -> FourBit | Tensor:
+        outputs, inputs = self.shape
+        by_row = f"{self.name}.{PACKED}" in self.names
+        words = self._part(PACKED if by_row else QWEIGHT)
+        scales = self._part("weight_scale") if by_row else self._part("scales").t()
+        groups = scales.shape[-1] if scales.dim() == 2 else 0
+        awq = self.stored.awq and not by_row
+        sizes = (outputs, inputs // 8) if by_row else (inputs, outputs // 8) if awq else (inputs // 8, outputs)
+        fits = words.dtype == torch.int32 and words.shape == sizes and inputs % 8 == 0 and not (awq and outputs % 8)
+        if not fits or not groups or scales.shape[0] != outputs or inputs % groups or not scales.is_floating_point():
+            raise ModelError(
+                f"{self.where}: {self.name} has 4-bit words {list(words.shape)} and scales {list(scales.shape)}, "
+                f"which do not make {outputs} outputs of {inputs} inputs."
+            )
+        group = inputs // groups
+        self._check_order(group)
+        zeros = self._zeros("weight_zero_point" if by_row else "qzeros", groups, by_row, awq)
+        if awq:
+            packed = _from_awq(words)
+        else:
+            octets = (words if by_row else words.t()).contiguous().view(torch.uint8)
+            packed = (octets << 4) | (octets >> 4)
+        block = next((block for block in KERNEL_BLOCKS if group % block == 0), 0)
+        whole = FourBit(packed, scales.float().contiguous(), code_table("int4"), group, None, zeros)
+        if not block:
+            return dequantised(whole, torch.bfloat16)
+        scales = whole.scales.repeat_interleave(group // block, 1)
+        zeros = None if zeros is None else zeros.repeat_interleave(group // block, 1)
+        return FourBit(packed, scales, whole.code, block, None, zeros)
+
+    def _zeros(self, part: str, groups: int, by_row: bool, awq: bool) -> Tensor | None:
+        """Zero points int8 [outputs, groups], less MIDDLE; None where config.json states none."""
+        outputs, whole = self.shape[0], f"{self.name}.{part}"
+        if not self.stored.zeros:
+            if whole in self.names and (by_row or not _symmetric(self.read(whole))):
+                raise self._refused(f"zero points in {part}, and by config.json there are none")
+            return None
+        words = self._part(part)
+        words = words.t() if by_row and words.dim() == 2 else words
+        if words.dtype != torch.int32 or words.shape != (groups, -(-outputs // 8)):
+            raise self._refused(
+                f"zero points {words.dtype} {list(words.shape)} in {part}, which are not those of {groups} groups of "
+                f"{outputs} outputs"
+            )
+        if self.stored.less_one:
+            # Of whole words, as they were taken away: a zero point of 0 has borrowed from the next.
+            words = words + ONES
+        nibbles = _nibbles(words.contiguous())
+        nibbles = nibbles[..., AWQ_ORDER] if awq else nibbles
+        return (nibbles.flatten(1)[:, :outputs].t().to(torch.int8) - MIDDLE).contiguous()
+
+    def _check_order(self, group: int) -> None:
+        moved = f"{self.name}.weight_g_idx" in self.names
+        if f"{self.name}.g_idx" in self.names:
+            places = self._part("g_idx").long()
+            moved = not torch.equal(places, torch.arange(self.shape[1]) // group)
+        if moved:
+            raise self._refused(
+                "another order of its inputs, which specchat's decoder does not read. "
+                'With backend = "hf" transformers runs it'
+            )
+
+    def _part(self, ending: str) -> Tensor:
+        if f"{self.name}.{ending}" not in self.names:
+            raise ModelError(f"{self.where}: {self.name}.{ending} is missing. Download the checkpoint again.")
+        return self.read(f"{self.name}.{ending}")
+
+    def _refused(self, reason: str) -> ModelError:
+        return ModelError(f"{self.where}: {self.name} has {reason}.")
+
+
+def _symmetric(words: Tensor) -> bool:
+    return any(bool((words == word).all()) for word in EIGHTS)
+
+
+def _nibbles(words: Tensor) -> Tensor:
+    """The nibbles uint8 [..., 8] of int32 [...], the lowest first."""
+    octets = words[..., None].view(torch.uint8)
+    return torch.stack((octets & 15, octets >> 4), -1).flatten(-2)
+
+
+def _from_awq(words: Tensor) -> Tensor:
+    """Pack AWQ's int32 [inputs, outputs / 8] as `FourBit`."""
+    octets = words.contiguous()[..., None].view(torch.uint8)
+    even, odd = octets[0::2], octets[1::2]
+    # Bytes of the lower nibbles of two inputs, and of the higher ones.
+    pairs = torch.stack(((even << 4) | (odd & 15), (even & 240) | (odd >> 4)), -1).flatten(-2)
+    return pairs[..., AWQ_ORDER].flatten(1).t().contiguous()

@@ -49,8 +49,9 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     if not order:
         return weight
     match weight:
-        case FourBit(packed, _, code, block, _):
-            return FourBit(_chosen(packed, order), _chosen(block_scales(weight), order), code, block)
+        case FourBit(packed, _, code, block, _, zeros):
+            shifts = None if zeros is None else _chosen(zeros, order)
+            return FourBit(_chosen(packed, order), _chosen(block_scales(weight), order), code, block, None, shifts)
         case EightBit(values, scales):
             return EightBit(_chosen(values, order), _chosen(scales, order))
         case _:

@@ -1,5 +1,7 @@
 """MXFP4 (Open Compute Project 2023): 4-bit floats in blocks of 32 that share a power of two."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -49,4 +51,4 @@ def by_exponents(weight: FourBit) -> FourBit:
     nested = Nested(powers, ones, torch.zeros(outputs, device=device))
     # The mantissa of a power of two is a half.
     stored = (exponents - 1 + BIAS).to(torch.uint8)
-    return FourBit(weight.packed, stored, weight.code, weight.block, nested)
+    return replace(weight, scales=stored, nested=nested)

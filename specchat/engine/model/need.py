@@ -6,7 +6,7 @@ from typing import Literal
 
 from specchat.engine.gpu_shapes import PASS_ROWS, PROCESSORS, joined_scores
 from specchat.engine.model import gpu_need
-from specchat.engine.model.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK
+from specchat.engine.model.blocks import BLOCK, MXFP4_BLOCK, NESTED_BLOCK, SYMMETRIC, IntegerFormat
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.host_need import CACHE_BLOCK, buffers, entries, packing_workspace, reference_workspace
 from specchat.engine.model.vectors import LANES, filled, panels_for, unsupported
@@ -24,6 +24,7 @@ HEAD: Quant = "int8"
 class Model:
     """A model and the formats to load it in; with `fixed` the checkpoint itself is quantised to `quant`.
 
+    `integers` is the storage of int4 there.
     `nested` means that the scales of 4-bit weights are quantised too, never on the CPU. `half` means that the CPU holds
     dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
     None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
@@ -44,6 +45,7 @@ class Model:
     threads: int = 0
     packed_experts: bool = False
     experts_in_main: int = 0
+    integers: IntegerFormat = SYMMETRIC
 
     @property
     def compiled(self) -> bool:
@@ -106,9 +108,13 @@ def quantised(draft: Model, quant: Quant) -> Model:
     return replace(draft, quant=quant, head=HEAD if draft.place == "cuda" else None)
 
 
-def _kept(quant: Quant | None, matrix: Matrix) -> Quant | None:
-    """Format of a matrix; None is dense, also for 4 bits in blocks that would cross rows."""
-    return None if matrix.dense or (quant not in (None, "int8") and matrix.inputs % BLOCK) else quant
+def _kept(model: Model, matrix: Matrix) -> Quant | None:
+    """Format of a matrix; None is dense, also for 4 bits in blocks that no kernel has or that would cross rows."""
+    quant = None if matrix.dense else model.quant
+    if quant in (None, "int8"):
+        return quant
+    block = model.integers.block(matrix.inputs) if quant == "int4" else BLOCK
+    return quant if block and matrix.inputs % block == 0 else None
 
 
 def _weights(model: Model) -> int:
@@ -160,7 +166,7 @@ def _outputs(model: Model, matrix: Matrix) -> int:
 
 def _matrix(model: Model, matrix: Matrix) -> int:
     outputs, inputs, on_cpu = _outputs(model, matrix), matrix.inputs, model.place == "cpu"
-    quant = _kept(model.quant, matrix)
+    quant = _kept(model, matrix)
     if _packed(model, matrix):
         scales = outputs * inputs // MXFP4_BLOCK
         of_scales = 4 * scales if on_cpu else scales + 4 * -(-scales // NESTED_BLOCK) + 4 * outputs
@@ -169,9 +175,10 @@ def _matrix(model: Model, matrix: Matrix) -> int:
         return outputs * inputs * (4 if on_cpu and not model.half else 2)
     if quant == "int8":
         return outputs * inputs + 4 * outputs
-    # Of integers there may be 32 a scale.
-    blocks = inputs // (MXFP4_BLOCK if quant == "int4" else BLOCK)
+    blocks = inputs // (model.integers.block(inputs) if quant == "int4" else BLOCK)
     packed, scales = outputs * inputs // 2, outputs * blocks
+    if quant == "int4":
+        return packed + (5 if model.integers.zeros else 4) * scales
     # `quantise.fused` drops the nesting if a part with another after it does not fill its last block of scales.
     aligned = all(part * blocks % NESTED_BLOCK == 0 for _, part in matrix.parts[: None if _of_expert(matrix) else -1])
     # Rows that are put in another order are so, too (`matrices.reordered`).
@@ -193,7 +200,7 @@ def _packed(model: Model, matrix: Matrix) -> bool:
 
 def gpu_bits(model: Model, matrix: Matrix) -> int:
     """Bits of a matrix's values on a GPU."""
-    return 4 if _packed(model, matrix) else BITS[_kept(model.quant, matrix)]
+    return 4 if _packed(model, matrix) else BITS[_kept(model, matrix)]
 
 
 def _gpu_workspace(model: Model, capacity: int, processors: int) -> int:

@@ -16,9 +16,6 @@ from specchat.engine.pair import Quant
 # It warns about missing products for some CPUs, which are not used here.
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
-KERNEL_BLOCKS = (64, 32)
-"""Block sizes that the kernels support, where they divide a matrix's inputs."""
-
 NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
     *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
@@ -110,7 +107,10 @@ def _fused_four(parts: list[FourBit]) -> FourBit:
     if whole and len(nested) == len(parts) and all(torch.equal(n.code, nested[0].code) for n in nested):
         inner = Nested(nested[0].code, torch.cat([n.absmax for n in nested]), torch.cat([n.offset for n in nested]))
     scales = [p.scales for p in parts] if inner else [block_scales(p) for p in parts]
-    return FourBit(torch.cat([p.packed for p in parts]), torch.cat(scales), parts[0].code, parts[0].block, inner)
+    zeros = None
+    if any(p.zeros is not None for p in parts):
+        zeros = torch.cat([torch.zeros_like(p.scales, dtype=torch.int8) if p.zeros is None else p.zeros for p in parts])
+    return FourBit(torch.cat([p.packed for p in parts]), torch.cat(scales), parts[0].code, parts[0].block, inner, zeros)
 
 
 def block_scales(weight: FourBit) -> Tensor:
@@ -126,13 +126,16 @@ def block_scales(weight: FourBit) -> Tensor:
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:
     """Dequantise to a dense matrix `dtype` [outputs, inputs] on the weight's device.
 
-    A 4-bit weight is code * scale in float32, rounded once: the bits of bitsandbytes.functional.dequantize_4bit,
-    except the sign of FP4's second zero, which is negative for bitsandbytes on some processors.
+    A 4-bit weight is (code - zero) * scale in float32, rounded once: the bits of
+    bitsandbytes.functional.dequantize_4bit, except the sign of FP4's second zero, which is negative for bitsandbytes on
+    some processors.
     """
     match weight:
-        case FourBit(packed, _, code, block, _):
+        case FourBit(packed, _, code, block, _, zeros):
             pairs = torch.stack((code.repeat_interleave(16), code.repeat(16)), 1)
             dense = embedding(packed.int(), pairs).view(packed.shape[0], -1, block)
+            if zeros is not None:
+                dense -= zeros[:, :, None]
             return dense.mul_(block_scales(weight)[:, :, None]).flatten(1).to(dtype)
         case EightBit(values, scales):
             return (values * scales[:, None]).to(dtype)

@@ -10,9 +10,9 @@ from torch import Tensor
 from specchat.engine.errors import ModelError
 from specchat.engine.foreign import Count, Foreign, checked, parsed
 from specchat.engine.formats import EightBit, FourBit, Nested
-from specchat.engine.model.blocks import NESTED_BLOCK
+from specchat.engine.model.blocks import KERNEL_BLOCKS, NESTED_BLOCK
 from specchat.engine.model.checkpoint import DTYPES
-from specchat.engine.model.quantise import KERNEL_BLOCKS, across_rows, code_table
+from specchat.engine.model.quantise import across_rows, code_table
 from specchat.engine.pair import Quant
 
 STATE = "quant_state.bitsandbytes__"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import Weight
+from specchat.engine.model.blocks import SYMMETRIC, IntegerFormat
 from specchat.engine.model.eight_bit_floats import SCALES, STORED, dequantise_floats
 from specchat.engine.model.integers import has_integers, integers
 from specchat.engine.model.mxfp4 import mxfp4
@@ -36,6 +37,9 @@ class Files(Protocol):
 
     @property
     def quant(self) -> Quant | None: ...
+
+    @property
+    def integers(self) -> IntegerFormat | None: ...
 
     @property
     def shards(self) -> tuple[Path, ...]: ...
@@ -73,6 +77,7 @@ class Weights:
         self.folder = checkpoint.folder
         self.device = device
         self._quant = checkpoint.quant
+        self._integers = checkpoint.integers or SYMMETRIC
         self._stack = ExitStack()
         self._home: dict[str, Home] = {}
         self._stacks: dict[str, int] = {}
@@ -176,7 +181,7 @@ class Weights:
             return mxfp4(blocks, scales, (outputs, inputs), f"{self.folder}, {name}")
         if has_integers(name, self):
             self._agree(name, "int4")
-            return integers(name, self, self._scaled, outputs, inputs, str(self.folder))
+            return integers(name, self, self._scaled, (outputs, inputs), self._integers, str(self.folder))
         tensor = self._read(f"{name}.weight")
         kind = kind_of(name, self, tensor.dtype)
         if kind is None:
@@ -203,7 +208,7 @@ class Weights:
         if tensor.dtype not in DENSE:
             raise ModelError(
                 f"{self.folder}: tensor {name} is {tensor.dtype}, quantised in a way that specchat does not know; it "
-                "knows bitsandbytes nf4, fp4 and int8, symmetric int4 and FP8 in the layers. Use the unquantised "
+                "knows bitsandbytes nf4, fp4 and int8, int4 and FP8 in the layers. Use the unquantised "
                 "checkpoint."
             )
         if tuple(tensor.shape) != shape:

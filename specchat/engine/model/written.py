@@ -1,14 +1,26 @@
 """Keys of config.json on dtype and quantisation of the stored weights."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from specchat.engine.foreign import Foreign, Switch
+from specchat.engine.model.blocks import MXFP4_BLOCK, IntegerFormat
 
 SIDE = 128
 """Rows and columns of the weights that share a scale of 8-bit floats."""
 FLOATS = ("float-quantized", "naive-quantized")
+_GPTQ, _GPTQ_V2, _AWQ = (True, False), (False, False), (False, True)
+PACKINGS = {
+    "gptq": {"gptq": _GPTQ, "gptq_v2": _GPTQ_V2},
+    "awq": {"gemm": _AWQ},
+    "auto-round": {
+        "auto_round:auto_gptq": _GPTQ,
+        "auto_round:gptqmodel": _GPTQ_V2,
+        "auto_round:auto_awq": _AWQ,
+    },
+}
+"""Packings of a method that are read: `less_one` and `awq` of `blocks.IntegerFormat`."""
 
 
 class _Scheme(Foreign):
@@ -17,6 +29,8 @@ class _Scheme(Foreign):
     type: str = "int"
     num_bits: int = 4
     symmetric: Switch = True
+    strategy: Any = None
+    group_size: Any = None
 
 
 class _Group(Foreign):
@@ -24,12 +38,19 @@ class _Group(Foreign):
 
 
 class Quantised(Foreign):
-    """Quantisation of a checkpoint, by bitsandbytes or another method."""
+    """Quantisation of a checkpoint, by bitsandbytes or another method; keys of type `Any` differ between methods."""
 
     quant_method: str = "bitsandbytes"
     bits: int | None = None
     sym: Switch = True
     desc_act: Switch = False
+    static_groups: Any = None
+    group_size: Any = None
+    zero_point: Any = True
+    version: Any = None
+    checkpoint_format: Any = None
+    dynamic: Any = None
+    extra_config: Any = None
     packing_format: str | None = None
     weight_block_size: list[int] | None = None
     format: str | None = None
@@ -41,22 +62,47 @@ class Quantised(Foreign):
 
     @property
     def kind(self) -> Literal["int4", "fp8", ""]:
-        """Symmetric 4-bit integers or 8-bit floats that are read as stored; empty: neither."""
-        integers = self.bits == 4 and self.sym and not self.desc_act
+        """4-bit integers or 8-bit floats that are read as stored; empty: neither."""
+        if self.integers is not None:
+            return "int4"
+        if self.quant_method == "fp8":
+            return "fp8" if self.weight_block_size in (None, [SIDE, SIDE]) else ""
+        floats = {(one.type, one.num_bits, one.symmetric) for one in self._schemes} == {("float", 8, True)}
+        return "fp8" if floats and self.quant_method == "compressed-tensors" and self.format in FLOATS else ""
+
+    @property
+    def integers(self) -> IntegerFormat | None:
+        """The storage of 4-bit integers that are read as stored; None: others, or none."""
+        # Static groups are of inputs in their order, whatever order they were quantised in.
+        in_order = not self.desc_act or bool(self.static_groups)
+        group, own = _group(self.group_size), self.dynamic or self.extra_config
+        group = MXFP4_BLOCK if own else group
         match self.quant_method:
-            case "fp8" if self.weight_block_size in (None, [SIDE, SIDE]):
-                return "fp8"
-            case "gptq" if integers:
-                return "int4"
-            case "auto-round" if integers and (self.packing_format or "").endswith("auto_gptq"):
-                return "int4"
-            case "compressed-tensors":
-                schemes = [group.weights for group in (self.config_groups or {}).values()]
-                kinds = {(one.type, one.num_bits, one.symmetric) if one else ("", 0, False) for one in schemes}
-                if kinds == {("int", 4, True)} and self.format == "pack-quantized":
-                    return "int4"
-                return "fp8" if kinds == {("float", 8, True)} and self.format in FLOATS else ""
-        return ""
+            case "gptq":
+                packing, zeros = self.checkpoint_format or self.format or "gptq", not self.sym
+            case "awq":
+                packing, zeros = self.version or self.format or "gemm", bool(self.zero_point)
+            case "auto-round":
+                packing, zeros = self.packing_format, not self.sym
+            case "compressed-tensors" if {(one.type, one.num_bits) for one in self._schemes} == {("int", 4)}:
+                groups = {0 if one.strategy == "channel" else _group(one.group_size) for one in self._schemes}
+                zeros = not all(one.symmetric for one in self._schemes)
+                group = groups.pop() if len(groups) == 1 else MXFP4_BLOCK
+                return IntegerFormat(group, zeros) if self.format == "pack-quantized" else None
+            case _:
+                return None
+        found = PACKINGS[self.quant_method].get(str(packing).lower())
+        return IntegerFormat(group, zeros, *found) if found and in_order and self.bits == 4 else None
+
+    @property
+    def _schemes(self) -> list[_Scheme]:
+        return [group.weights or _Scheme(type="") for group in (self.config_groups or {}).values()]
+
+
+def _group(size: object) -> int:
+    """Inputs that share a scale, by a key of config.json; 0: all of a row; the fewest there are where it is missing."""
+    whole = size if isinstance(size, int) and not isinstance(size, bool) else MXFP4_BLOCK
+    return max(0, whole)
 
 
 _named = BeforeValidator(lambda value: {"quant_method": value} if isinstance(value, str) else value or None)

@@ -116,8 +116,9 @@ class CheckpointTensors:
 def owned(weight: Weight) -> Weight:
     """Copy a matrix from the file's memory, with nested scales dequantised."""
     match weight:
-        case FourBit(packed, _, code, block, _):
-            return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block)
+        case FourBit(packed, _, code, block, _, zeros):
+            shifts = None if zeros is None else zeros.clone()
+            return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block, None, shifts)
         case EightBit(values, scales):
             return EightBit(values.clone(), scales.clone())
         case _:
@@ -127,8 +128,8 @@ def owned(weight: Weight) -> Weight:
 def parts(weight: Weight) -> tuple[Tensor, ...]:
     """The tensors of a matrix."""
     match weight:
-        case FourBit(packed, scales, _, _, _):
-            return packed, scales
+        case FourBit(packed, scales, _, _, _, zeros):
+            return (packed, scales) if zeros is None else (packed, scales, zeros)
         case EightBit(values, scales):
             return values, scales
         case _:
@@ -145,8 +146,10 @@ def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:
     for first in range(0, outputs, step):
         some = slice(first, first + step)
         match weight:
-            case FourBit(packed, scales, _, _, _):
-                yield dequantised(replace(weight, packed=packed[some], scales=scales[some]), torch.float32)
+            case FourBit(packed, scales, _, _, _, zeros):
+                shifts = None if zeros is None else zeros[some]
+                part = replace(weight, packed=packed[some], scales=scales[some], zeros=shifts)
+                yield dequantised(part, torch.float32)
             case EightBit(values, scales):
                 yield dequantised(EightBit(values[some], scales[some]), torch.float32)
             case _:
