@@ -126,10 +126,10 @@ class ChatService(ServiceState):
                 return refusal
             self._answer(turn)
             return ""
-        if turn is not None and reply is None:
-            return "the last prompt has no answer yet: /again asks for one"
-        if turn is None or reply is None or not (reply.raw or reply.tool_calls):
+        if turn is None:
             return "there is no reply to continue yet"
+        if reply is None or not (reply.raw or reply.tool_calls):
+            return "the last prompt has no answer yet: /again asks for one"
         if reply.tool_calls and reply.ended:
             return self.refusal("") or self.begin_calls(Running(self.conversation, turn, reply, self.settings))
         if reply.ended and reply.state == "finished" and reply.reason == "stop":
