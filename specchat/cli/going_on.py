@@ -65,6 +65,14 @@ def _with_pair(key: str, wishes: Wishes, view: Mapping[str, Any]) -> GoingOn:
     wanted = view.get("pair")
     if wishes.pair or wishes.target or not isinstance(wanted, str) or not wanted:
         return GoingOn(key, wishes)
-    if any(wanted == pair.id for pair in read_catalog(user_paths(), wishes.models).pairs):
+    if any(wanted == pair.id for pair in read_catalog(user_paths(), wishes.models).pairs) or _found(wanted, wishes):
         return GoingOn(key, replace(wishes, pair=wanted))
     return GoingOn(key, wishes, wanted)
+
+
+def _found(wanted: str, wishes: Wishes) -> bool:
+    """True if `wanted` is a model that was found on this machine."""
+    from specchat.cli.models_here import here
+    from specchat.models.offers import found_named
+
+    return found_named(wanted, here(wishes.models).library) is not None

@@ -137,10 +137,9 @@ def _named(name: str, settings: UserSettings, catalog: Catalog) -> Pair:
     except ConfigError:
         from specchat.engine.fetch.source import usual_hub
         from specchat.models.library import look, usual_places
-        from specchat.models.offers import found_pair
+        from specchat.models.offers import found_named
 
-        found = map(found_pair, look(usual_places(usual_hub(), settings.model_folders or ())).models)
-        pair = next((pair for pair in found if name in (pair.id, pair.name)), None)
+        pair = found_named(name, look(usual_places(usual_hub(), settings.model_folders or ())))
         if pair is None:
             raise
         return runnable(pair)
