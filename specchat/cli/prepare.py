@@ -135,14 +135,19 @@ def _named(name: str, settings: UserSettings, catalog: Catalog) -> Pair:
     try:
         return catalog.find(name)
     except ConfigError:
-        from specchat.engine.fetch.source import usual_hub
-        from specchat.models.library import look, usual_places
-        from specchat.models.offers import found_named
-
-        pair = found_named(name, look(usual_places(usual_hub(), settings.model_folders or ())))
+        pair = found_here(name, settings)
         if pair is None:
             raise
         return runnable(pair)
+
+
+def found_here(name: str, settings: UserSettings) -> Pair | None:
+    """The model that was found on this machine under this name or id; None for none. Reads the disk."""
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.library import look, usual_places
+    from specchat.models.offers import found_named
+
+    return found_named(name, look(usual_places(usual_hub(), settings.model_folders or ())))
 
 
 def _model(place: Path) -> Path:
