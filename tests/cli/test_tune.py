@@ -90,7 +90,7 @@ def test_heads_are_listed_compared_with_those_before_and_taken_back(
     assert list((home / "data" / "tuned").iterdir()) == []
     missing = run("tune", "use", "tiny-medusa")
     assert (missing.exit_code, missing.stderr) == (
-        ExitCode.USAGE, 'Error: Nothing trained is called "tiny-medusa". Nothing was trained yet.\n')  # fmt: skip
+        ExitCode.USAGE, 'Error: Nothing trained is called "tiny-medusa". Nothing that was trained is kept.\n')  # fmt: skip
 
 
 def test_heads_that_are_not_faster_are_not(

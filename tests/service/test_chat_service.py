@@ -485,6 +485,15 @@ def test_a_count_says_nothing_once_something_else_is_set() -> None:
     assert session.send(text) == ""
 
 
+def test_a_reply_without_text_is_no_answer_to_go_on_from() -> None:
+    session = ready(FakeEngine(([Started(0, 1, 0, 0, Speculation()), Finished(0, "cancelled", "", (), Stats())],)))
+    assert session.go_on() == "there is no reply to continue yet"
+    session.send("hi")
+    session.poll()
+    assert session.last_reply is not None
+    assert session.go_on() == "the last prompt has no answer yet: /again asks for one"
+
+
 def test_a_prompt_that_was_refused_is_asked_again_in_its_place() -> None:
     session = ready(FakeEngine((REFUSED, REFUSED, "fine")))
     for _ in range(2):
