@@ -14,7 +14,7 @@ from specchat.config.presets import load_presets
 from specchat.engine.fake import INFO, FakeEngine
 from specchat.tui.app import SpecchatApp
 
-SIZES = [(40, 12), (60, 15), (80, 24)]
+SIZES = [(40, 12), (80, 24)]
 MANY = replace(CATALOG, pairs=(*CATALOG.pairs, *(pair(f"pair{n}", f"Pair {n}") for n in range(12))))
 TEXTS = {"help": "rejected", "ledger": "time."}
 LISTS = {"models": 1, "what-if": 1, "choose-message": 12, "search-prompts": 12}

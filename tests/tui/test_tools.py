@@ -28,7 +28,7 @@ from tests.service.tool_servers import READ, ScriptedServers, calling
 
 ASKS = calling(("read", '{"path": "notes.txt"}'), text="Let me see.")
 HOSTILE = "[red]x[/] \x1b]52;c;aGk=\x07 [/nothing] \u202eabc"
-SIZES = ((120, 36), (80, 24), (60, 15))
+SIZES = ((120, 36), (60, 15))
 
 
 @asynccontextmanager

@@ -77,7 +77,7 @@ def real_app(home: Path, engine: EngineClient, *options: str) -> SpecchatApp:
         BesideCommand,
         options,
     )
-    preferences = Preferences(limits=Limits(100))
+    preferences = Preferences(limits=Limits(60))
     return SpecchatApp(
         engine,
         catalog,

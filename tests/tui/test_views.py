@@ -23,7 +23,7 @@ from specchat.tui.screens.replay import ReplayScreen
 from specchat.tui.screens.what_if import WhatIfScreen
 
 LONG = " ".join(f"word{n}" for n in range(400))
-SIZES = [(120, 36), (80, 24), (60, 15), (40, 12)]
+SIZES = [(120, 36), (60, 15), (40, 12)]
 KEYS = ("f4", "f6", "f10", "f12", "r", "space", "left", "right", "plus", "minus", "home", "end", "up", "down", "tab",
         "escape", "q", "f2", "alt+n", "x")  # fmt: skip
 Test = Callable[[SpecchatApp, Pilot[None]], Awaitable[None]]

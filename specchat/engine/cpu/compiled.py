@@ -21,14 +21,14 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from specchat.engine.model import vectors
-
 PASSES, CHOICE = "specchat.engine.cpu.decoder", "specchat.engine.cpu.choice"
 """Modules that are compiled when imported."""
 _FIRST = "specchat.engine.cpu.passes"
 """Module compiled in this process while `helper.py` compiles the rest."""
 STEPS = 756
 """numba's passes over what this process compiles for a pair, with an empty cache."""
+_VECTORS = Path(__file__).parents[1] / "model" / "vectors.py"
+"""Source of what kernels take from elsewhere; its module, which needs families, is not imported before a pair loads."""
 PATIENCE_S = 60.0
 """Longest wait for `helper.py`; then this process compiles the rest too."""
 NEEDED = ("fma", "f16c")
@@ -180,5 +180,5 @@ def _set_cache_folder(folder: str) -> None:
 
 def _digest() -> str:
     """Digest of all sources: numba checks only one file of those that a function is made of."""
-    sources = [*sorted(Path(__file__).parent.glob("*.py")), Path(vectors.__file__)]
+    sources = [*sorted(Path(__file__).parent.glob("*.py")), _VECTORS]
     return sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
