@@ -367,7 +367,7 @@ def test_two_wide_programs_fit_a_multiprocessor(architectures: tuple[int, ...]) 
         assert 2 * report.threads * -(-report.registers // 8) * 8 <= 65_536, report
 
 
-BITS = {"nf4": 4, "int8": 8, "bf16": 16}
+BITS = {"nf4": 4, "int4": 4, "int8": 8, "bf16": 16}
 
 
 @compiled.NEWEST
