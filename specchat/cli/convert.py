@@ -1,6 +1,7 @@
 """`specchat convert`: the models of a pair as GGUF files, and pickled weights as safetensors."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,8 +35,8 @@ TYPES = ("f32", "f16", "q8_0", "q4_0")
 def convert(what: str, to: str, out: Path | None, kind: "Kind", models: Path | None) -> None:
     """Write models in another format.
 
-    With --to gguf the models of PAIR, each with its tokenizer and chat template; quantised layers are written as what
-    they dequantise to. Prints what to put into models.toml to load them.
+    With --to gguf the models of PAIR, or the one in FOLDER, each with its tokenizer and chat template; quantised layers
+    are written as what they dequantise to. Prints what to put into models.toml to load them.
 
     With --to safetensors the pickled weights (.bin, .pt) of FOLDER or FILE, as trained heads are often published, with
     the config.json beside them. They are read without running what is in them; where that cannot be they are refused.
@@ -65,10 +66,16 @@ def _rewritten(place: Path, out: Path | None) -> None:
 
 
 def _pair(pair: str, out: Path, kind: "Kind", models: Path | None) -> None:
-    from specchat.config.catalog import read_catalog
+    from specchat.config.catalog import local_pair, read_catalog
     from specchat.config.paths import user_paths
 
-    spec = ready(read_catalog(user_paths(), models).find(pair), models).spec
+    catalog, folder = read_catalog(user_paths(), models), Path(pair).expanduser()
+    if folder.is_dir() and not any(pair in (known.id, *known.aliases) for known in catalog.pairs):
+        from specchat.models.declare import free_id
+
+        spec = replace(local_pair(folder, None).spec, id=free_id(folder.resolve().name, catalog))
+    else:
+        spec = ready(catalog.find(pair), models).spec
     progress = ProgressLine()
     progress.show("starting ...")
     lines = ["[[pair]]", f'id = "{spec.id}-gguf"', f'name = "{spec.name} gguf {kind}"', 'backend = "gguf"']

@@ -15,6 +15,7 @@ from specchat.cli.output import Problem
 from specchat.cli.wishes import Wishes
 from specchat.config.catalog import Pair, read_catalog, why_gone
 from specchat.config.paths import user_paths
+from specchat.config.settings import load_settings
 from specchat.service.chat_service import ChatService
 
 
@@ -65,6 +66,13 @@ def _with_pair(key: str, wishes: Wishes, view: Mapping[str, Any]) -> GoingOn:
     wanted = view.get("pair")
     if wishes.pair or wishes.target or not isinstance(wanted, str) or not wanted:
         return GoingOn(key, wishes)
-    if any(wanted == pair.id for pair in read_catalog(user_paths(), wishes.models).pairs):
+    if any(wanted == pair.id for pair in read_catalog(user_paths(), wishes.models).pairs) or _found(wanted):
         return GoingOn(key, replace(wishes, pair=wanted))
     return GoingOn(key, wishes, wanted)
+
+
+def _found(wanted: str) -> bool:
+    """True if `wanted` is a model that was found on this machine."""
+    from specchat.cli.prepare import found_here
+
+    return found_here(wanted, load_settings(user_paths().settings_file)) is not None

@@ -47,19 +47,20 @@ def here(models: Path | None) -> Here:
 
 
 def source_named(name: str, library: "Library") -> "ModelSource":
-    """A path, a model that was found by its name, a repository, or a GGUF file of one.
+    """A path, a model that was found by its name or id, a repository, or a GGUF file of one.
 
     Raises:
         Problem: it is none of them.
     """
     from specchat.engine.pair import ModelSource, is_gguf
     from specchat.models.drafts import source_of
+    from specchat.models.offers import found_pair
 
     path = Path(name).expanduser()
     if os.path.exists(path):
         return ModelSource(path=str(path.absolute()))
     for found in library.models:
-        if name == found.about.name:
+        if name in (found.about.name, found_pair(found).id):
             return source_of(found)
     if not name.startswith((".", "/", "~")):
         owner, *rest = name.split("/")

@@ -120,10 +120,34 @@ def _pair(wishes: Wishes, settings: UserSettings, catalog: Catalog) -> Pair:
     if wishes.target is None:
         if wishes.draft is not None:
             raise click.UsageError("--draft goes with --target; a pair names its own draft.")
-        return catalog.find(wishes.pair or settings.pair or catalog.default)
+        return _named(wishes.pair or settings.pair or catalog.default, settings, catalog)
     if wishes.pair is not None:
         raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
     return local_pair(_model(wishes.target), _model(wishes.draft) if wishes.draft else None)
+
+
+def _named(name: str, settings: UserSettings, catalog: Catalog) -> Pair:
+    """A pair of the catalog, else a model that was found on this machine, as `specchat models list` names both.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    try:
+        return catalog.find(name)
+    except ConfigError:
+        pair = found_here(name, settings)
+        if pair is None:
+            raise
+        return runnable(pair)
+
+
+def found_here(name: str, settings: UserSettings) -> Pair | None:
+    """The model that was found on this machine under this name or id; None for none. Reads the disk."""
+    from specchat.engine.fetch.source import usual_hub
+    from specchat.models.library import look, usual_places
+    from specchat.models.offers import found_named
+
+    return found_named(name, look(usual_places(usual_hub(), settings.model_folders or ())))
 
 
 def _model(place: Path) -> Path:

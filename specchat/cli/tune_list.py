@@ -35,7 +35,7 @@ def list_(as_json: bool, models: Path | None) -> None:
         Output().write_json(rows)
         return
     lines = "".join(_line(one, bool(users[one.id])) for one in found)
-    Output().write(lines or "Nothing was trained yet. See specchat tune --help.\n")
+    Output().write(lines or "Nothing that was trained is kept. See specchat tune --help.\n")
 
 
 @click.command("use")
@@ -87,7 +87,7 @@ def _named(id_: str) -> "Tuned":
     for one in found:
         if one.id == id_:
             return one
-    known = f"It is one of {', '.join(one.id for one in found)}." if found else "Nothing was trained yet."
+    known = f"It is one of {', '.join(one.id for one in found)}." if found else "Nothing that was trained is kept."
     raise Problem(f'Nothing trained is called "{one_line(id_, 80)}". {known}', ExitCode.USAGE)
 
 

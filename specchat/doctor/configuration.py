@@ -102,4 +102,7 @@ def keys(path: Path) -> Finding:
         changed = read_keymap(path)
     except ConfigError as error:
         return note("keymap", f"{error.message} All actions keep their keys.")
-    return ok("keymap", f"{path}: {', '.join(changed) or 'nothing changed'}" if os.path.exists(path) else "as shipped")
+    if not os.path.exists(path):
+        return ok("keymap", "as shipped")
+    names = f"{', '.join(changed)}; the app checks these names as it starts" if changed else "nothing changed"
+    return ok("keymap", f"{path}: {names}")

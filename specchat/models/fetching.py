@@ -32,6 +32,15 @@ class Fetching:
 
         return absent(self.places().hub, pair.spec.sources)
 
+    def found(self, name: str) -> Pair | None:
+        """The model of this machine that is listed under this name or id. Reads the disk."""
+        if self.places is None:
+            return None
+        from specchat.models.library import look
+        from specchat.models.offers import found_named
+
+        return found_named(name, look(self.places()))
+
     def is_for(self, pair: Pair) -> bool:
         """True if there is a download for `pair`, whatever became of it."""
         return self.task is not None and self.pair is not None and self.pair.spec == pair.spec

@@ -76,6 +76,11 @@ def found_pair(found: FoundModel) -> Pair:
     return Pair(spec, licence=about.licence, unsupported=about.why_not)
 
 
+def found_named(name: str, library: Library) -> Pair | None:
+    """The model that was found under this name or id, as a pair; None for none."""
+    return next((pair for pair in map(found_pair, library.models) if name in (pair.id, pair.name)), None)
+
+
 def _offer(pair: Pair, declared: bool, library: Library, machine: FreeMemory) -> Offer:
     sources = [pair.spec.target, *([pair.spec.draft] if pair.spec.draft else [])]
     problem, abouts = "", []

@@ -26,6 +26,8 @@ class LoadedPair:
         self._engine = engine
         self._max_deaths = _MAX_DEATHS if restarts else 1
         self._before = fallback
+        self._returning = False
+        """True while the pair before is loaded again."""
         self.pair: Pair | None = None
         self.info: PairInfo | None = None
         self.loading: Loading | None = None
@@ -103,7 +105,7 @@ class LoadedPair:
 
     def load(self, pair: Pair) -> None:
         """Load `pair` in the place of the loaded one; starts the engine where none runs."""
-        if self.info is not None:
+        if self.info is not None or self._returning:
             self._before = self.pair
         waits = self.loading is not None
         self._begin(pair, "starting the engine")
@@ -115,7 +117,7 @@ class LoadedPair:
         """Stop loading and return to the pair before; None where there is none or nothing is loaded."""
         back = self._take_back() if self.loading is not None else None
         if back is not None:
-            self._begin(back, f"going back to {_name(back)}")
+            self._begin(back, f"going back to {_name(back)}", returning=True)
             self.restart()
         return back
 
@@ -124,8 +126,8 @@ class LoadedPair:
         back, self._before = self._before, None
         return back if back is not self.pair else None
 
-    def _begin(self, pair: Pair, doing: str) -> None:
-        self.pair, self.info, self.error = pair, None, ""
+    def _begin(self, pair: Pair, doing: str, *, returning: bool = False) -> None:
+        self.pair, self.info, self.error, self._returning = pair, None, "", returning
         self.loading = Loading(doing)
         self._engine.start()
         self._engine.send(Load(pair.spec))
@@ -134,15 +136,15 @@ class LoadedPair:
         self.loading = Loading(one_line(event.what), event.fraction)
 
     def loaded(self, info: PairInfo) -> None:
-        self.info, self.loading, self.error, self._deaths = info, None, "", 0
+        self.info, self.loading, self.error, self._deaths, self._returning = info, None, "", 0, False
         self._before, self.used = None, True
 
     def failed(self, message: str) -> Pair | None:
         """The pair cannot be loaded; returns the one before, which is loaded again, or None."""
-        self.loading, self.error = None, clean(message)
+        self.loading, self.error, self._returning = None, clean(message), False
         back = self._take_back()
         if back is not None:
-            self._begin(back, f"going back to {_name(back)}")
+            self._begin(back, f"going back to {_name(back)}", returning=True)
         return back
 
     def polled(self) -> None:

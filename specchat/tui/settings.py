@@ -28,6 +28,8 @@ class Field:
     """True if it takes effect in a running reply."""
     moot: Callable[[ChatSettings], str] = lambda _: ""
     """Why the value has no effect beside the other settings; empty where it has."""
+    span: Range | None = None
+    """The numbers it takes, where it takes numbers."""
 
     def note(self, settings: ChatSettings) -> str:
         """The purpose of the field, or the reason why its value has no effect."""
@@ -68,7 +70,7 @@ def _sampling_field(key: str, label: str, help: str, nudge: float) -> Field:
         return _shown(getattr(settings.sampling, key))
 
     moot = _greedy(key) if key in ("top_k", "top_p", "min_p") else Field.moot
-    return Field(key, label, help, show, store, nudge, moot=moot)
+    return Field(key, label, help, show, store, nudge, moot=moot, span=SAMPLING[key])
 
 
 def _undrafted(settings: ChatSettings) -> str:
@@ -134,6 +136,7 @@ FIELDS: tuple[Field, ...] = (
         lambda s: "" if s.seed is None else str(s.seed),
         _store_seed,
         1,
+        span=SEEDS,
     ),
     Field(
         "max_tokens",
@@ -142,6 +145,7 @@ FIELDS: tuple[Field, ...] = (
         lambda s: "" if s.limits.max_tokens is None else str(s.limits.max_tokens),
         _store_max_tokens,
         50,
+        span=MAX_TOKENS,
     ),
     Field(
         "context",
@@ -160,14 +164,20 @@ FIELDS: tuple[Field, ...] = (
         1,
         live=True,
         moot=_undrafted,
+        span=DRAFT_LENGTHS,
     ),
 )
 
 
 def nudged(field: Field, text: str, steps: int) -> str:
-    """`text` moved by `steps` of the field's nudge; `text` itself where it is no such number."""
+    """`text` moved by `steps` of the field's nudge, as far as its numbers go; `text` where it is no such number."""
     try:
         value = int(text or 0) if float(field.nudge).is_integer() else float(text or 0)
     except ValueError:
         return text
-    return _shown(value + steps * (int(field.nudge) if isinstance(value, int) else field.nudge))
+    moved = value + steps * (int(field.nudge) if isinstance(value, int) else field.nudge)
+    span = field.span
+    if span is None or round(moved, 6) in span:
+        return _shown(moved)
+    end = span.high if steps > 0 else None if span.above else span.low
+    return text if end is None or not text else _shown(end)

@@ -94,7 +94,7 @@ def status_sides(
     elif session.tuning.outcome and not session.loaded.error:
         left = styled(session.tuning.outcome, ".strong")
     elif session.loaded.error:
-        left = styled(f"{session.loaded.error}; {models} shows other models", ".bad")
+        left = styled(f"{session.loaded.error.rstrip('.')}; {models} shows other models", ".bad")
     elif session.next_prefill:
         left = styled(f"the reply will begin with: {one_line(session.next_prefill, 60)}", ".quiet")
     else:

@@ -101,7 +101,9 @@ def test_the_chats_are_looked_at(run: Run, home: Path) -> None:
 def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
     assert findings(run)["keymap"]["text"] == "as shipped"
     configure(home, keys='settings = "ctrl+k"\n')
-    assert findings(run)["keymap"]["text"] == f"{home}/config/keys.toml: settings"
+    assert findings(run)["keymap"]["text"] == (
+        f"{home}/config/keys.toml: settings; the app checks these names as it starts"
+    )
     configure(home, keys='settings = "ctrl+"\n')
     finding = findings(run)["keymap"]
     assert finding["status"] == "note"

@@ -25,6 +25,7 @@ from tests.chat.conftest import a_chat, save
 from tests.cli.conftest import Run, configure
 from tests.cli.test_imports import imported
 from tests.cli.test_processes import PATIENCE_S, ROOT, SCRIPTED, wait_for, wait_until_logged
+from tests.models.made import gguf, no_home
 
 REPLIES = ("One.", "Two.", "Three.")
 
@@ -178,6 +179,19 @@ def test_a_pair_that_is_gone_gives_way_to_the_default(run: Run, home: Path, engi
         store.save_view(chat, {"pair": "gone"})
         store.close()
     assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"] * 2
+
+
+def test_a_chat_with_a_model_of_another_program_goes_on_with_it(
+    run: Run, home: Path, engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_home(monkeypatch, tmp_path / "user")
+    gguf(tmp_path / "user" / ".lmstudio" / "models" / "maker" / "tiny" / "m.gguf")
+    store = opened(home)
+    store.add_turn(chat := Conversation(), chat.ask("hi"), {"pair": "maker-tiny-m.gguf"})
+    store.close()
+    result = run("ask", "--continue", "more")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["maker-tiny-m.gguf"]
 
 
 def test_a_chat_with_a_folder_of_weights_says_that_another_model_goes_on(

@@ -12,7 +12,10 @@ import pytest
 from rich.cells import cell_len
 
 from specchat.cli.exit_codes import ExitCode
+from specchat.cli.prepare import prepare
+from specchat.cli.wishes import Wishes
 from specchat.config.catalog import load_catalog
+from specchat.config.errors import ConfigError
 from specchat.engine.errors import EngineError
 from specchat.engine.fetch.source import Hub
 from specchat.models import machine
@@ -346,6 +349,19 @@ def test_an_unknown_pair_is_met_with_the_nearest(run: Run) -> None:
     result = run("models", "show", "qwen3-08b")
     assert result.exit_code == ExitCode.USAGE
     assert 'There is no pair, model or path "qwen3-08b" here. Did you mean "qwen3-8b"?' in result.stderr
+
+
+def test_a_model_that_was_found_is_used_by_the_id_that_is_listed(run: Run, tmp_path: Path) -> None:
+    file = gguf(tmp_path / "user" / ".lmstudio" / "models" / "maker" / "Tiny GGUF" / "m.gguf")
+    listed = [line.split()[0] for line in run("models", "list").stdout.splitlines()]
+    assert "maker-Tiny-GGUF-m.gguf" in listed
+    pair = prepare(Wishes(pair="maker-Tiny-GGUF-m.gguf")).pair
+    assert (pair.spec.target.path, pair.spec.backend) == (str(file), "gguf")
+    added = run("models", "add", "maker-Tiny-GGUF-m.gguf")
+    assert added.exit_code == 0, added.stderr
+    assert str(file) in added.stdout
+    with pytest.raises(ConfigError, match='There is no pair "maker-Tiny"'):
+        prepare(Wishes(pair="maker-Tiny"))
 
 
 def test_a_pair_whose_files_stay_frees_nothing(run: Run, tmp_path: Path) -> None:

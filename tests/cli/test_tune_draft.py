@@ -79,7 +79,7 @@ def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
     assert load_catalog(pair).find("tiny").spec.draft == spec.draft
     assert run("tune", "remove", "tiny-draft").exit_code == 0
     assert load_catalog(pair).find("tiny").spec == before
-    assert run("tune", "list").stdout.startswith("Nothing was trained yet.")
+    assert run("tune", "list").stdout.startswith("Nothing that was trained is kept.")
 
 
 def test_a_draft_that_is_not_surely_faster_changes_nothing(

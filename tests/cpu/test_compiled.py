@@ -37,12 +37,13 @@ PARTS = START.format(
     import numpy as np
     assert not compiled.unavailable(compiled.CHOICE)
     from specchat.engine.cpu import choice, products, tiles
+    products.WIDE, products.NARROW = {1: 8, 2: 6}, {1: 4, 2: 2}  # two of a format, of up to eight
     found = products.kernels(tiles.FLOAT16 if sys.argv[2] else tiles.FLOAT32)
     assert (found > 0).all()
 """,
     result='"Parts", choice.draw(np.arange(9, dtype=np.float32), np.uint64(7), 3, 1)',
 )
-"""A module and products, as a pair's are, in a quarter of the time."""
+"""A module and some products, as a pair's are, in a tenth of the time."""
 SHARING = "from specchat.engine.cpu import compiled; compiled.share_compilation(); print(compiled._helpers)"
 """Prints the processes that compile for this one."""
 
@@ -111,9 +112,11 @@ def test_without_a_folder_code_is_kept_by_its_sources_all_the_same(
 def test_a_pair_that_was_started_starts_without_compiling() -> None:
     """In the folder of all tests, where most of it is."""
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
-    first, second = (started(folder, PAIR).stdout.split("\n") for _ in range(2))
+    first = again = started(folder, PAIR).stdout.split("\n")
     assert first[1].startswith("CpuDecoder row-invariant by construction ")
-    assert second == ["False", *first[1:]]
+    if first[0] == "True":
+        again = started(folder, PAIR).stdout.split("\n")
+    assert again == ["False", *first[1:]]
 
 
 def test_a_folder_that_cannot_be_written_costs_time_alone(tmp_path: Path) -> None:

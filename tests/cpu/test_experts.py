@@ -23,6 +23,7 @@ pytestmark = pytest.mark.cpu
 
 MANY = FAMILIES["qwen3_moe"] | {
     "hidden_size": 128,
+    "num_hidden_layers": 2,
     "moe_intermediate_size": 192,
     "num_experts": 37,
     "num_experts_per_tok": 8,
@@ -57,8 +58,8 @@ def test_a_row_is_what_it_is_alone_by_any_number_of_threads(
         pytest.importorskip("bitsandbytes")
     opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **shape)), tokens(170)
     alone = one_by_one(CpuDecoder(opened, quant=quant, threads=1), ids)
-    expected = whole(ReferenceDecoder(opened, quant=quant), ids[:60])
-    torch.testing.assert_close(alone[:60], expected, atol=2e-4, rtol=1e-4)
+    expected = whole(ReferenceDecoder(opened, quant=quant), ids[:24])
+    torch.testing.assert_close(alone[:24], expected, atol=2e-4, rtol=1e-4)
     for threads in (2, 3):
         decoder = CpuDecoder(opened, quant=quant, threads=threads)
         decoder.use_threads(threads)
@@ -72,7 +73,7 @@ def test_experts_between_norms_and_with_gelu_are_the_reference(tmp_path: Path) -
     """In a layer without a norm before them, too."""
     opened, ids = (
         Checkpoint.open(checkpoint(tmp_path / "m", seed=3, hidden_act="gelu_pytorch_tanh", **MANY)),
-        tokens(90),
+        tokens(40),
     )
 
     def after(layer: Layer) -> Layer:
@@ -119,7 +120,7 @@ def test_of_equal_experts_the_lower_ones_are_chosen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", [1e4, -1e4])
 def test_scores_far_apart_have_their_shares(scale: float, tmp_path: Path) -> None:
-    opened, ids = routed(checkpoint(tmp_path / "m", seed=3, **MANY), scale), tokens(40)
+    opened, ids = routed(checkpoint(tmp_path / "m", seed=3, **MANY), scale), tokens(24)
     found = whole(CpuDecoder(opened), ids)
     assert found.isfinite().all()
     torch.testing.assert_close(found, whole(ReferenceDecoder(opened), ids), atol=1e-3, rtol=1e-3)

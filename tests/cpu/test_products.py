@@ -11,8 +11,8 @@ from torch import Tensor
 
 from specchat.engine.cpu import passes
 from specchat.engine.cpu.packed import Packed, format_of, look_up
-from specchat.engine.cpu.products import FORM, KERNELS, PANELS, kernels
-from specchat.engine.cpu.tiles import FORMS
+from specchat.engine.cpu.products import FORM, KERNELS, MOST_BLOCKS, PANELS, kernels
+from specchat.engine.cpu.tiles import FLOAT32, FORMS, SHIFTED
 from specchat.engine.cpu.together import LINE
 from specchat.engine.formats import FourBit, Weight
 from specchat.engine.model.quantise import code_table, dequantised, quantise
@@ -170,3 +170,10 @@ def test_four_bits_are_packed_as_two_inputs_a_byte() -> None:
     weight = quantise(matrix(), "nf4")
     assert isinstance(weight, FourBit)
     assert Packed().add(weight).nbytes == -(-OUTPUTS // LANES) * LANES * INPUTS // 2
+
+
+@pytest.mark.parametrize(("blocks", "form"), [(MOST_BLOCKS, SHIFTED), (MOST_BLOCKS + 1, FLOAT32)])
+def test_very_long_rows_with_zeros_are_kept_dense(blocks: int, form: int) -> None:
+    packed = Packed()
+    packed.add(with_zeros(32, 32 * blocks))
+    assert packed.table[0, FORM] == form

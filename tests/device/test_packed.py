@@ -32,3 +32,11 @@ def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, t
     of = replace(of, integers=opened.integers) if opened.integers else of
     held = held_bytes(decoder(stored, torch.float16).weights)
     assert held <= plan(of, None, CONTEXT).need("cuda").weights + 4 * 16 * len(model.weights.products) <= 1.2 * held
+
+
+def test_a_packed_head_becomes_dense(tmp_path: Path) -> None:
+    stored, truth = packed(tmp_path, *INT4["compressed-tensors, 32"], head=True, **SHAPE)
+    made, expected = (decoder(one).weights.head for one in (stored, truth))
+    assert isinstance(made, torch.Tensor)
+    assert isinstance(expected, torch.Tensor)
+    assert torch.equal(made, expected)

@@ -120,16 +120,17 @@ def floats(by: str, ending: str) -> Pack:
 
 
 def packed(
-    folder: Path, pack: Pack, settings: dict[str, Any], left: tuple[str, ...] = (), **changes: Any
+    folder: Path, pack: Pack, settings: dict[str, Any], left: tuple[str, ...] = (), head: bool = False, **changes: Any
 ) -> tuple[Path, Path]:
-    """A checkpoint whose layers' matrices are packed but for those `left`, and one of what they stand for."""
+    """A checkpoint whose layers' matrices, and the head, are packed but for those `left`, and one of what they mean."""
     truth = checkpoint(folder / "truth", **changes)
     stored = checkpoint(folder / "stored", **changes)
     tensors = load_file(truth / "model.safetensors")
     kept, made = dict(tensors), dict(tensors)
     for key, matrix in tensors.items():
         dense = ("router", "mlp.gate.w", *left)
-        if key.startswith("model.layers.") and matrix.dim() == 2 and not any(part in key for part in dense):
+        packs = key.startswith("model.layers.") or (head and key == "lm_head.weight")
+        if packs and matrix.dim() == 2 and not any(part in key for part in dense):
             del made[key]
             parts, kept[key] = pack(key.removesuffix(".weight"), matrix)
             made |= parts

@@ -37,6 +37,8 @@ SAMPLINGS = {
         logit_bias={65: 2.0, 66: -100.0},
     ),
 }
+FEW_SAMPLINGS = {name: SAMPLINGS[name] for name in ("greedy", "top-p", "everything")}
+"""For what differs in its drafts alone."""
 # Text that repeats gives lookup something to find even with a random model.
 PROMPTS = ["abcabcabcabc", "The cat sat. The cat sat. The", "x"]
 LENGTHS = (1, 4, 15)

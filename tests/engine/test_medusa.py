@@ -120,6 +120,7 @@ CASES = {
 }
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("case", CASES)
 def test_heads_that_cannot_be_used_are_told_and_the_pair_runs_without(
     case: str, tiny_pair: PairSpec, tmp_path: Path

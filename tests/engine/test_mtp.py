@@ -34,7 +34,7 @@ from tests.engine.layouts import stacked
 from tests.engine.published_heads import glm_mtp, mtp, qwen_layer, qwen_mtp, written
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.test_eagle import Reference, Spoil, agree, change, drafts_as, greedy, lost, put, rms, told
-from tests.engine.test_lossless import SAMPLINGS, finished, reply
+from tests.engine.test_lossless import FEW_SAMPLINGS, SAMPLINGS, finished, reply
 from tests.engine.tiny import checkpoint as checkpoint_of
 from tests.engine.tiny import on_cpu
 
@@ -193,7 +193,7 @@ def check_drafts(session: Session) -> None:
     """Replies are plain's, and some drafts are accepted, others rejected."""
     assert session.info.strategy("mtp").available
     drafted = accepted = 0
-    for name, sampling in SAMPLINGS.items():
+    for name, sampling in FEW_SAMPLINGS.items():
         plain = finished(reply(session, "abcab", replace(sampling, seed=5), Limits(40), Speculation()))
         last = finished(reply(session, "abcab", replace(sampling, seed=5), Limits(40), Speculation("mtp", 3)))
         assert last.token_ids == plain.token_ids, name
@@ -362,6 +362,7 @@ BAD: list[tuple[Spoil, str]] = [
 ]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("spoil", "words"), BAD, ids=[words for _, words in BAD])
 def test_a_layer_that_cannot_be_used_is_told_and_the_target_runs_without(
     spoil: Spoil, words: str, tmp_path: Path
@@ -391,6 +392,7 @@ OTHERS: list[tuple[Callable[[Path], Path], str]] = [
 ]
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("write", "words"), OTHERS, ids=[words for _, words in OTHERS])
 def test_a_folder_that_is_named_and_of_no_use_is_told_in_the_note(
     write: Callable[[Path], Path], words: str, mimo: PairSpec, tmp_path: Path

@@ -248,7 +248,7 @@ def test_a_text_longer_than_the_drafts_context_is_drafted_for(tmp_path: Path) ->
 def test_drawn_replies_follow_the_targets_law(finer: Session, acceptance: Acceptance, length: int) -> None:
     law = exact_distribution(finer)
     found: Counter[tuple[int, ...]] = Counter()
-    for seed in range(140):
+    for seed in range(200):
         found[check_ratio._drawn(finer, Speculation("draft", length, acceptance), 9000 + seed)] += 1
     value, bound = chi_square(found, law)
     assert value <= bound

@@ -13,6 +13,7 @@ from specchat.engine.errors import ForeignModel, ModelError
 from specchat.engine.formats import FourBit
 from specchat.engine.loading import load
 from specchat.engine.model.checkpoint import Checkpoint
+from specchat.engine.model.devices import Machine, place
 from specchat.engine.model.eight_bit_floats import dequantise_floats
 from specchat.engine.model.matrices import reordered
 from specchat.engine.model.mxfp4 import by_exponents
@@ -128,8 +129,12 @@ def test_matrices_that_awq_left_dense_and_biases_are_read(tmp_path: Path) -> Non
     left = ("layers.1.self_attn.q_proj", "layers.0.mlp")
     of = OF_AWQ | {"modules_to_not_convert": ["lm_head", *left]}
     stored, truth = packed(tmp_path, awq(64), of, left, attention_bias=True, tie_word_embeddings=False, **SHAPE)
-    made, expected = (host_model(Checkpoint.open(one)).forward(list(range(3, 20)), 0) for one in (stored, truth))
+    models = [host_model(Checkpoint.open(one), 64) for one in (stored, truth)]
+    made, expected = (model.forward(list(range(3, 20)), 0) for model in models)
     torch.testing.assert_close(made, expected, rtol=2e-4, atol=2e-4)
+    spec = PairSpec("p", "P", on_cpu(stored))
+    need = place(spec, Checkpoint.open(stored), None, 64, Machine("no GPU", None), 1).plan.need("cpu")
+    assert need.weights + need.cache == pytest.approx(models[0].memory(), rel=0.001)
 
 
 def test_zero_points_follow_their_rows() -> None:

@@ -146,7 +146,7 @@ def test_a_prefill_is_kept_when_the_reply_is_stopped_at_once(demo: Session) -> N
 def test_a_cold_reply_is_as_the_first_one(session: Session, strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Where a draft ends goes by what steps took, too.
     monkeypatch.setattr(LengthPolicy, "observe", lambda *_: None)
-    request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(60), Speculation.of(strategy), cold=True)
+    request = Generate(1, (Message("user", "abcabc"),), Sampling(), Limits(30), Speculation.of(strategy), cold=True)
     first = list(session.generate(request))
     swift = session.drafters["swift"]
     assert isinstance(swift, SwiftDrafter)
@@ -330,11 +330,11 @@ def test_a_slow_model_is_measured_for_a_second_only(monkeypatch: pytest.MonkeyPa
 def test_a_reply_that_goes_on_from_its_tokens_says_what_it_would_have_said(
     demo: Session, strategy: str, sampling: Sampling
 ) -> None:
-    request = Generate(1, STORY, sampling, Limits(60), Speculation.of(strategy))
+    request = Generate(1, STORY, sampling, Limits(32), Speculation.of(strategy))
     whole = finished(list(demo.generate(request)))
-    for length in (1, 7, 30):
+    for length in (1, 7, 16):
         cut = finished(list(demo.generate(replace(request, limits=Limits(length)))))
-        rest = replace(request, limits=Limits(60 - length), begun=cut.written)
+        rest = replace(request, limits=Limits(32 - length), begun=cut.written)
         assert demo.count(Count(1, STORY)).tokens + length == started(list(demo.generate(rest))).prompt_tokens
         on = finished(list(demo.generate(rest)))
         assert (*cut.token_ids, *on.token_ids) == whole.token_ids

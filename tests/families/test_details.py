@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.engine.test_bad_models import edit, pair, refusal
 from tests.engine.test_decoder import reference, tokens
 from tests.engine.tiny import FAMILIES, checkpoint
 
+TEXT = tokens(60)
 WITHIN = 2e-4
 """How far logits of float32 may be from transformers'."""
 
@@ -249,15 +251,26 @@ def logits(found: Checkpoint, ids: list[int]) -> Tensor:
     return model.logits(model.forward(ids, 0)).clone()
 
 
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Checkpoint, Tensor]]:
+    """A family's model and transformers' logits of a text, which those of the model are."""
+
+    @cache
+    def made(family: str) -> tuple[Checkpoint, Tensor]:
+        folder = checkpoint(tmp_path_factory.mktemp(family) / "m", seed=5, **FAMILIES[family])
+        found, theirs = Checkpoint.open(folder), reference(folder, TEXT)
+        torch.testing.assert_close(logits(found, TEXT), theirs, atol=WITHIN, rtol=1e-4)
+        return found, theirs
+
+    return made
+
+
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{WRONG[wrong][0]}: {wrong}")
-def test_a_wrong_detail_shows(wrong: str, tmp_path: Path) -> None:
+def test_a_wrong_detail_shows(wrong: str, right: Callable[[str], tuple[Checkpoint, Tensor]]) -> None:
     family, change = WRONG[wrong]
-    folder = checkpoint(tmp_path / "m", seed=5, **FAMILIES[family])
-    found, ids = Checkpoint.open(folder), tokens(60)
-    theirs = reference(folder, ids)
-    torch.testing.assert_close(logits(found, ids), theirs, atol=WITHIN, rtol=1e-4)
+    found, theirs = right(family)
     changed = replace(found, config=replace(found.config, recipe=change(found.config.recipe)))
-    assert (logits(changed, ids) - theirs).abs().max() > 20 * WITHIN
+    assert (logits(changed, TEXT) - theirs).abs().max() > 20 * WITHIN
 
 
 def test_the_last_layer_of_gemma_4_sees_all(tmp_path: Path) -> None:

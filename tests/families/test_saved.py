@@ -29,7 +29,7 @@ def logits(model: CachedDecoder, ids: list[int]) -> torch.Tensor:
 
 @pytest.mark.parametrize("family", MORE)
 def test_what_transformers_saves_is_read_with_its_logits(family: str, tmp_path: Path) -> None:
-    folder, ids = checkpoint(tmp_path / "m", seed=6, **MORE[family]), tokens(60)
+    folder, ids = checkpoint(tmp_path / "m", seed=6, **MORE[family]), tokens(36)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.save_pretrained(tmp_path / "saved")
     with torch.no_grad():

@@ -37,7 +37,10 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def session(pair: PairSpec) -> Session:
-    return load(pair, lambda _: None)
+    """Unmeasured: half of the time of loading such a pair."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Session, "_measure", lambda _: None)
+        return load(pair, lambda _: None)
 
 
 def written(

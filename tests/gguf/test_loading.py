@@ -83,6 +83,16 @@ def test_the_demo_is_written_and_loaded_by_the_lines_that_are_printed(
     assert small == pytest.approx({"f32": 4.0, "q4_0": 0.62}[kind], rel=0.1)
 
 
+def test_a_folder_is_written_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    folder, out = checkpoint(tmp_path / "My model", backend=byte_tokenizer()), tmp_path / "out"
+    result = CliRunner().invoke(specchat, ["convert", str(folder), "--to", "gguf", "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in out.iterdir()] == ["my-model-target-f16.gguf"]
+    (tmp_path / "models.toml").write_text("schema = 1\n" + result.output)
+    assert load_catalog(tmp_path / "models.toml").find("my-model-gguf").name == "My model gguf f16"
+
+
 def test_files_that_exist_are_replaced_whole_and_errors_leave_the_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,9 @@ SAMPLINGS: dict[str, tuple[Sampling, Acceptance]] = {
     "ratio": (Sampling(seed=7, temperature=1.0), "ratio"),
 }
 FEW = ("greedy", "ratio")
-"""Samplings of heads that differ from another one in their layers or layout alone."""
+"""Samplings of the demo."""
+ALIKE = ("greedy",)
+"""Those of heads that differ from another one in their layers or layout alone."""
 STEPS, LENGTHS = 6, (3, 7)
 TEXT = [*token_ids(40), *[7, 11, 13, 17] * 5]
 """Repeats something, for the strategies that copy."""
@@ -103,7 +105,7 @@ def demo(root: Path) -> Bits:
     heads = {head: demo_model(head) for head in spec.heads}
     with InOneOrder():
         runner = runner_of(demo_model("target"), demo_model("draft"), heads, spec.exit_layer)
-        return bits(runner, strategies_of(runner))
+        return bits(runner, strategies_of(runner), FEW)
 
 
 def without_heads(changes: Mapping[str, Any], root: Path) -> Bits:
@@ -161,7 +163,7 @@ CASES: dict[str, Case] = {
         for name, changes in {"llama": {"num_key_value_heads": 2}, "qwen3": FAMILY["qwen3"]}.items()
     },
     **{
-        f"{name} head": partial(headed, head, write, SAMPLINGS if name == head else FEW)
+        f"{name} head": partial(headed, head, write, SAMPLINGS if name == head else ALIKE)
         for name, (head, write) in HEADS.items()
     },
 }

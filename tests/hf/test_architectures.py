@@ -18,8 +18,8 @@ from tests.engine.tiny import VOCAB
 from tests.hf.networks import ARCHITECTURES, ONLY_PLAIN, missing, network, perturbed
 
 PROMPT = [(7 * i * i + 3) % VOCAB for i in range(14)] + [65, 66, 67] * 3
-TOKENS = 41
-"""With the prompt they go four times through a window."""
+TOKENS = 28
+"""With the prompt they go three times through a window."""
 COPYING = ("lookup", "suffix", "ngram")
 DRAFTING = ("auto", "draft", "cascade", *COPYING)
 REPEATING = dict.fromkeys((65, 66, 67), 4.0)
@@ -108,7 +108,8 @@ def test_drawn_text_is_that_of_plain_decoding_with_every_strategy(kind: str) -> 
     pair, _ = runner(kind)
     pair.target.keep(0)
     expected = written(pair, "plain", SAMPLED, 16)
-    for strategy in ("draft", "ngram", "cascade") if "draft" in pair.drafters else ("auto",):
+    other = ("ngram", "cascade")[list(ARCHITECTURES).index(kind) % 2]
+    for strategy in ("draft", other) if "draft" in pair.drafters else ("auto",):
         assert written(pair, strategy, SAMPLED, 16) == expected, strategy
 
 
@@ -117,9 +118,9 @@ def test_choices_made_again_by_one_row_leave_the_text_as_it_is(kind: str) -> Non
     made = network(kind)
     target, draft = HfModel(made, 256, kind), HfModel(perturbed(made), 256, "draft")
     pair = assembled(target, draft, target_info(target, proof.Proof(error=0.5), "cpu"))
-    seen = Counter[str]()
+    seen, expected = Counter[str](), generated(made, 30)
     for strategy in ("draft", "ngram"):
-        assert written(pair, strategy, Sampling(), 30, seen=seen) == generated(made, 30)
+        assert written(pair, strategy, Sampling(), 30, seen=seen) == expected
     assert seen["again"] > 5
 
 

@@ -18,7 +18,7 @@ from specchat.resident.shared import SharedEngine, open_engine
 
 SCRIPTED = "tests.process.scripted:load"
 PAIR = PairSpec("pair", "Pair", ModelSource(path="/nowhere"))
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 @pytest.fixture

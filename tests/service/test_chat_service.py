@@ -414,6 +414,20 @@ def test_the_first_pair_gives_way_to_the_one_that_is_always_there() -> None:
     assert session.settings.strategy == CATALOG.pairs[0].strategy
 
 
+def test_a_pair_tried_again_while_the_one_before_is_loaded_gives_way_to_it_again() -> None:
+    engine = FakeEngine()
+    engine.fail_load("server", "box cannot be reached.")
+    session = service_of(engine, fallback=CATALOG.pairs[0])
+    session.load(CATALOG.pairs[1])
+    assert session.poll()[-1].message == "box cannot be reached. Using demo instead."
+    for _ in range(2):  # the engine is started anew, as the load of demo is given up
+        engine.fail_load("server", "box cannot be reached.")
+    session.load(CATALOG.pairs[1])
+    assert session.poll()[-1].message == "box cannot be reached. Using demo instead."
+    session.poll()
+    assert (session.loaded.id, session.loaded.info is not None) == ("demo", True)
+
+
 def test_a_pair_that_cannot_be_loaded_either_leaves_the_reason() -> None:
     engine = FakeEngine()
     session = ready(engine)
@@ -483,6 +497,15 @@ def test_a_count_says_nothing_once_something_else_is_set() -> None:
     assert session.prompt_count.too_long(text)
     session.load(CATALOG.pairs[1])
     assert session.send(text) == ""
+
+
+def test_a_reply_without_text_is_no_answer_to_go_on_from() -> None:
+    session = ready(FakeEngine(([Started(0, 1, 0, 0, Speculation()), Finished(0, "cancelled", "", (), Stats())],)))
+    assert session.go_on() == "there is no reply to continue yet"
+    session.send("hi")
+    session.poll()
+    assert session.last_reply is not None
+    assert session.go_on() == "the last prompt has no answer yet: /again asks for one"
 
 
 def test_a_prompt_that_was_refused_is_asked_again_in_its_place() -> None:

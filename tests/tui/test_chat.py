@@ -426,12 +426,12 @@ async def test_a_load_that_fails_says_why_and_the_pair_before_answers() -> None:
 
 async def test_a_first_load_that_fails_says_why_and_offers_others() -> None:
     engine = FakeEngine((STORY,))
-    engine.fail_load("model", "no such folder: [/models]")
+    engine.fail_load("model", "no such folder: [/models].")
     app = make_app(engine)
     async with app.run_test(size=(120, 36)) as pilot:
         await until_shown(pilot, app, "no such folder: [/models]")
         app.chat.say("")
-        assert "F3 shows other models" in status(app)
+        assert "[/models]; F3 shows other models" in status(app)
 
 
 async def test_escape_gives_up_loading() -> None:

@@ -156,6 +156,9 @@ async def test_values_are_set_or_refused_and_given_back() -> None:
         await write(app, pilot, "/seed off", "enter")
         assert app.session.settings.seed is None
         assert "seed is new for each reply" in status(app)
+        await write(app, pilot, "/strategy plain", "enter")
+        await write(app, pilot, "/length 4", "enter")
+        assert "draft length is 4, no effect: plain decoding drafts nothing" in status(app)
         for command, words in (
             ("/temperature warm", "/temperature needs a number from 0 to 10"),
             ("/length 99", "/length needs a whole number from 1 to 15"),

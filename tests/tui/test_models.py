@@ -335,6 +335,21 @@ async def test_a_chats_own_pair_is_not_downloaded_unasked(places: ModelPlaces) -
         assert [request.pair.id for request in engine.requests if isinstance(request, Load)] == ["demo"]
 
 
+async def test_a_chat_with_a_model_of_another_program_goes_on_with_it(places: ModelPlaces, tmp_path: Path) -> None:
+    file = gguf(tmp_path / "lm" / "maker" / "Tiny GGUF" / "m.gguf")
+    engine = FakeEngine()
+    app = app_with(places, engine)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await loaded(app, pilot)
+        app.session.wanted = "maker-Tiny-GGUF-m.gguf"
+        app.chat.prompt.insert("hello")
+        await wait_until(pilot, lambda: app.session.loaded.id == "maker-Tiny-GGUF-m.gguf")
+        await pilot.press("enter")
+        await wait_until(pilot, lambda: app.session.conversation.turns)
+        loads = [request.pair for request in engine.requests if isinstance(request, Load)]
+        assert [load.target.path for load in loads[1:]] == [str(file)]
+
+
 async def test_where_the_hub_does_not_answer_enter_asks_again(hub: LoopbackHub, places: ModelPlaces) -> None:
     hub.status = 503
     app = app_with(places)

@@ -117,6 +117,26 @@ def test_numbers_can_be_nudged() -> None:
     assert nudged(by_key["seed"], "1.5", 1) == "1.5"
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "steps", "moved"),
+    [
+        ("temperature", "0", -1, "0"),
+        ("temperature", "0.05", -1, "0"),
+        ("temperature", "10", 1, "10"),
+        ("top_k", "5", -1, "0"),
+        ("top_p", "1", 1, "1"),
+        ("top_p", "0.05", -1, "0.05"),
+        ("draft_length", "15", 1, "15"),
+        ("max_tokens", "30", -1, "1"),
+        ("max_tokens", "", -1, ""),
+        ("seed", "", -1, ""),
+    ],
+)
+def test_numbers_end_where_their_range_does(key: str, text: str, steps: int, moved: str) -> None:
+    field = next(field for field in FIELDS if field.key == key)
+    assert nudged(field, text, steps) == moved
+
+
 def test_the_seed_is_drawn_anew_unless_given() -> None:
     settings = ChatSettings()
     assert settings.sampling_with(None).seed != settings.sampling_with(None).seed

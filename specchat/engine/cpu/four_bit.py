@@ -27,7 +27,7 @@ from specchat.engine.cpu.simd import (
     store,
     void_primitive,
 )
-from specchat.engine.cpu.tiles import NIBBLES, fetch, less_zeros, load_zeros, sum_inputs
+from specchat.engine.cpu.tiles import NIBBLES, fetch, less_zeros, load_zeros
 from specchat.engine.model.vectors import LANES
 
 TOGETHER = 4
@@ -101,30 +101,18 @@ def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, furt
 
 
 @primitive
-def sum_rows(typing: Any, rows: Any, x: Any, x_row: Any, block: Any, totals: Any) -> Any:
-    """totals[r] = the sum of x[r, k] over `block` inputs k; float32 [rows]."""
+def shift_sums(typing: Any, rows: Any, sums: Any, totals: Any, blocks: Any, zeros: Any) -> Any:
+    """sums[r] -= zeros * totals[r, 0]; zeros int8 [LANES], totals float32 [rows, blocks], sums [rows, LANES]."""
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        rows, x, x_row, block, totals = arguments
-        with cgutils.for_range(builder, rows) as loop:
-            store(builder, sum_inputs(builder, x, builder.mul(x_row, loop.index), block), totals, loop.index)
-
-    return void_primitive([], 5, emit)
-
-
-@primitive
-def shift_sums(typing: Any, rows: Any, sums: Any, totals: Any, zeros: Any) -> Any:
-    """sums[r] -= zeros * totals[r]; zeros int8 [LANES], totals of `sum_rows`, sums float32 [rows, LANES]."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        rows, sums, totals, zeros = arguments
+        rows, sums, totals, blocks, zeros = arguments
         own = load_zeros(builder, zeros, constant(0))
         with cgutils.for_range(builder, rows) as loop:
             place = builder.mul(loop.index, constant(LANES))
-            total = load(builder, totals, loop.index, F32)
+            total = load(builder, totals, builder.mul(blocks, loop.index), F32)
             store(builder, less_zeros(builder, load(builder, sums, place), own, total), sums, place)
 
-    return void_primitive([], 4, emit)
+    return void_primitive([], 5, emit)
 
 
 @primitive

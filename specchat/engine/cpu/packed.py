@@ -17,15 +17,15 @@ from specchat.engine.cpu.products import (
     COLUMNS,
     FORM,
     INPUTS,
+    MOST_BLOCKS,
     PANELS,
     SCALES,
     ZEROS,
-    to_panels,
 )
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, FOUR_BIT, INT8, SHIFTED
 from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.model.quantise import block_scales
-from specchat.engine.model.vectors import LANES
+from specchat.engine.model.quantise import block_scales, dequantised
+from specchat.engine.model.vectors import LANES, panels_for
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Packed:
         `bias` float32 [outputs].
         """
         outputs, inputs = weight.shape
+        if isinstance(weight, FourBit) and weight.zeros is not None and inputs > MOST_BLOCKS * weight.block:
+            weight = dequantised(weight, torch.float32)
         spans = [slice(a, b) for a, b in zip((0, *ends), (*ends, outputs), strict=True)]
         row = np.zeros(COLUMNS, np.int64)
         row[FORM], row[INPUTS], row[BIAS] = format_of(weight), inputs, -1
@@ -130,6 +132,17 @@ def stored_numbers(weight: Weight, kind: int) -> NDArray[Any]:
     if kind == BFLOAT16:
         return weight.to(torch.bfloat16).view(torch.int16).numpy()
     return weight.numpy()
+
+
+def to_panels(weights: NDArray[Any]) -> NDArray[Any]:
+    """Lay weights [outputs, inputs] out for products: [panels, inputs, LANES], padded with zeros."""
+    outputs, inputs = weights.shape
+    whole = outputs // LANES
+    packed = np.zeros((panels_for(outputs), inputs, LANES), weights.dtype)
+    packed[:whole] = weights[: whole * LANES].reshape(whole, LANES, inputs).transpose(0, 2, 1)
+    if outputs % LANES:
+        packed[whole, :, : outputs % LANES] = weights[whole * LANES :].T
+    return packed
 
 
 def code_tables(code: Tensor) -> NDArray[np.uint8]:

@@ -14,22 +14,24 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu import compiled
 from specchat.engine.cpu.atomics import call, word
-from specchat.engine.cpu.four_bit import (
-    MANY,
-    TOGETHER,
-    add_group,
-    clear,
-    end_block,
-    shift_sums,
-    stack_room,
-    sum_rows,
-)
+from specchat.engine.cpu.four_bit import MANY, TOGETHER, add_group, clear, end_block, shift_sums, stack_room
 from specchat.engine.cpu.rowwise import add_vector, copy_vector, multiply_vector
 from specchat.engine.cpu.simd import byte_tables, inner, wide_vectors
-from specchat.engine.cpu.tiles import FLOAT16, FORMS, FOUR_BIT, INT8, NIBBLES, SHIFTED, WIDTHS, four_bit_tile, tile
+from specchat.engine.cpu.tiles import (
+    FLOAT16,
+    FORMS,
+    FOUR_BIT,
+    INT8,
+    NIBBLES,
+    SHIFTED,
+    WIDTHS,
+    four_bit_tile,
+    sum_blocks,
+    tile,
+)
 from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
 from specchat.engine.model import blocks
-from specchat.engine.model.vectors import LANES, panels_for
+from specchat.engine.model.vectors import LANES
 
 ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS = range(9)
 """Columns of a table of products, int64.
@@ -40,6 +42,8 @@ and its block; address of the zeros for SHIFTED.
 """
 COLUMNS = 9
 
+MOST_BLOCKS = 1024
+"""Most blocks of a row with zeros, the sums of whose inputs lie on the stack."""
 ROWS = 8
 """Most rows of a tile on any processor."""
 MOST, WIDEST, TURN, WHOLE, FIRST = range(5)
@@ -135,8 +139,13 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
 
 
 def _four_bit(form: int, rows: int, panels: int) -> Any:
+    shifted, of_totals = form == SHIFTED, rows * MOST_BLOCKS // LANES
+
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
         inputs, block = word(matrix, INPUTS), word(matrix, BLOCK)
+        totals = stack_room(of_totals)
+        if shifted:
+            sum_blocks(rows, x, x_row, inputs // block, block, totals)
         p = first
         while p < last:
             p = min(p, last - panels)
@@ -144,7 +153,7 @@ def _four_bit(form: int, rows: int, panels: int) -> Any:
             of_panel = inputs // block * LANES
             scales, zeros = word(matrix, SCALES) + p * of_panel * 4, word(matrix, ZEROS) + p * of_panel
             code, out = word(matrix, CODE), y + p * LANES * 4
-            four_bit_tile(form, rows, panels, x, x_row, w, code, scales, zeros, block, inputs, out, y_row)
+            four_bit_tile(form, rows, panels, x, x_row, w, code, scales, zeros, totals, block, inputs, out, y_row)
             p += panels
 
     return _compile(columns, f"{form}_{rows}_{panels}")
@@ -153,27 +162,31 @@ def _four_bit(form: int, rows: int, panels: int) -> Any:
 def _four_bit_for_many(form: int, panels: int) -> Any:
     """Compile a product for any multiple of ROWS up to FOR_MANY."""
     of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
+    shifted, of_totals = form == SHIFTED, FOR_MANY * MOST_BLOCKS // LANES
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
         groups, of_block, many = inputs // NIBBLES, block // NIBBLES, inputs // block
-        weights, out = stack_room(of_weights), stack_room(of_out)
+        weights, out, sums = stack_room(of_weights), stack_room(of_out), stack_room(of_totals)
+        if shifted:
+            sum_blocks(rows, x, x_row, many, block, sums)
         size = panels * LANES
         p = first
         while p < last:
             p = min(p, last - panels)
             w, scales = word(matrix, ADDRESS) + 4 * p * groups * LANES, word(matrix, SCALES) + 4 * p * many * LANES
-            zeros = word(matrix, ZEROS) + p * many * LANES
+            zeros, totals = word(matrix, ZEROS) + p * many * LANES, sums
             clear(out, rows * size)
             for begin in range(0, inputs, block):
                 unpack_block(panels, w, groups, code, of_block, weights)
                 for r in range(0, rows, ROWS):
                     values = x + 4 * (r * x_row + begin)
-                    to = out + 4 * r * size
-                    add_block(form, ROWS, panels, values, x_row, weights, scales, zeros, many, block, to)
+                    to, own = out + 4 * r * size, totals + 4 * r * many
+                    add_block(form, ROWS, panels, values, x_row, weights, scales, zeros, own, many, block, to)
                 w += 4 * of_block * LANES
                 scales += 4 * LANES
                 zeros += LANES
+                totals += 4
             for r in range(rows):
                 copy_vector(out + 4 * r * size, y + 4 * (r * y_row + p * LANES), size)
             p += panels
@@ -185,15 +198,17 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
     """Compile a product for `few` rows; TOGETHER stands for any number."""
     few = few % TOGETHER
     most = few or MANY
-    of_x, of_y, of_totals = most * blocks.BLOCK // LANES, most * panels, -(-most // LANES)
-    shifted = form == SHIFTED
+    of_x, of_y = most * blocks.BLOCK // LANES, most * panels
+    shifted, of_totals = form == SHIFTED, most * MOST_BLOCKS // LANES
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
         panel, scale_panel = inputs // 2 * LANES, inputs // block * LANES * 4
         own, sums, out, totals = stack_room(of_x), stack_room(of_y), stack_room(of_y), stack_room(of_totals)
-        rows = few or rows
+        rows, many = few or rows, inputs // block
         size = rows * LANES
+        if shifted:
+            sum_blocks(rows, x, x_row, many, block, totals)
         clear(sums, size * panels)
         p = first
         while p < last:
@@ -208,8 +223,6 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
                     for r in range(rows):
                         copy_vector(x + 4 * (r * x_row + begin), own + 4 * r * block, block)
                     values, values_row = own, block
-                if shifted:
-                    sum_rows(rows, values, values_row, block, totals)
                 for _ in range(block // NIBBLES):
                     for q in range(panels):
                         of_panel = sums + 4 * q * size
@@ -219,7 +232,7 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
                 for q in range(panels):
                     at = 4 * q * size
                     if shifted:
-                        shift_sums(rows, sums + at, totals, zeros + q * scale_panel // 4)
+                        shift_sums(rows, sums + at, totals + begin // block * 4, many, zeros + q * scale_panel // 4)
                     end_block(rows, sums + at, scales + q * scale_panel, panels * scale_panel, out + at)
                 scales += 4 * LANES
                 zeros += LANES
@@ -284,14 +297,3 @@ def multiply(
             multiply_vector(extras + 4 * (word(matrix, SCALES) + first * LANES), out, size)
         if word(matrix, BIAS) >= 0:
             add_vector(extras + 4 * (word(matrix, BIAS) + first * LANES), out, size)
-
-
-def to_panels(weights: NDArray[Any]) -> NDArray[Any]:
-    """Lay weights [outputs, inputs] out for products: [panels, inputs, LANES], padded with zeros."""
-    outputs, inputs = weights.shape
-    whole = outputs // LANES
-    packed = np.zeros((panels_for(outputs), inputs, LANES), weights.dtype)
-    packed[:whole] = weights[: whole * LANES].reshape(whole, LANES, inputs).transpose(0, 2, 1)
-    if outputs % LANES:
-        packed[whole, :, : outputs % LANES] = weights[whole * LANES :].T
-    return packed

@@ -19,6 +19,7 @@ from specchat.engine.cpu.simd import (
     fma,
     instruction,
     load,
+    primitive,
     reduce_lanes,
     splat,
     store,
@@ -114,6 +115,7 @@ def four_bit_tile(
     code: Any,
     scales: Any,
     zero_points: Any,
+    totals: Any,
     block: Any,
     inputs: Any,
     y: Any,
@@ -123,13 +125,13 @@ def four_bit_tile(
 
     `form`, a constant, is SHIFTED, or FOUR_BIT, which has no zeros. A panel's int32 hold NIBBLES inputs each, the first
     in the lowest four bits. `scales` is float32 [panels, inputs / block, LANES], `zero_points` int8 of that shape,
-    `code` float32 [16]. The scale multiplies a block's sum, not each weight, which halves the multiplications; the zero
-    multiplies the sum of the block's inputs.
+    `code` float32 [16]; `totals` are of `sum_blocks`. The scale multiplies a block's sum, not each weight, which halves
+    the multiplications; the zero multiplies the sum of the block's inputs.
     """
     count, wide, shifted = rows.literal_value, panels.literal_value, form.literal_value == SHIFTED
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, code, scales, zero_points, block, inputs, y, y_row = arguments[3:]
+        x, x_row, w, code, scales, zero_points, totals, block, inputs, y, y_row = arguments[3:]
         table = load(builder, code, constant(0))
         blocks, groups = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(NIBBLES))
         of_block = builder.sdiv(block, constant(NIBBLES))
@@ -149,11 +151,32 @@ def four_bit_tile(
             of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
             if shifted:
                 own = [load_zeros(builder, zero_points, builder.mul(at, constant(LANES))) for at in of_panel]
-                subtract_zeros(builder, sums, own, x, x_row, builder.mul(outer.index, block), block)
+                subtract_zeros(builder, sums, own, totals, blocks, outer.index)
             scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
             add_scaled_sums(builder, sums, scaled, y, y_row)
 
-    return void_primitive([form, rows, panels], 10, emit)
+    return void_primitive([form, rows, panels], 11, emit)
+
+
+@primitive
+def sum_blocks(typing: Any, rows: Any, x: Any, x_row: Any, blocks: Any, block: Any, totals: Any) -> Any:
+    """totals[r, b] = the sum of x[r, k] over the `block` inputs k of block b; float32 [rows, blocks]."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        rows, x, x_row, blocks, block, totals = arguments
+        with cgutils.for_range(builder, rows) as row, cgutils.for_range(builder, blocks) as one:
+            first = builder.add(builder.mul(x_row, row.index), builder.mul(block, one.index))
+            total = cgutils.alloca_once(builder, VECTOR)
+            builder.store(splat(0.0), total)
+
+            def add(place: Any, first: Any = first, total: Any = total) -> None:
+                builder.store(builder.fadd(builder.load(total), load(builder, x, builder.add(first, place))), total)
+
+            each_vector(builder, block, add)
+            found = reduce_lanes(builder, builder.load(total), builder.fadd)
+            store(builder, found, totals, builder.add(builder.mul(blocks, row.index), one.index))
+
+    return void_primitive([], 6, emit)
 
 
 def load_zeros(builder: Any, address: Any, offset: Any) -> Any:
@@ -161,12 +184,10 @@ def load_zeros(builder: Any, address: Any, offset: Any) -> Any:
     return builder.sitofp(load(builder, address, offset, ir.VectorType(ir.IntType(8), LANES), 1), VECTOR)
 
 
-def subtract_zeros(
-    builder: Any, sums: list[list[Any]], zeros: list[Any], x: Any, x_row: Any, first: Any, block: Any
-) -> None:
-    """sums[r][p] -= zeros[p] * the sum of x[r, k] over `block` inputs from `first`."""
+def subtract_zeros(builder: Any, sums: list[list[Any]], zeros: list[Any], totals: Any, blocks: Any, block: Any) -> None:
+    """sums[r][p] -= zeros[p] * totals[r, block]."""
     for r, row in enumerate(sums):
-        total = sum_inputs(builder, x, builder.add(builder.mul(x_row, constant(r)), first), block)
+        total = load(builder, totals, builder.add(builder.mul(blocks, constant(r)), block), F32)
         for slot, zero in zip(row, zeros, strict=True):
             builder.store(less_zeros(builder, builder.load(slot), zero, total), slot)
 
@@ -174,18 +195,6 @@ def subtract_zeros(
 def less_zeros(builder: Any, sums: Any, zeros: Any, total: Any) -> Any:
     """sums - zeros * total, vectors and a number."""
     return fma(builder, broadcast(builder, builder.fneg(total)), zeros, sums)
-
-
-def sum_inputs(builder: Any, x: Any, first: Any, count: Any) -> Any:
-    """The sum of `count` float32 from the element `first` of x on, a multiple of LANES, always in one order."""
-    total = cgutils.alloca_once(builder, VECTOR)
-    builder.store(splat(0.0), total)
-
-    def add(place: Any) -> None:
-        builder.store(builder.fadd(builder.load(total), load(builder, x, builder.add(first, place))), total)
-
-    each_vector(builder, count, add)
-    return reduce_lanes(builder, builder.load(total), builder.fadd)
 
 
 def fetch(builder: Any, address: Any, offsets: list[Any], width: int) -> None:

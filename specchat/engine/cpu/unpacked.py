@@ -65,6 +65,7 @@ def add_block(
     w: Any,
     scales: Any,
     zero_points: Any,
+    totals: Any,
     blocks: Any,
     block: Any,
     y: Any,
@@ -72,12 +73,13 @@ def add_block(
     """y[r, p] += scales[p] * the sum over a block's k of x[r, k] (w[k, p] - zero[p]), w as `unpack_block` leaves it.
 
     y is float32 [rows, panels, LANES], x float32, its rows `x_row` elements apart; the scales of the next panel are
-    `blocks` vectors further, and its zeros. `form`, FOUR_BIT or SHIFTED, `rows` and `panels` are constants.
+    `blocks` vectors further, and its zeros. `totals` begin with this block's. `form`, FOUR_BIT or SHIFTED, `rows` and
+    `panels` are constants.
     """
     count, wide, shifted = rows.literal_value, panels.literal_value, form.literal_value == SHIFTED
 
     def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, scales, zero_points, blocks, block, y = arguments[3:]
+        x, x_row, w, scales, zero_points, totals, blocks, block, y = arguments[3:]
         sums = zeros(builder, count, wide, LANES)
         with cgutils.for_range(builder, builder.sdiv(block, constant(STEPS))) as loop:
             for step in range(STEPS):
@@ -88,8 +90,8 @@ def add_block(
         of_panel = [builder.mul(blocks, constant(LANES * p)) for p in range(wide)]
         if shifted:
             own = [load_zeros(builder, zero_points, at) for at in of_panel]
-            subtract_zeros(builder, sums, own, x, x_row, constant(0), block)
+            subtract_zeros(builder, sums, own, totals, blocks, constant(0))
         factors = [load(builder, scales, at) for at in of_panel]
         add_scaled_sums(builder, sums, factors, y, constant(wide * LANES))
 
-    return void_primitive([form, rows, panels], 8, emit)
+    return void_primitive([form, rows, panels], 9, emit)

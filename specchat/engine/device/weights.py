@@ -15,7 +15,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.model.matrices import reordered
 from specchat.engine.model.mxfp4 import by_exponents
-from specchat.engine.model.quantise import fused, quantise
+from specchat.engine.model.quantise import dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm, Recipe
@@ -157,9 +157,8 @@ def _assemble(
 
     def dense(matrix: Matrix, rows: Tensor | None = None) -> Tensor:
         ((name, outputs),) = matrix.parts
-        weight = read(name, outputs, matrix.inputs)
-        if not isinstance(weight, Tensor):
-            raise TypeError(f"{name} is quantised; embeddings and heads are not")
+        stored = read(name, outputs, matrix.inputs)
+        weight = stored if isinstance(stored, Tensor) else dequantised(stored, dtype)
         return (weight if rows is None else weight[rows]).to(device, dtype)
 
     def placed(name: str, *shape: int) -> Tensor:

@@ -15,6 +15,7 @@ from specchat.engine.model.gpu_need import unsupported
 from specchat.engine.model.memory import free_memory
 from specchat.engine.model.need import Model, Place, quantised
 from specchat.engine.model.plan import Plan, check_fits, fits, making_room, plan
+from specchat.engine.model.weights import left_dense
 from specchat.engine.pair import Device, ModelSource, PairSpec
 
 
@@ -128,7 +129,9 @@ def _model(source: ModelSource, checkpoint: Checkpoint, threads: int) -> Model:
     rows = None if checkpoint.drafts is None else len(checkpoint.drafts)
     model = Model(checkpoint.config, "cpu", quant, fixed, checkpoint.nested, head_rows=rows, threads=threads)
     model = replace(model, half=half_on_cpu(checkpoint), packed_experts=checkpoint.packed_experts)
-    return model if checkpoint.integers is None else replace(model, integers=checkpoint.integers)
+    if checkpoint.integers is None:
+        return model
+    return replace(model, integers=checkpoint.integers, left=left_dense(checkpoint, checkpoint.config.recipe))
 
 
 def half_on_cpu(checkpoint: Checkpoint) -> bool:

@@ -24,7 +24,7 @@ HEAD: Quant = "int8"
 class Model:
     """A model and the formats to load it in; with `fixed` the checkpoint itself is quantised to `quant`.
 
-    `integers` is the storage of int4 there.
+    `integers` is the storage of int4 there, and `left` are the names of matrices that are dense there all the same.
     `nested` means that the scales of 4-bit weights are quantised too, never on the CPU. `half` means that the CPU holds
     dense weights in 16 bits, as in the checkpoint. `head` is the format of the head on a GPU, beside a dense embedding;
     None is dense, as for every target. `chosen` marks a default `quant`, for a GPU alone. `head_rows` are the rows of a
@@ -46,6 +46,7 @@ class Model:
     packed_experts: bool = False
     experts_in_main: int = 0
     integers: IntegerFormat = SYMMETRIC
+    left: frozenset[tuple[str, ...]] = frozenset()
 
     @property
     def compiled(self) -> bool:
@@ -110,7 +111,7 @@ def quantised(draft: Model, quant: Quant) -> Model:
 
 def _kept(model: Model, matrix: Matrix) -> Quant | None:
     """Format of a matrix; None is dense, also for 4 bits in blocks that no kernel has or that would cross rows."""
-    quant = None if matrix.dense else model.quant
+    quant = None if matrix.dense or matrix.names in model.left else model.quant
     if quant in (None, "int8"):
         return quant
     block = model.integers.block(matrix.inputs) if quant == "int4" else BLOCK

@@ -249,6 +249,20 @@ class Weights:
         return tensor if name.endswith(".weight") or tensor.dtype not in DENSE else self._finite(name, tensor)
 
 
+def left_dense(checkpoint: Files, recipe: Recipe) -> frozenset[tuple[str, ...]]:
+    """The names of the layers' matrices that are stored dense, at least in part.
+
+    Raises:
+        ModelError: a file is damaged or cut short.
+    """
+    with Weights(checkpoint) as weights:
+        return frozenset(
+            matrix.names
+            for matrix, _ in recipe.forms
+            if any(f"{name}.weight" in weights for name in matrix.of(0).names)
+        )
+
+
 def _of_text(name: str, beginning: str) -> str:
     """The name that a tensor of the text part has in a checkpoint that reads text alone."""
     if name.startswith(beginning):

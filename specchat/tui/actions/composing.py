@@ -55,7 +55,7 @@ def _setting(key: str, slash: str, off: str = "") -> Callable[[ChatScreen, str],
             _refuse(chat, slash, argument, f"/{slash} {error}")
             return
         session.change(settings)
-        when = "from the next step on" if field.live else "from the next reply on"
+        when = field.moot(settings) or ("from the next step on" if field.live else "from the next reply on")
         _done(chat, f"{field.label} is {field.show(settings) or off}, {when}")
 
     return run

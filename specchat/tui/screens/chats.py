@@ -1,8 +1,11 @@
 """Chats and branches on the chat screen: the list beside it, opening, leaving, editing, other versions."""
 
+import asyncio
+
 from specchat.chat.turn import Reply, Turn
 from specchat.clean import one_line
-from specchat.config.catalog import why_gone
+from specchat.config.catalog import Pair, why_gone
+from specchat.service.settings import ChatSettings
 from specchat.tui.screens.composer import Composer
 from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
@@ -133,6 +136,22 @@ class Chats:
         wanted, settings = window.session.wanted, window.session.settings
         window.session.wanted = ""
         pair = next((pair for pair in window.catalog.pairs if pair.spec.id == wanted), None)
+        if pair is not None:
+            self._use(wanted, pair, settings)
+            return
+        window.session.reopened = wanted
+        window.run_worker(self._find(wanted, settings), group="wanted", exclusive=True, exit_on_error=False)
+
+    async def _find(self, wanted: str, settings: ChatSettings) -> None:
+        """Load a pair that is none of models.toml: a model of this machine, chosen in the list of models."""
+        session, chat = self._window.session, self._window.session.conversation
+        pair = await asyncio.to_thread(session.fetching.found, wanted)
+        if session.conversation is chat and session.reopened == wanted and not session.replies:
+            self._use(wanted, pair, settings)
+
+    def _use(self, wanted: str, pair: Pair | None, settings: ChatSettings) -> None:
+        """Load the pair of a reopened chat, or say why it cannot be."""
+        window = self._window
         lacking = window.session.fetching.lacks(pair) if pair is not None else ()
         if pair is None or pair.unsupported or lacking:
             window.session.reopened = wanted
