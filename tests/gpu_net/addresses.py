@@ -170,9 +170,9 @@ def checked_int32(found: Addresses, operation: Callable[..., Any]) -> Callable[.
     return computed
 
 
-def zeros(words: Any, scale: Any, table: Any, kind: Any) -> Any:
+def zeros(words: Any, scale: Any, zero: Any, table: Any, kind: Any) -> Any:
     """Weights of 4 bits without their values, on which no address depends and which take most of the time."""
-    del scale, table
+    del scale, zero, table
     return tl.zeros((*words.shape, 8), kind)
 
 
