@@ -84,7 +84,7 @@ def test_a_decoder_holds_what_was_planned(form: str, tied: bool, tmp_path: Path)
     if quant:
         pytest.importorskip("bitsandbytes")
     opened = stored_as("float16" if quant else form, tmp_path / "m", tie_word_embeddings=tied)
-    decoder = CpuDecoder(opened, 200, quant)
+    decoder = CpuDecoder(opened, 200, quant, threads=1)
     expected = planned(opened, quant, 1)
     assert own(expected) == pytest.approx(held(decoder), rel=WITHIN)
     assert expected.weights + expected.cache == pytest.approx(decoder.memory(), rel=WITHIN)
