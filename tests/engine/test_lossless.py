@@ -75,6 +75,7 @@ def begin_trying(auto: AutoDrafter, begin: Callable[..., None], *reply: Collecti
     begin(auto, *reply)
 
 
+@pytest.mark.usefixtures("whole_drafts")
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_every_strategy_and_length_writes_what_plain_writes(session: Session, name: str) -> None:
     check_all_lengths(session, name, DRAFTING)
@@ -107,9 +108,21 @@ def test_no_step_is_slipped_in_where_the_text_depends_on_drafts(
     reply(session, PROMPTS[0], Sampling(temperature=1.0), Limits(12), Speculation("draft", 4, acceptance))
 
 
+@pytest.mark.usefixtures("whole_drafts")
 @pytest.mark.parametrize("name", SAMPLINGS)
 def test_a_draft_vocabulary_changes_no_text(restricted: Session, name: str) -> None:
     check_all_lengths(restricted, name, [strategy for strategy in DRAFTING if STRATEGIES[strategy].needs_draft])
+
+
+@pytest.fixture
+def whole_drafts(session: Session, restricted: Session) -> Iterator[None]:
+    """Drafts end at their length, not where they stop to pay here: what is refused is then the same everywhere."""
+    policies = [one.runner.executor.policies for one in (session, restricted)]
+    for one in policies:
+        one.off = True
+    yield
+    for one in policies:
+        one.off = False
 
 
 def check_all_lengths(session: Session, name: str, strategies: list[str]) -> None:
