@@ -26,9 +26,9 @@ Format = Literal["safetensors", "GGUF"]
 class About:
     """A model on the disk. `place` is a folder of safetensors or a GGUF file; `size` counts bytes of weights.
 
-    What is not known is empty, None or 0. `integers` are those of 4 bits. `config` is there where our decoder runs it;
-    one that is `foreign` is transformers' to run, and `why_not` says of any other why it is not run. `tokens` tells
-    vocabularies of GGUF files apart.
+    Unknown values are empty, None or 0. `integers` is the storage of 4-bit integers. `config` is set if specchat's
+    decoder runs the model, and `foreign` if transformers does; for any other model `why_not` has the reason. `tokens`
+    tells vocabularies of GGUF files apart.
     """
 
     name: str

@@ -34,9 +34,8 @@ class LlamaEventReader(EventReader):
         drafted, accepted = whole(timings.get("draft_n")), whole(timings.get("draft_n_accepted"))
         self._draft = (drafted or self._draft[0], accepted or self._draft[1])
         self.counts_tokens = self.counts_tokens or bool(chunk.text or chunk.reasoning)
-        if (
-            not self.counts_tokens and drafted and accepted is not None
-        ):  # an older build tells the sums alone, at the end
+        # An older build tells the sums alone, at the end.
+        if not self.counts_tokens and drafted and accepted is not None:
             steps = max(1, self._tokens - accepted)
             self.figures = ServerFigures(steps, drafted, accepted, all_steps=steps)
         return replace(

@@ -86,7 +86,7 @@ class ServiceState:
         return self.chat.conversation
 
     def _counted_with(self) -> object:
-        """What a count of tokens depends on besides the content."""
+        """Everything but the content that changes a count of tokens."""
         editing = self.chat.editing
         return self.settings.limits, self.conversation.system, self.loaded.id, editing.key if editing else ""
 

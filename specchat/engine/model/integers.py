@@ -15,7 +15,7 @@ from torch import Tensor
 
 from specchat.engine.errors import ModelError
 from specchat.engine.formats import FourBit
-from specchat.engine.model.blocks import KERNEL_BLOCKS, IntegerFormat
+from specchat.engine.model.blocks import IntegerFormat
 from specchat.engine.model.quantise import code_table, dequantised
 
 PACKED, QWEIGHT = "weight_packed", "qweight"
@@ -81,7 +81,7 @@ class _Matrix(NamedTuple):
         else:
             octets = (words if by_row else words.t()).contiguous().view(torch.uint8)
             packed = (octets << 4) | (octets >> 4)
-        block = next((block for block in KERNEL_BLOCKS if group % block == 0), 0)
+        block = IntegerFormat(group).block(inputs)
         whole = FourBit(packed, scales.float().contiguous(), code_table("int4"), group, None, zeros)
         if not block:
             return dequantised(whole, torch.bfloat16)
