@@ -22,12 +22,17 @@ from specchat.engine.decoding.constraint import Allowed, Constraint
 from specchat.engine.errors import ModelError
 from specchat.engine.options import Sampling
 
+GROUPED = 64
+"""Scores of a group, by whose largest ones those of the top k are found."""
+
 
 class History:
     """State of a reply that scores depend on: tokens of the prompt, counts of generated ones, and a constraint."""
 
     def __init__(self, prompt: Iterable[int], constraint: Constraint | None = None) -> None:
         self.prompt = frozenset(prompt)
+        self.prompt_ids = torch.tensor(list(self.prompt), dtype=torch.int64)
+        """The same, in any order, int64."""
         self.generated: Counter[int] = Counter()
         self.constraint = constraint
 
@@ -65,6 +70,11 @@ class Sampler:
         self.greedy = sampling.greedy
         self._penalised = (
             sampling.repetition_penalty != 1.0 or sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
+        )
+        biases = {token: bias for token, bias in sampling.logit_bias.items() if token >= 0}
+        self._biased, self._bias = (
+            torch.tensor([*biases], dtype=torch.int64),
+            torch.tensor([*biases.values()], dtype=torch.float32),
         )
         _fast()  # compiled now, not within a step
         as_is = not self._penalised and not sampling.logit_bias
@@ -154,27 +164,28 @@ class Sampler:
             return scores
         scores = scores / s.temperature
         if 0 < s.top_k < scores.shape[0]:
-            scores = _at_least(scores, scores.topk(s.top_k).values[-1])
+            scores = _at_least(scores, _largest(scores, s.top_k))
         if s.top_p < 1.0:
             scores = _nucleus(scores, s.top_p)
         if s.min_p > 0.0:
-            scores = _at_least(scores, scores.max() + float(np.log(s.min_p)))
+            scores = _at_least(scores, float(scores.max() + float(np.log(s.min_p))))
         return scores
 
     def _penalise(self, scores: Tensor, history: History) -> None:
         """Apply penalties and bias in place."""
         s = self.sampling
         if s.repetition_penalty != 1.0:
-            seen = torch.tensor(sorted(history.prompt | history.generated.keys()), dtype=torch.int64)
-            values = scores[seen]
-            scores[seen] = torch.where(values > 0, values / s.repetition_penalty, values * s.repetition_penalty)
+            others = torch.tensor([t for t in history.generated if t not in history.prompt], dtype=torch.int64)
+            for seen in (history.prompt_ids, others):
+                values = scores[seen]
+                scores[seen] = torch.where(values > 0, values / s.repetition_penalty, values * s.repetition_penalty)
         if history.generated and (s.presence_penalty or s.frequency_penalty):
-            tokens = sorted(history.generated)
-            counts = torch.tensor([history.generated[t] for t in tokens], dtype=torch.float32)
+            tokens, numbers = zip(*history.generated.items(), strict=True)
+            counts = torch.tensor(numbers, dtype=torch.float32)
             scores[torch.tensor(tokens)] -= s.presence_penalty + s.frequency_penalty * counts
-        for token, bias in s.logit_bias.items():
-            if 0 <= token < scores.shape[0]:
-                scores[token] += bias
+        if s.logit_bias:
+            within = self._biased < len(scores)
+            scores[self._biased[within]] += self._bias[within]
 
 
 class _Fast(NamedTuple):
@@ -239,16 +250,35 @@ def _lead(values: NDArray[np.floating[Any]]) -> tuple[int, float]:
     return place, float(values[place] - max(before, after))
 
 
-def _at_least(scores: Tensor, floor: Tensor) -> Tensor:
-    return scores.masked_fill(scores < floor, float("-inf"))
+def _at_least(scores: Tensor, floor: float) -> Tensor:
+    values = scores.numpy()
+    return torch.from_numpy(np.where(values < np.float32(floor), np.float32(-np.inf), values))
+
+
+def _largest(scores: Tensor, rank: int) -> float:
+    """Return the value at `rank`, counted from 1, of the scores in falling order.
+
+    Scores are seen in groups first: `rank` of the groups have their largest score at or above a bound, so the value is
+    among the few scores that are not below it.
+    """
+    groups = len(scores) // GROUPED
+    if rank >= groups:
+        return float(scores.topk(rank).values[-1])
+    bound = scores[: groups * GROUPED].view(GROUPED, groups).amax(0).topk(rank).values[-1]
+    left = np.flatnonzero(~(scores.numpy() < bound.numpy()))
+    return float(scores[torch.from_numpy(left)].topk(rank).values[-1])
 
 
 def _nucleus(scores: Tensor, top_p: float) -> Tensor:
     """Keep the most probable tokens that together reach `top_p`; the lower id first among equals."""
-    p = scores.double().softmax(-1)
+    included = scores.numpy() != -np.inf
+    left = None if included.all() else torch.from_numpy(np.flatnonzero(included))
+    p = (scores if left is None else scores[left]).double().softmax(-1)
     # All tokens below this bound together weigh less than 1 - top_p, so none is kept or needs sorting.
-    candidates = (p > (1.0 - top_p) / p.shape[0]).nonzero()[:, 0]
+    candidates = torch.from_numpy(np.flatnonzero(p.numpy() > (1.0 - top_p) / max(1, len(p))))
     order = p[candidates].sort(descending=True, stable=True)
     before = order.values.cumsum(0) - order.values
     kept = candidates[order.indices[before < top_p]]
+    if left is not None:
+        kept = left[kept]
     return torch.full_like(scores, float("-inf")).index_copy_(0, kept, scores[kept])
