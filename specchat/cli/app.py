@@ -111,7 +111,6 @@ def _tool_servers(file: Path, seconds: int | None) -> "tuple[ToolServers, list[s
 
 
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
-    from specchat.config.errors import ConfigError
     from specchat.config.keymap import read_keymap
     from specchat.config.live import LiveFiles
     from specchat.config.paths import shipped
@@ -133,11 +132,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     store, problem = store_or_memory(paths.chats)
     warnings += problem
-    try:
-        keymap = read_keymap(paths.keys_file, [action.id for action in ACTIONS])
-    except ConfigError as error:
-        keymap = {}
-        warnings.append(f"{error} All keys are as shipped.")
+    keymap, bad_keys = read_keymap(paths.keys_file, [action.id for action in ACTIONS])
+    warnings += bad_keys
     servers, bad_servers = _tool_servers(paths.tools_file, settings.tool_seconds)
     warnings += bad_servers
     wanted = theme or settings.theme
