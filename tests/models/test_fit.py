@@ -391,7 +391,7 @@ def test_what_fits_comes_first_and_of_it_what_is_here(tmp_path: Path) -> None:
     assert by_id["remote"].size == GIB
     assert by_id["remote"].missing == (ModelSource(repo="a/b"),)
     assert by_id["p"].size == (folder / "model.safetensors").stat().st_size
-    assert "has no config.json" in by_id["gone"].fit.words
+    assert "There is no folder" in by_id["gone"].fit.words
     assert not by_id["found"].declared
     assert "swift" not in by_id["found"].strategies
     assert "swift" in by_id["p"].strategies
