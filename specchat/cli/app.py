@@ -32,8 +32,8 @@ def run_app(wishes: Wishes, theme: str | None, chat: str | None = None) -> None:
     """Check the terminal and the configuration, then hand over to the app, with the chat called `chat` open."""
     if not _terminal():
         raise Problem(
-            "The app needs a terminal for input and output. In scripts and pipes use: specchat ask TEXT, or "
-            "specchat --plain for a chat by lines.",
+            f"The app needs a terminal {'that can draw, and TERM is dumb' if _dumb() else 'for input and output'}. "
+            "In scripts and pipes use: specchat ask TEXT, or specchat --plain for a chat by lines.",
             ExitCode.NO_TERMINAL,
         )
     gc.disable()  # until the app is warm: looking for garbage among what is imported is an eighth of the start
@@ -69,7 +69,11 @@ BUILT_IN = "demo"
 
 def _terminal() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
-    return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
+    return all(stream is not None and stream.isatty() for stream in streams) and not _dumb()
+
+
+def _dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
 
 
 def _places(own: "Sequence[str]") -> "ModelPlaces":
