@@ -21,7 +21,7 @@ STATUS: dict[ErrorKind, int] = {
 RETRY_S = 1
 """Seconds after which a client may try again, for a server that is busy or loading."""
 
-_TYPE = re.compile(r"str|int|float|bool|(list|dict|function-|constrained-)\W?.*")
+_TYPE = re.compile(r"\[key\]|str|int|float|bool|(list|dict|function-|constrained-)\W?.*")
 """What pydantic puts into the place of a mistake for each type that a field may have."""
 
 
