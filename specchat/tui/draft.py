@@ -68,10 +68,11 @@ class UnsentFile:
                 descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
                 try:
                     _lock(descriptor)
-                    drafts.append(_read(path))
-                    path.unlink()
+                    draft = _read(path)
                 finally:
-                    os.close(descriptor)
+                    os.close(descriptor)  # Windows removes no open file
+                path.unlink()
+                drafts.append(draft)
         return joined(drafts)
 
     def keep(self, draft: UnsentText, *, leaving: bool = False) -> None:
@@ -92,9 +93,9 @@ class UnsentFile:
     def _write(self, path: Path, draft: UnsentText) -> None:
         if not draft.text.strip():
             if self._own is not None:
-                self._own.unlink(missing_ok=True)
                 os.close(self._descriptor)
-                self._own, self._descriptor = None, -1
+                own, self._own, self._descriptor = self._own, None, -1
+                own.unlink(missing_ok=True)
             return
         if self._own is None:
             path.parent.mkdir(mode=FOLDER, parents=True, exist_ok=True)

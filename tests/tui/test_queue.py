@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
@@ -142,6 +143,16 @@ def test_what_two_windows_left_comes_back_together(tmp_path: Path) -> None:
     assert found.text == "[paste 1: a]\n\ntwo [paste 2: b]"
     assert found.pastes == {1: "one", 2: "two"}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_a_draft_is_kept_on_leaving_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where another window could not see that this one runs."""
+    monkeypatch.setattr("specchat.tui.draft.fcntl", None)
+    file = UnsentFile(tmp_path / "draft.json")
+    file.keep(UnsentText("words"))
+    assert _kept(tmp_path) == []
+    file.keep(UnsentText("words"), leaving=True)
+    assert UnsentFile(tmp_path / "draft.json").take_left() == UnsentText("words")
 
 
 def test_a_shorter_draft_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
