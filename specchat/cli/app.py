@@ -32,8 +32,8 @@ def run_app(wishes: Wishes, theme: str | None, chat: str | None = None) -> None:
     """Check the terminal and the configuration, then hand over to the app, with the chat called `chat` open."""
     if not _terminal():
         raise Problem(
-            "The app needs a terminal for input and output. In scripts and pipes use: specchat ask TEXT, or "
-            "specchat --plain for a chat by lines.",
+            f"The app needs a terminal {'that can draw, and TERM is dumb' if _dumb() else 'for input and output'}. "
+            "In scripts and pipes use: specchat ask TEXT, or specchat --plain for a chat by lines.",
             ExitCode.NO_TERMINAL,
         )
     gc.disable()  # until the app is warm: looking for garbage among what is imported is an eighth of the start
@@ -69,7 +69,11 @@ BUILT_IN = "demo"
 
 def _terminal() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
-    return all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM") != "dumb"
+    return all(stream is not None and stream.isatty() for stream in streams) and not _dumb()
+
+
+def _dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
 
 
 def _places(own: "Sequence[str]") -> "ModelPlaces":
@@ -111,7 +115,6 @@ def _tool_servers(file: Path, seconds: int | None) -> "tuple[ToolServers, list[s
 
 
 def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path | None) -> "Launch":
-    from specchat.config.errors import ConfigError
     from specchat.config.keymap import read_keymap
     from specchat.config.live import LiveFiles
     from specchat.config.paths import shipped
@@ -133,11 +136,8 @@ def _launch(prepared: "Prepared", theme: str | None, keeps: bool, models: Path |
         warnings.append(f"The folder {paths.state} cannot be made: prompts and the engine's log are not kept.")
     store, problem = store_or_memory(paths.chats)
     warnings += problem
-    try:
-        keymap = read_keymap(paths.keys_file, [action.id for action in ACTIONS])
-    except ConfigError as error:
-        keymap = {}
-        warnings.append(f"{error} All keys are as shipped.")
+    keymap, bad_keys = read_keymap(paths.keys_file, [action.id for action in ACTIONS])
+    warnings += bad_keys
     servers, bad_servers = _tool_servers(paths.tools_file, settings.tool_seconds)
     warnings += bad_servers
     wanted = theme or settings.theme

@@ -31,6 +31,7 @@ from specchat.engine.options import ACCEPTANCES, Acceptance, Sampling, Speculati
 from specchat.engine.pair import PairInfo
 from specchat.engine.strategies import STRATEGIES
 from specchat.engine.strategy import MAX_DRAFT_LENGTH
+from specchat.installing import install_command
 
 LIMIT, REPEATS, TOKENS = 16, 2, 96
 
@@ -206,4 +207,4 @@ def _check_plot(path: Path | None) -> None:
     if path.suffix.lower() not in ENDINGS:
         raise Problem(f"{path} must end in {' or '.join(ENDINGS)}.", ExitCode.USAGE)
     if importlib.util.find_spec("matplotlib") is None:
-        raise Problem("--plot needs matplotlib: pip install 'specchat[bench]'.", ExitCode.USAGE)
+        raise Problem(f"--plot needs matplotlib: {install_command('specchat[bench]')}.", ExitCode.USAGE)

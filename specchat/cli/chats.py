@@ -38,6 +38,8 @@ def list_(limit: int | None, as_json: bool) -> None:
     with opened_store() as store:
         entries = store.chats()[:limit]
         Output().write(_as_json(entries) if as_json else _table(entries))
+        if not entries and not as_json:
+            click.echo("There are no chats yet.", err=True)
 
 
 @chats.command()
@@ -64,6 +66,8 @@ def search(words: tuple[str, ...], as_json: bool) -> None:
     with opened_store() as store:
         hits = store.search(" ".join(words))
         Output().write(_as_json(hits) if as_json else _finds(hits))
+        if not hits and not as_json:
+            click.echo("No chat holds all of these words.", err=True)
 
 
 def _as_json(found: "Sequence[ChatEntry | Hit]") -> str:

@@ -102,9 +102,23 @@ def _configuration(paths: "Paths", wishes: Wishes) -> "tuple[list[Finding], Pair
             findings.append(ok("pair", f"{pair.id}: {pair.name}"))
         except ConfigError as error:
             findings.append(problem("pair", error.message))
-    findings += [*configuration.themes(paths, os.environ), configuration.keys(paths.keys_file)]
+    findings += [*configuration.themes(paths, os.environ), _keys(paths.keys_file)]
     findings += [configuration.personas(paths.personas_file, ids), configuration.presets(paths.presets_file)]
     return [*findings, configuration.tools(paths.tools_file, os.environ)], pair
+
+
+def _keys(path: Path) -> "Finding":
+    from specchat.doctor import configuration
+
+    if not os.path.lexists(path):
+        return configuration.keys(path, (), ())
+    from specchat.config.keymap import read_keymap
+    from specchat.tui.actions.table import ACTIONS
+    from specchat.tui.keys import Keys
+
+    keymap, mistakes = read_keymap(path, [action.id for action in ACTIONS])
+    keys = Keys(ACTIONS, keymap)
+    return configuration.keys(path, keys.changed, [*mistakes, *keys.problems])
 
 
 def _engine(pair: "Pair", paths: "Paths") -> "list[Finding]":

@@ -127,14 +127,14 @@ def _stats(chat: PlainChat, value: str) -> None:
         return
     reply, finished = chat.last
     stats = finished.stats
-    context = f" of {chat.info.context}" if chat.info else ""
-    speed = f", {stats.tokens_per_second:.0f} a second" if stats.tokens_per_second else ""
+    context = f" of {chat.info.context:,}" if chat.info else ""
+    speed = f", {stats.tokens_per_second:,.0f} a second" if stats.tokens_per_second else ""
     times = "" if stats.speedup_vs_plain is None else f", {stats.speedup_vs_plain:.1f} times plain"
     lines += [
         f"Last reply: {figures.of(stats.completion_tokens, 'token')}{speed}{times}.",
         f"First token after {stats.ttft_ms / 1e3:.2f} seconds; {stats.reused_tokens} of {stats.prompt_tokens} prompt "
         "tokens were in the cache.",
-        f"Context used: {stats.prompt_tokens + stats.completion_tokens}{context} tokens.",
+        f"Context used: {stats.prompt_tokens + stats.completion_tokens:,}{context} tokens.",
         f"Its seed: {reply.seed}.",
     ]
     if stats.num_spec_steps:

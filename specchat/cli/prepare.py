@@ -43,7 +43,7 @@ def prepare(wishes: Wishes) -> Prepared:
     paths = user_paths()
     settings = load_settings(paths.settings_file)
     catalog = read_catalog(paths, wishes.models)
-    pair = _pair(wishes, settings, catalog)
+    pair = _pair(wishes, settings, catalog, paths.settings_file)
     if wishes.strategy and (reason := _unsupported(wishes.strategy, pair)):
         raise click.UsageError(f'--strategy {wishes.strategy} cannot be used with pair "{pair.id}": {reason}.')
     context = wishes.context or settings.context or Limits().context
@@ -71,6 +71,7 @@ def runnable(pair: Pair) -> Pair:
     return pair
 
 
+PAIR_VARIABLE = "SPECCHAT_PAIR"
 MINUTES_VARIABLE = "SPECCHAT_ENGINE_MINUTES"
 ENGINE_MINUTES = 5
 """How long the engine stays loaded after its last client, unless config.toml says it."""
@@ -116,14 +117,26 @@ def keeps_state(paths: Paths) -> bool:
     return True
 
 
-def _pair(wishes: Wishes, settings: UserSettings, catalog: Catalog) -> Pair:
+def _pair(wishes: Wishes, settings: UserSettings, catalog: Catalog, settings_file: Path) -> Pair:
     if wishes.target is None:
         if wishes.draft is not None:
             raise click.UsageError("--draft goes with --target; a pair names its own draft.")
-        return _named(wishes.pair or settings.pair or catalog.default, settings, catalog)
+        try:
+            return _named(wishes.pair or settings.pair or catalog.default, settings, catalog)
+        except ConfigError as error:
+            if place := _where_named(wishes.pair, settings.pair, settings_file):
+                raise ConfigError(f"{place}: {error.message}") from None
+            raise
     if wishes.pair is not None:
         raise click.UsageError("--target and --pair exclude each other: a pair names its own target.")
     return local_pair(_model(wishes.target), _model(wishes.draft) if wishes.draft else None)
+
+
+def _where_named(wished: str | None, set_: str | None, settings_file: Path) -> str:
+    """The place that a pair's name came from, where it was not the command line."""
+    if wished is not None:
+        return PAIR_VARIABLE if os.environ.get(PAIR_VARIABLE) == wished else ""
+    return f"{settings_file}: pair" if set_ is not None else ""
 
 
 def _named(name: str, settings: UserSettings, catalog: Catalog) -> Pair:

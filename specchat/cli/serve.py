@@ -13,6 +13,7 @@ from specchat.cli.exit_codes import ExitCode
 from specchat.cli.options import DECODING_OPTIONS, PAIR_OPTIONS, with_options
 from specchat.cli.output import Output, Problem, reports_errors
 from specchat.cli.wishes import Wishes
+from specchat.installing import install_command
 
 KEY_VARIABLE = "SPECCHAT_SERVE_KEY"
 PORT = 8642
@@ -44,8 +45,7 @@ def serve(host: str, port: int, **options: Any) -> None:
         from specchat.serve.guard import AccessCheck, is_local
     except ImportError as error:
         raise Problem(
-            f"specchat serve needs packages that are not here ({error.name}): pip install starlette uvicorn "
-            "prometheus_client",
+            f"specchat serve needs packages that are not here ({error.name}): {install_command('specchat[serve]')}",
             ExitCode.USAGE,
         ) from None
     from specchat.service.chat_service import ChatService

@@ -37,37 +37,44 @@ _NAMES = {
 }
 
 
-def read_keymap(path: Path, known: Collection[str] | None = None) -> dict[str, str]:
-    """Keys by action id, as Textual names them, with commas between; empty where an action is to have none.
+def read_keymap(path: Path, known: Collection[str]) -> tuple[dict[str, str], list[str]]:
+    """Keys by action id, as Textual names them, with commas between, and a sentence for each entry that is left out.
 
-    `known` are the ids there are; with None any id is taken. Without the file nothing is changed.
-
-    Raises:
-        ConfigError: the file is no TOML, or an id, a key or its use for two actions is wrong; it names all mistakes.
+    The keys are empty where an action is to have none. `known` are the ids there are. Without the file nothing is
+    changed.
     """
     keymap: dict[str, str] = {}
-    mistakes: list[str] = []
     owners: dict[str, str] = {}
-    for action, value in read_toml(path, optional=True).items():
-        if known is not None and action not in known:
+    try:
+        entries = read_toml(path, optional=True)
+    except ConfigError as error:
+        return {}, [error.message]
+    mistakes: list[str] = []
+    for action, value in entries.items():
+        if action not in known:
             mistakes.append(f"{action} is not a known action.{nearest(action, known)}")
-            continue
-        if not isinstance(value, str):
+        elif not isinstance(value, str):
             mistakes.append(f'{action} should be text such as "ctrl+k, f5", or "" for no key.')
-            continue
-        keys = []
-        for word in filter(None, map(str.strip, value.split(","))):
-            key = key_name(word)
-            if key is None:
-                mistakes.append(f'{action}: "{word}" is not a key.{nearest(word, _NAMES)}')
-            elif (owner := owners.setdefault(_SAME.get(key, key), action)) != action:
-                mistakes.append(f'{action}: the key "{word}" is given to {owner} already.')
-            else:
-                keys.append(key)
-        keymap[action] = ",".join(dict.fromkeys(keys))
-    if mistakes:
-        raise ConfigError(f"{path}: {' '.join(mistakes)}")
-    return keymap
+        else:
+            keys, wrong = _keys(action, value, owners)
+            mistakes += wrong
+            if keys or not wrong:
+                keymap[action] = ",".join(keys)
+    return keymap, [f"{path}: {mistake}" for mistake in mistakes]
+
+
+def _keys(action: str, written: str, owners: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The keys of an entry, each once, and its mistakes; `owners` are the actions of keys that are given already."""
+    keys, mistakes = [], []
+    for word in filter(None, map(str.strip, written.split(","))):
+        key = key_name(word)
+        if key is None:
+            mistakes.append(f'{action}: "{word}" is not a key.{nearest(word, _NAMES)}')
+        elif (owner := owners.setdefault(_SAME.get(key, key), action)) != action:
+            mistakes.append(f'{action}: the key "{word}" is given to {owner} already.')
+        else:
+            keys.append(key)
+    return list(dict.fromkeys(keys)), mistakes
 
 
 def key_name(written: str) -> str | None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from specchat.config.catalog import Catalog
 from specchat.config.errors import ConfigError
-from specchat.config.keymap import read_keymap
 from specchat.config.paths import Paths, shipped
 from specchat.config.personas import load_personas
 from specchat.config.presets import load_presets
@@ -96,13 +95,6 @@ def tools(path: Path, environ: Mapping[str, str]) -> Finding:
     return ok("tools", f"{path}: {', '.join(statuses)}")
 
 
-def keys(path: Path) -> Finding:
-    """Syntax of keys.toml; the ids of actions are known to the app only."""
-    try:
-        changed = read_keymap(path)
-    except ConfigError as error:
-        return note("keymap", f"{error.message} All actions keep their keys.")
-    if not os.path.exists(path):
-        return ok("keymap", "as shipped")
-    names = f"{', '.join(changed)}; the app checks these names as it starts" if changed else "nothing changed"
-    return ok("keymap", f"{path}: {names}")
+def keys(path: Path, changed: Sequence[str], problems: Sequence[str]) -> Finding:
+    """The user's keys: the ids of actions that have others, and what is wrong with the rest."""
+    return _named("keymap", path, changed, problems)

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from specchat.clean import one_line
+from specchat.installing import install_command
 from specchat.mcp_tools.importing import uninterrupted
 from specchat.mcp_tools.served import ServedTool
 from specchat.mcp_tools.servers_file import ServerEntry
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # the package mcp takes a second to import, and may be missin
 CALL_S = 60.0
 """Seconds that a call may take unless the user's settings say it."""
 CLOSE_S = 12.0
-INSTALL = 'pip install "specchat[mcp]"'
+PACKAGE = "specchat[mcp]"
 ToolServerState = Literal["off", "starting", "ready", "ended", "unusable"]
 T = TypeVar("T")
 
@@ -156,7 +157,7 @@ class ToolServers:
             with uninterrupted():
                 from specchat.mcp_tools.link import ServerLink
         except ImportError as error:
-            problem = f"The package mcp cannot be used ({one_line(str(error))}): {INSTALL}"
+            problem = f"The package mcp cannot be used ({one_line(str(error))}): {install_command(PACKAGE)}"
             with self._lock:
                 self._statuses[name] = ToolServerStatus(self._entries[name], "unusable", problem)
             self.changed()
@@ -183,7 +184,7 @@ def _first_status(entry: ServerEntry) -> ToolServerStatus:
     if entry.problem:
         return ToolServerStatus(entry, "unusable", entry.problem)
     if find_spec("mcp") is None:
-        return ToolServerStatus(entry, "unusable", f"It needs the package mcp: {INSTALL}")
+        return ToolServerStatus(entry, "unusable", f"It needs the package mcp: {install_command(PACKAGE)}")
     return ToolServerStatus(entry)
 
 

@@ -56,7 +56,11 @@ def about_folder(folder: Path, name: str) -> About:
     """
     path = folder / "config.json"
     if not found(path):
-        raise ModelError(f"{folder} has no config.json: it is not a complete checkpoint.")
+        raise ModelError(
+            f"{folder} has no config.json: it is not a complete checkpoint."
+            if folder.is_dir()
+            else f"There is no folder {folder}."
+        )
     if not is_complete(folder):
         what = (
             "not all weights that its index names"

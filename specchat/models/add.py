@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from specchat.config.catalog import Catalog
+from specchat.config.errors import ConfigError
 from specchat.engine.fetch.listing import PART
 from specchat.engine.fetch.source import Hub
 from specchat.engine.pair import ModelSource
@@ -19,11 +20,14 @@ def add(
 
     Raises:
         EngineError: as `check.checked_pair`.
-        ConfigError: as `declare.add_pair`.
+        ConfigError: as `declare.add_pair`, or one of `taken` has the same models and no `id_` is given.
     """
     title = _title(*target)
     name = title + (f" + {_title(*draft)}" if draft else "")
     pair, cost = checked_pair(hub, target[0], draft[0] if draft else None, name, machine)
+    same = next((p.id for p in taken.pairs if p.spec.sources == pair.spec.sources), "")
+    if same and not id_:
+        raise ConfigError(f"Pair {same} has these models already. For a second one with them choose its name: --id ID.")
     table = as_table(pair, id_ or free_id(title, taken))
     return DeclaredPair(table, file, add_pair(file, table), cost)
 

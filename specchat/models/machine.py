@@ -9,11 +9,12 @@ from pathlib import Path
 
 from specchat.engine.backends import GGUF_BACKEND, HF_BACKEND
 from specchat.engine.cpu import compiled
-from specchat.engine.gguf.library import INSTALL
+from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.gpu_counters import ASSUMED_BUS, installed
 from specchat.engine.gpu_shapes import OLDEST
 from specchat.engine.model.memory import free_memory
 from specchat.engine.pair import QUANTS, PairSpec
+from specchat.installing import install_command
 
 PACKAGES = ("llama_cpp", "accelerate", "bitsandbytes")
 """Packages that only some pairs need."""
@@ -60,12 +61,12 @@ def missing_packages() -> frozenset[str]:
 def unable(spec: PairSpec, missing: Collection[str]) -> str:
     """The `missing` packages that a pair needs and how to get them, in words; empty for none."""
     if spec.backend == GGUF_BACKEND:
-        return f"needs llama-cpp-python: {INSTALL}" if "llama_cpp" in missing else ""
+        return f"needs llama-cpp-python: {install_command(PACKAGE)}" if "llama_cpp" in missing else ""
     if all(source is None or source.quant not in QUANTS for source in (spec.target, spec.draft)):
         return ""
     needed = ("accelerate", "bitsandbytes") if spec.backend == HF_BACKEND else ("bitsandbytes",)
     absent = [name for name in needed if name in missing]
-    return f"needs {' and '.join(absent)} for its quant: pip install {' '.join(absent)}" if absent else ""
+    return f"needs {' and '.join(absent)} for its quant: {install_command(*absent)}" if absent else ""
 
 
 def _torch_uses_gpus() -> bool:

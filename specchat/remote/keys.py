@@ -4,6 +4,7 @@ import os
 
 from specchat.clean import one_line
 from specchat.engine.pair import Server
+from specchat.installing import install_command
 from specchat.remote.errors import ServerError
 
 SERVICE = "specchat"
@@ -39,7 +40,8 @@ def _in_keyring(name: str) -> str:
         import keyring
         from keyring.errors import KeyringError
     except ImportError:
-        words = f'keyring = "{name}" needs the package keyring: pip install keyring, or name a variable as key_env.'
+        command = install_command("keyring")
+        words = f'keyring = "{name}" needs the package keyring: {command}, or name a variable as key_env.'
         raise ServerError(words, "config") from None
     try:
         found = keyring.get_password(SERVICE, name)

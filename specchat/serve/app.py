@@ -92,7 +92,7 @@ def make_app(served: Served, guarded: guard.AccessCheck) -> Starlette:
         ClientDisconnect: lambda request, _: _refused(request, ApiError(499, "The client left.")),
         Exception: lambda request, _: _refused(request, ApiError(500, "specchat failed. Its log has the details.")),
     }
-    return Starlette(routes=routes, exception_handlers=refusals)
+    return Starlette(routes=routes, exception_handlers=refusals, middleware=[guard.LOCAL_PAGES])
 
 
 def _of_route(request: Request, error: HTTPException) -> ApiError:

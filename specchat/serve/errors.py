@@ -1,5 +1,7 @@
 """Refused and failed requests, as HTTP statuses with a sentence."""
 
+import re
+
 from pydantic import ValidationError
 
 from specchat.clean import one_line
@@ -18,6 +20,9 @@ STATUS: dict[ErrorKind, int] = {
 }
 RETRY_S = 1
 """Seconds after which a client may try again, for a server that is busy or loading."""
+
+_TYPE = re.compile(r"\[key\]|str|int|float|bool|(list|dict|function-|constrained-)\W?.*")
+"""What pydantic puts into the place of a mistake for each type that a field may have."""
 
 
 class ApiError(Exception):
@@ -44,10 +49,12 @@ class ApiError(Exception):
 
     @classmethod
     def of_fields(cls, error: ValidationError) -> "ApiError":
-        """Fields that cannot be used; the message names the first."""
-        first = error.errors(include_url=False, include_input=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        return cls(400, f"{name or 'the body'}: {first['msg'].removeprefix('Value error, ')}", name)
+        """Fields that cannot be used; the message names the first, and the place in it."""
+        found = error.errors(include_url=False, include_input=False)
+        deepest = max((one for one in found if one["loc"][:1] == found[0]["loc"][:1]), key=lambda one: len(one["loc"]))
+        name = ".".join(str(part) for part in deepest["loc"] if not _TYPE.fullmatch(str(part)))
+        words = "it has to be given" if deepest["type"] == "missing" else deepest["msg"].removeprefix("Value error, ")
+        return cls(400, f"{name or 'the body'}: {words}", name)
 
     @property
     def kind(self) -> str:

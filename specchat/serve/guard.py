@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 
 from specchat.serve.errors import ApiError
@@ -14,6 +16,13 @@ from specchat.serve.errors import ApiError
 MAX_BODY = 32 << 20
 """Bytes of a request."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+LOCAL_PAGES = Middleware(
+    CORSMiddleware,
+    allow_origin_regex=r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?",
+    allow_methods=("GET", "POST"),
+    allow_headers=("*",),
+)
+"""Lets the browser give answers to pages that this machine serves, such as a web interface on another port."""
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,9 @@ class ChatRequest(ReplyFields):
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
+    functions: list[Any] | None = None
+    audio: Any = None
+    web_search_options: Any = None
 
     def chat(self) -> Chat:
         """The messages.
@@ -97,10 +100,14 @@ class ChatRequest(ReplyFields):
         """Raises ApiError for fields that would change the reply, and that specchat does not have."""
         wanted = {
             "n": self.n != 1,
+            "audio": self.audio is not None,
+            "web_search_options": self.web_search_options is not None,
         }
         for name, given in wanted.items():
             if given:
                 raise ApiError(400, f"{name} is not supported by specchat serve yet. Leave it out.", name)
+        if self.functions:
+            raise ApiError(400, "functions is not supported by specchat serve: give them as tools.", "functions")
 
 
 def _message(message: ChatMessage, where: str) -> Message:

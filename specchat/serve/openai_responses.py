@@ -47,6 +47,8 @@ class ResponsesRequest(ReplyFields):
     previous_response_id: str | None = None
     store: bool | None = None
     background: bool | None = None
+    conversation: Any = None
+    prompt: Any = None
     text: TextFields | None = None
     tools: list[Any] | None = None
     tool_choice: Any = None
@@ -114,8 +116,9 @@ async def responses(served: Served, kept: KeptResponses, client: str, request: R
         ValidationError: its fields cannot be used.
     """
     wanted = ResponsesRequest.model_validate(body)
-    if wanted.background:
-        raise ApiError(400, "background is not supported by specchat serve. Leave it out.", "background")
+    for name in ("background", "conversation", "prompt"):
+        if getattr(wanted, name):
+            raise ApiError(400, f"{name} is not supported by specchat serve. Leave it out.", name)
     wanted.max_tokens = wanted.max_output_tokens or wanted.max_tokens
     before = kept.get(client, wanted.previous_response_id) if wanted.previous_response_id else ()
     said = (*before, *wanted.messages())

@@ -20,7 +20,6 @@ from specchat.engine.port import EnginePort
 from specchat.tui.actions.models import want_pair
 from specchat.tui.actions.table import ACTIONS
 from specchat.tui.actions.tuning import go_on
-from specchat.tui.draft import keep, take
 from specchat.tui.errands import Errands
 from specchat.tui.history import PromptHistory
 from specchat.tui.interrupting import Interrupting
@@ -111,8 +110,7 @@ class SpecchatApp(App[None]):
         if self.launch.chat:
             self.chat.chats.open(self.launch.chat)
         self.chat.redraw()
-        if self.launch.draft is not None and not self.chat.prompt.text:
-            self.chat.prompt.put_back(take(self.launch.draft))
+        self.chat.queue.take_left()
         self.run_worker(_warm_up, thread=True, exit_on_error=False)
         for warning in (*self.launch.warnings, *self.keys.problems):
             self.notify(clean(warning), severity="warning", markup=False)
@@ -169,8 +167,7 @@ class SpecchatApp(App[None]):
     def _leave(self, code: int = 0) -> None:
         """Leave; what was written, and where the chat is being read, is found again."""
         self.chat.chats.keep_place()
-        if self.launch.draft is not None:
-            keep(self.launch.draft, self.chat.queue.all())
+        self.chat.queue.keep(leaving=True)
         self.session.close()
         self.exit(return_code=code)
 

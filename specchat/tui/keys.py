@@ -26,6 +26,11 @@ class Keys:
                 self.problems.append(problem)
         self._keys = {action.id: self._own.get(action.id, self._left(action)) for action in actions}
 
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The actions that keys.toml gives other keys."""
+        return tuple(self._own)
+
     def of(self, id: str) -> tuple[str, ...]:
         return self._keys[id]
 

@@ -339,7 +339,7 @@ def test_wrong_options_are_told_before_an_engine_starts(
     ("files", "words"),
     [
         ({"models": "schema = 1\npairs = 3\n"}, 'pairs is not a known key. Did you mean "pair"?'),
-        ({"config": 'pair = "dmo"\n'}, 'There is no pair "dmo"'),
+        ({"config": 'pair = "dmo"\n'}, 'config.toml: pair: There is no pair "dmo"'),
         ({"config": "them = 3\n"}, 'them is not a known key. Did you mean "theme"?'),
     ],
 )
@@ -350,6 +350,15 @@ def test_wrong_files_are_told(
     result = run("ask", "hello")
     assert result.exit_code == ExitCode.UNUSABLE
     assert words in result.stderr
+    assert engines == []
+
+
+def test_a_pair_that_the_environment_names_is_told_with_the_variable(
+    run: Run, engines: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECCHAT_PAIR", "dmo")
+    assert 'Error: SPECCHAT_PAIR: There is no pair "dmo"' in run("ask", "hello").stderr
+    assert 'Error: There is no pair "dm"' in run("ask", "--pair", "dm", "hello").stderr
     assert engines == []
 
 

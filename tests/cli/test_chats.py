@@ -51,7 +51,9 @@ def test_the_list_has_pinned_chats_first(run: Run, store: Store) -> None:
 
 
 def test_without_chats_the_list_is_empty(run: Run) -> None:
-    assert (run("chats", "list").stdout, run("chats", "list", "--json").stdout) == ("", "[]\n")
+    shown = run("chats", "list")
+    assert (shown.stdout, shown.stderr) == ("", "There are no chats yet.\n")
+    assert run("chats", "list", "--json").output == "[]\n"
 
 
 @pytest.mark.parametrize("name", ["last", "1", "tell ME about", "Tell me about a fox", "KEY"])
@@ -162,7 +164,8 @@ def test_search_shows_where(run: Run, store: Store) -> None:
     assert result.stdout == f"{chat.key}  Where do owls live?\n    In old trees ␛[2J.\n"
     (hit,) = json.loads(run("chats", "search", "old", "--json").stdout)
     assert (hit["chat"], hit["role"]) == (chat.key, "assistant")
-    assert run("chats", "search", "cats").stdout == ""
+    nothing = run("chats", "search", "cats")
+    assert (nothing.stdout, nothing.stderr) == ("", "No chat holds all of these words.\n")
 
 
 def test_deleted_chats_come_back(run: Run, store: Store) -> None:

@@ -98,16 +98,20 @@ def test_the_chats_are_looked_at(run: Run, home: Path) -> None:
     assert f"damaged or no database of specchat. Move {database} away" in finding["text"]
 
 
-def test_keys_are_judged_as_far_as_can_be_known(run: Run, home: Path) -> None:
+def test_keys_are_judged_as_the_app_does(run: Run, home: Path) -> None:
     assert findings(run)["keymap"]["text"] == "as shipped"
-    configure(home, keys='settings = "ctrl+k"\n')
-    assert findings(run)["keymap"]["text"] == (
-        f"{home}/config/keys.toml: settings; the app checks these names as it starts"
-    )
-    configure(home, keys='settings = "ctrl+"\n')
+    configure(home, keys='settings = "alt+s"\n')
+    assert findings(run)["keymap"]["text"] == f"{home}/config/keys.toml: settings"
+    configure(home, keys='setings = "alt+s"\ntoken-view = "f1"\nquit = "ctrl+"\n')
     finding = findings(run)["keymap"]
     assert finding["status"] == "note"
-    assert '"ctrl+" is not a key' in finding["text"]
+    for words in (
+        'setings is not a known action. Did you mean "settings"?',
+        "F1 is the key of help already",
+        '"ctrl+" is not a key',
+        "The file is left out.",
+    ):
+        assert words in finding["text"]
 
 
 def test_personas_and_presets_are_read(run: Run, home: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_package_that_is_missing_is_told_before_a_download(
     for missing in (True, False):
         monkeypatch.setattr(machine, "missing_packages", lambda missing=missing: {"llama_cpp"} if missing else set())
         told = run("models", "pull", "file").stderr
-        assert ("Before it can be loaded, it needs llama-cpp-python: pip install" in told) == missing
+        assert ("Before it can be loaded, it needs llama-cpp-python: " in told) == missing
 
 
 def test_a_gated_model_is_told_before_it_is_asked_for(run: Run, hub: LoopbackHub) -> None:
@@ -91,6 +91,9 @@ def test_a_pair_is_added_checked_and_comments_stay(run: Run, hub: LoopbackHub, h
     assert "model.safetensors" not in hub.sent
     assert run("models", "add", BIG).exit_code == 0
     assert load_catalog(own(home)).find("big-2").spec.draft is None
+    again = run("models", "add", BIG)
+    assert (again.exit_code, again.stderr[:40]) == (ExitCode.UNUSABLE, "Error: Pair big-2 has these models alrea")
+    assert run("models", "add", BIG, "--id", "third").exit_code == 0
 
 
 def test_a_draft_with_other_tokens_is_added_with_what_it_costs(run: Run, home: Path) -> None:

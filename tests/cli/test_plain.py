@@ -126,7 +126,7 @@ def test_help_and_figures_go_to_standard_error(run: Run) -> None:
     for name in COMMANDS:
         assert re.search(rf"^/{name}\b", result.stderr, re.MULTILINE)
     assert "There is no reply yet." in result.stderr
-    assert re.search(r"Last reply: 2 tokens, \d+ a second\.", result.stderr)
+    assert re.search(r"Last reply: 2 tokens, [\d,]+ a second\.", result.stderr)
     assert "Strategy auto, up to 15 tokens a step." in result.stderr
 
 

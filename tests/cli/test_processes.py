@@ -320,4 +320,4 @@ def test_a_closed_terminal_ends_the_app_and_its_engine() -> None:
 def test_a_dumb_terminal_is_refused() -> None:
     terminal = Terminal("/usr/bin/env", "TERM=dumb", *SCRIPTED)
     assert terminal.end() == ExitCode.NO_TERMINAL
-    assert b"needs a terminal" in terminal.output
+    assert b"TERM is dumb" in terminal.output

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 
 from specchat.cli.exit_codes import ExitCode
 from specchat.config.paths import demo_model
+from specchat.installing import install_command
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def test_missing_packages_are_named(run: Run, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "specchat.serve.listening", None)
     result = run("serve")
     assert result.exit_code == ExitCode.USAGE
-    assert "pip install starlette uvicorn prometheus_client" in result.stderr
+    assert install_command("specchat[serve]") in result.stderr
 
 
 @pytest.mark.skipif(not (demo_model("target") / "model.safetensors").exists(), reason="the demo pair is not here")

@@ -21,6 +21,7 @@ from specchat.engine.options import Limits, Message, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.requests import Generate
 from specchat.engine.session import Session
+from specchat.installing import install_command
 from tests.engine.test_gpu import Properties
 from tests.engine.tiny import checkpoint
 
@@ -165,7 +166,10 @@ def assembler_missing() -> None:
 
 
 WITHOUT_TRITON: dict[str, tuple[Gpu | str, str]] = {
-    "no Triton": (found(Cuda(), triton=False), 'The package triton is not installed ("pip install triton" adds it)'),
+    "no Triton": (
+        found(Cuda(), triton=False),
+        f'The package triton is not installed ("{install_command("triton")}" adds it)',
+    ),
     "no C compiler": (
         found(Cuda(), missing=unsupported({}, lambda _: None)),
         'Triton does not start: no C compiler is found (install gcc, for example with "apt install gcc")',

@@ -13,8 +13,10 @@ from specchat.engine.errors import EngineError, ModelError
 from specchat.engine.events import Loading
 from specchat.engine.gguf import library, trial
 from specchat.engine.gguf.file import file_parts, first_part
+from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.loading import load
 from specchat.engine.pair import GgufOptions, ModelSource, PairSpec
+from specchat.installing import install_command
 from tests.gguf.conftest import loaded, pair
 
 needs_llama = pytest.mark.needs_llama
@@ -180,7 +182,7 @@ def test_without_the_package_the_command_that_installs_it_is_named(
 
     library.llama.cache_clear()
     monkeypatch.setattr(builtins, "__import__", without)
-    assert 'not installed: pip install "specchat[gguf]".' in refused(tmp_path / "x.gguf")
+    assert f"not installed: {install_command(PACKAGE)}." in refused(tmp_path / "x.gguf")
     library.llama.cache_clear()
 
 

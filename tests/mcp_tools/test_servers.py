@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from specchat.installing import install_command
 from specchat.mcp_tools.served import ServedTool, by_name, served
-from specchat.mcp_tools.servers import ToolServers, ToolServerStatus
+from specchat.mcp_tools.servers import PACKAGE, ToolServers, ToolServerStatus
 from specchat.mcp_tools.servers_file import ServerEntry
 
 pytest.importorskip("mcp", reason="needs the package mcp")
@@ -260,7 +261,7 @@ def test_what_cannot_be_used_is_never_started() -> None:
 def test_without_the_package_the_command_for_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("specchat.mcp_tools.servers.find_spec", lambda _: None)
     status = ToolServers([entry()]).statuses["made"]
-    assert (status.state, status.problem) == ("unusable", 'It needs the package mcp: pip install "specchat[mcp]"')
+    assert (status.state, status.problem) == ("unusable", f"It needs the package mcp: {install_command(PACKAGE)}")
 
 
 def test_a_package_that_cannot_be_imported_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:

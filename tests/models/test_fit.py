@@ -14,6 +14,7 @@ from specchat.engine.gpu_counters import ASSUMED_BUS
 from specchat.engine.model.need import Model
 from specchat.engine.model.plan import plan
 from specchat.engine.pair import ModelSource, PairSpec, Quant
+from specchat.installing import install_command
 from specchat.models import machine as machine_module
 from specchat.models import words
 from specchat.models.about import About, about_folder, about_gguf
@@ -243,18 +244,18 @@ def test_llama_cpps_gpu_is_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backend", "quant", "missing", "words"),
     [
-        ("gguf", None, ["llama_cpp"], 'needs llama-cpp-python: pip install "specchat[gguf]"'),
+        ("gguf", None, ["llama_cpp"], f"needs llama-cpp-python: {install_command('specchat[gguf]')}"),
         ("gguf", None, ["accelerate", "bitsandbytes"], ""),
-        ("hf", "nf4", ["accelerate"], "needs accelerate for its quant: pip install accelerate"),
+        ("hf", "nf4", ["accelerate"], f"needs accelerate for its quant: {install_command('accelerate')}"),
         (
             "hf",
             "nf4",
             ["accelerate", "bitsandbytes"],
-            "needs accelerate and bitsandbytes for its quant: pip install accelerate bitsandbytes",
+            f"needs accelerate and bitsandbytes for its quant: {install_command('accelerate', 'bitsandbytes')}",
         ),
         ("hf", None, ["accelerate"], ""),
         ("native", "nf4", ["accelerate"], ""),
-        ("native", "nf4", ["bitsandbytes"], "needs bitsandbytes for its quant: pip install bitsandbytes"),
+        ("native", "nf4", ["bitsandbytes"], f"needs bitsandbytes for its quant: {install_command('bitsandbytes')}"),
     ],
 )
 def test_a_pair_whose_package_is_missing_does_not_fit(
@@ -391,7 +392,7 @@ def test_what_fits_comes_first_and_of_it_what_is_here(tmp_path: Path) -> None:
     assert by_id["remote"].size == GIB
     assert by_id["remote"].missing == (ModelSource(repo="a/b"),)
     assert by_id["p"].size == (folder / "model.safetensors").stat().st_size
-    assert "has no config.json" in by_id["gone"].fit.words
+    assert "There is no folder" in by_id["gone"].fit.words
     assert not by_id["found"].declared
     assert "swift" not in by_id["found"].strategies
     assert "swift" in by_id["p"].strategies

@@ -7,6 +7,7 @@ import pytest
 
 from specchat.engine.events import Failed, Loaded
 from specchat.engine.pair import Server
+from specchat.installing import install_command
 from specchat.models.words import _key
 from specchat.remote.keys import find_key
 from tests.remote.conftest import Chatting
@@ -96,5 +97,5 @@ def test_without_the_package_it_is_named(chatting: Chatting, monkeypatch: pytest
     with serving(v1__models=MODELS) as one:
         event = chatting.tried(one.url, keyring="box")
         assert isinstance(event, Failed)
-        assert event.message.startswith('keyring = "box" needs the package keyring: pip install keyring')
+        assert event.message.startswith(f'keyring = "box" needs the package keyring: {install_command("keyring")}')
         assert isinstance(chatting.tried(one.url), Loaded)

@@ -13,11 +13,14 @@ HI = [{"role": "user", "content": "hi"}]
 GOOD = {"model": "demo", "messages": HI}
 BAD: list[tuple[Any, str]] = [
     ({"messages": []}, "no message of the user"),
-    ({}, "messages"),
+    ({}, "messages: it has to be given"),
     ({**GOOD, "temperature": -1}, "temperature"),
     ({**GOOD, "temperature": "hot"}, "temperature"),
     ({**GOOD, "max_tokens": 0}, "max_tokens"),
     ({**GOOD, "n": 2}, "n is not supported"),
+    ({**GOOD, "functions": [{"name": "look"}]}, "functions is not supported by specchat serve: give them as tools"),
+    ({**GOOD, "web_search_options": {}}, "web_search_options is not supported"),
+    ({**GOOD, "logit_bias": {"fox": 1}}, "logit_bias.fox: Input"),
     ({**GOOD, "top_logprobs": 3}, "logprobs has to be true"),
     ({**GOOD, "logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({**GOOD, "tools": [{"type": "function"}]}, "tools"),
@@ -26,6 +29,8 @@ BAD: list[tuple[Any, str]] = [
     (b'{"messages": [{"role": "user", "content": "4"}], "logit_bias": {"5": NaN}}', "logit_bias.5"),
     ({**GOOD, "acceptance": "any"}, "acceptance"),
     ({**GOOD, "stop": ["x"] * 99}, "stop"),
+    ({**GOOD, "stop": ["x", 1]}, "stop.1: Input should be a valid string"),
+    ({"messages": [{"role": "user", "content": [{"text": "4"}]}]}, "messages.0.content.0.type: it has to be given"),
     ({"messages": [{"role": "critic", "content": "4"}]}, "messages.0.role"),
     ({"messages": [{"role": "tool", "content": "4"}]}, "no message of the user"),
     ({**GOOD, "tools": [{"type": "custom", "custom": {"name": "x"}}]}, "custom"),
@@ -84,6 +89,19 @@ async def test_pages_of_other_sites_are_refused(engine: FakeEngine, headers: dic
     async with serving(engine) as server:
         assert (await post(server.url, GOOD, **headers)).status_code == 403
         assert (await post(server.url, GOOD, origin="http://localhost:3000")).status_code == 200
+
+
+async def test_pages_of_this_machine_may_read_answers(engine: FakeEngine) -> None:
+    """As web interfaces on another port, whose browser asks before it sends JSON with a key."""
+    page = "http://localhost:3000"
+    wanted = {"access-control-request-method": "POST", "access-control-request-headers": "authorization, content-type"}
+    async with serving(engine) as server, httpx2.AsyncClient(timeout=SOON_S) as client:
+        for origin, status in ((page, 200), ("http://localhost.evil.example", 400), ("null", 400)):
+            asked = await client.options(f"{server.url}/v1/chat/completions", headers={"origin": origin, **wanted})
+            assert asked.status_code == status
+            assert (asked.headers.get("access-control-allow-origin") == origin) == (status == 200)
+        found = await post(server.url, {}, origin=page)
+        assert (found.status_code, found.headers["access-control-allow-origin"]) == (400, page)
 
 
 async def test_a_key_is_asked_for(engine: FakeEngine) -> None:

@@ -24,6 +24,7 @@ from specchat.service.settings import as_data, from_data
 from specchat.tui.actions.chat import choose_settings
 from specchat.tui.actions.models import use_pair
 from specchat.tui.app import SpecchatApp
+from specchat.tui.launch import Launch
 from specchat.tui.screens.help import HelpScreen
 from specchat.tui.screens.models import ModelsScreen
 from specchat.tui.screens.palette import Palette
@@ -47,11 +48,11 @@ def slow(text: str = LONG) -> tuple[FakeEngine, Clock]:
 
 @asynccontextmanager
 async def being_answered(
-    reply: str, size: tuple[int, int], now: float, shown: str
+    reply: str, size: tuple[int, int], now: float, shown: str, launch: Launch = LAUNCH
 ) -> AsyncIterator[tuple[SpecchatApp, Pilot[None], Clock]]:
     """The app while `reply` is written, a token a second, when the clock says `now` and `shown` is on the screen."""
     engine, clock = slow(reply)
-    app = make_app(engine)
+    app = make_app(engine, launch)
     async with app.run_test(size=size) as pilot:
         await loaded(app, pilot)
         await ask(app, pilot, "count", wait=False)

@@ -1,8 +1,10 @@
 """What is typed is never lost: queued while a reply is written, given back as it was, found again after quitting."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from conftest import LAUNCH, ask, loaded, make_app, screen_text, wait_until
 from test_chat import LONG, being_answered, status
 
@@ -11,7 +13,7 @@ from specchat.engine.fake import INFO, FakeEngine
 from specchat.engine.options import Limits, Speculation
 from specchat.engine.requests import Generate
 from specchat.service.settings import Preferences
-from specchat.tui.draft import UnsentText, keep, take
+from specchat.tui.draft import UnsentFile, UnsentText
 
 BIG = "a line of it\n" * 400
 
@@ -116,12 +118,56 @@ async def test_a_draft_is_found_again_after_quitting(tmp_path: Path) -> None:
         assert "half a thought" in screen_text(again)
         again.chat.prompt.load_text("")
         await pilot.press("ctrl+q")
-    assert take(launch.draft or tmp_path) == UnsentText()
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+async def test_what_waits_and_what_is_typed_is_kept_before_the_app_ends(tmp_path: Path) -> None:
+    """As after `kill -9`: nobody leaves, and the lock goes with the process."""
+    launch = replace(LAUNCH, draft=tmp_path / "draft.json")
+    async with being_answered(LONG, (120, 36), 20, "word10", launch) as (app, pilot, _):
+        await pilot.press(*"second", "enter", *"more")
+        await wait_until(pilot, lambda: _kept(tmp_path) == ["second\n\nmore"])
+        assert UnsentFile(launch.draft).take_left() == UnsentText()  # another window leaves it to this one
+        app.chat.queue._file.keep(UnsentText("second"), leaving=True)
+        assert UnsentFile(launch.draft).take_left() == UnsentText("second")
+
+
+def _kept(folder: Path) -> list[str]:
+    return [json.loads(path.read_text())["text"] for path in folder.glob("draft*.json")]
+
+
+def test_what_two_windows_left_comes_back_together(tmp_path: Path) -> None:
+    for draft in (UnsentText("[paste 1: a]", {1: "one"}), UnsentText("two [paste 1: b]", {1: "two"})):
+        UnsentFile(tmp_path / "draft.json").keep(draft, leaving=True)
+    found = UnsentFile(tmp_path / "draft.json").take_left()
+    assert found.text == "[paste 1: a]\n\ntwo [paste 2: b]"
+    assert found.pastes == {1: "one", 2: "two"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_locks_a_draft_is_kept_on_leaving_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where another window could not see that this one runs."""
+    monkeypatch.setattr("specchat.tui.draft.fcntl", None)
+    file = UnsentFile(tmp_path / "draft.json")
+    file.keep(UnsentText("words"))
+    assert _kept(tmp_path) == []
+    file.keep(UnsentText("words"), leaving=True)
+    assert UnsentFile(tmp_path / "draft.json").take_left() == UnsentText("words")
+
+
+def test_a_shorter_draft_leaves_nothing_of_a_longer_one(tmp_path: Path) -> None:
+    file = UnsentFile(tmp_path / "draft.json")
+    for words in ("a long sentence", "short"):
+        file.keep(UnsentText(words))
+        assert _kept(tmp_path) == [words]
+    file.keep(UnsentText())
+    assert _kept(tmp_path) == []
 
 
 def test_a_draft_that_cannot_be_kept_or_read_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    keep(tmp_path / "file" / "draft.json", UnsentText("words"))
+    UnsentFile(tmp_path / "file" / "draft.json").keep(UnsentText("words"), leaving=True)
+    UnsentFile(None).keep(UnsentText("words"), leaving=True)
     for content in ("", "[]", "{}", '{"text": 1, "pastes": [2]}', '{"text": "a", "pastes": {"x": 1}}'):
         (tmp_path / "draft.json").write_text(content)
-        assert take(tmp_path / "draft.json") == UnsentText()
+        assert UnsentFile(tmp_path / "draft.json").take_left() == UnsentText()

@@ -14,6 +14,7 @@ from specchat.engine.gguf.export import Kind, export
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.options import Sampling
 from specchat.engine.pair import is_gguf
+from specchat.installing import install_command
 
 WARM_UP_TOKENS = 32
 """Tokens of the replies that choose the number of threads."""
@@ -30,7 +31,8 @@ def contenders(material: Material, clock: Clock = CLOCK) -> "list[LlamaCpp]":
     if find_spec("llama_cpp") is None:
         raise EngineError(
             "config",
-            'llama.cpp needs the package llama-cpp-python, which is not installed: pip install "specchat[gguf]".',
+            "llama.cpp needs the package llama-cpp-python, which is not installed: "
+            f"{install_command('specchat[gguf]')}.",
         )
     kept = TemporaryDirectory(prefix="specchat-gguf-", ignore_cleanup_errors=True)
     opened: list[LlamaCpp] = []

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gguf.library import INSTALL
+from specchat.engine.gguf.library import PACKAGE
 from specchat.engine.gguf.vocabulary import Vocabulary, describe
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.config import ModelConfig
@@ -19,6 +19,7 @@ from specchat.engine.model.quantise import dequantised, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Experts, Layer, Matrix, Recipe, Rope
+from specchat.installing import install_command
 
 Kind = Literal["f32", "f16", "q8_0", "q4_0"]
 """Type of matrices; vectors are always float32. With q4_0 the embeddings and the head are q8_0."""
@@ -61,7 +62,7 @@ def export(checkpoint: Checkpoint, file: Path, kind: Kind, quant: Quant | None =
         import gguf
     except ImportError:
         raise EngineError(
-            "config", f"Writing GGUF files needs the package gguf, which is not installed: {INSTALL}."
+            "config", f"Writing GGUF files needs the package gguf, which is not installed: {install_command(PACKAGE)}."
         ) from None
     config = checkpoint.config
     vocabulary = Vocabulary.of(checkpoint) if tokenizer else None

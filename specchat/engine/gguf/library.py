@@ -8,8 +8,10 @@ from types import ModuleType
 
 from specchat.clean import one_line
 from specchat.engine.errors import EngineError
+from specchat.installing import install_command
 
-INSTALL = 'pip install "specchat[gguf]"'
+PACKAGE = "specchat[gguf]"
+"""What installs both packages that GGUF files need."""
 ERROR, CONTINUED = 4, 5
 """Two of llama.cpp's log levels: an error, and a continuation of the line before."""
 
@@ -54,11 +56,13 @@ def llama() -> ModuleType:
         import llama_cpp
     except ImportError:
         raise EngineError(
-            "config", f"GGUF files need the package llama-cpp-python, which is not installed: {INSTALL}."
+            "config",
+            f"GGUF files need the package llama-cpp-python, which is not installed: {install_command(PACKAGE)}.",
         ) from None
     except (OSError, RuntimeError) as error:
         raise EngineError(
-            "config", f"llama-cpp-python cannot be used ({one_line(str(error))}). Install it again: {INSTALL}."
+            "config",
+            f"llama-cpp-python cannot be used ({one_line(str(error))}). Install it again: {install_command(PACKAGE)}.",
         ) from None
     package: ModuleType = llama_cpp
     # The package keeps no reference to a callback, and neither does llama.cpp.

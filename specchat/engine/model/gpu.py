@@ -13,6 +13,7 @@ from specchat.clean import one_line
 from specchat.engine.gpu_failure import first_line
 from specchat.engine.gpu_shapes import OLDEST, PROCESSORS
 from specchat.engine.model.toolchain import unsupported
+from specchat.installing import install_command
 
 SMI = ("nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits")
 PATIENCE_S = 5.0
@@ -138,7 +139,7 @@ def find_gpu(
             major, minor = cuda.get_device_capability(index)
             return f"the GPU ({found.name}) has compute capability {major}.{minor}, and 8.0 or newer is needed"
         if not triton:
-            return 'the package triton is not installed ("pip install triton" adds it)'
+            return f'the package triton is not installed ("{install_command("triton")}" adds it)'
     except (RuntimeError, AssertionError) as error:
         return _no_cuda(error, built_for)
     try:

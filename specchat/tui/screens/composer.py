@@ -14,7 +14,7 @@ from specchat.tui.screens.queue import Queue
 from specchat.tui.screens.window import ChatWindow
 
 _COUNT_AFTER = 0.25
-"""Seconds without typing after which the prompt's tokens are counted."""
+"""Seconds without typing after which the prompt is kept in a file and its tokens are counted."""
 _LOOK_S = 0.02
 """Seconds between looks whether the tokens are counted."""
 
@@ -84,12 +84,13 @@ class Composer:
             self._window.say(unattached_files)
 
     def count_soon(self) -> None:
-        """Count the prompt's tokens once nothing changed for a moment."""
+        """Keep the prompt and count its tokens once nothing changed for a moment."""
         if self._counter is not None:
             self._counter.stop()
         self._counter = self._window.set_timer(_COUNT_AFTER, self._begin_count)
 
     def _begin_count(self) -> None:
+        self._queue.keep()
         self._window.run_worker(self._count(), group="count", exclusive=True, exit_on_error=False)
 
     async def _count(self) -> None:

@@ -1,8 +1,11 @@
-"""Prompts that are entered while a reply is written: sent one by one as replies end, given back when one does not."""
+"""Prompts that are entered while a reply is written: sent one by one as replies end, given back when one does not.
+
+With what is in the box they are kept in a file until they are sent.
+"""
 
 from specchat.attachments import Attachment
 from specchat.chat.tree import Conversation
-from specchat.tui.draft import QueuedPrompt, UnsentText
+from specchat.tui.draft import QueuedPrompt, UnsentFile, UnsentText, joined
 from specchat.tui.screens.feed import Feed
 from specchat.tui.screens.window import ChatWindow
 
@@ -14,6 +17,7 @@ class Queue:
         self._window = window
         self._feed = feed
         self._of: Conversation | None = None
+        self._file = UnsentFile(window.session.launch.draft)
 
     def add(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """Take what is in the box, to be sent when the reply has ended."""
@@ -21,6 +25,7 @@ class Queue:
         self._of = window.session.conversation
         window.session.waiting.append(QueuedPrompt(text, attachments, window.prompt.draft))
         window.prompt.take(text)
+        self.keep()
         window.draw_rows()
 
     def look(self) -> None:
@@ -44,6 +49,7 @@ class Queue:
             self._window.refuse(refusal)
             return
         session.waiting.pop(0)
+        self.keep()
         self._feed.asked()
 
     def give_back(self) -> None:
@@ -54,14 +60,15 @@ class Queue:
         self._window.draw_rows()
 
     def all(self) -> UnsentText:
-        """The waiting prompts, what was set aside, and the box in one: the pastes numbered anew."""
-        texts: list[str] = []
-        pastes: dict[int, str] = {}
+        """The waiting prompts, what was set aside, and the box in one."""
         prompt = self._window.prompt
-        for draft in (*(waiting.draft for waiting in self._window.session.waiting), prompt.aside, prompt.draft):
-            text = draft.text
-            for number in sorted(draft.pastes, reverse=True):
-                text = text.replace(f"[paste {number}:", f"[paste {number + len(pastes)}:")
-            pastes |= {number + len(pastes): pasted for number, pasted in draft.pastes.items()}
-            texts += [text] if text.strip() else []
-        return UnsentText("\n\n".join(texts), pastes)
+        return joined([*(waiting.draft for waiting in self._window.session.waiting), prompt.aside, prompt.draft])
+
+    def keep(self, *, leaving: bool = False) -> None:
+        """Keep what was not sent, for the next start."""
+        self._file.keep(self.all(), leaving=leaving)
+
+    def take_left(self) -> None:
+        """Put what windows left into the empty box."""
+        if not self._window.prompt.text:
+            self._window.prompt.put_back(self._file.take_left())
