@@ -18,7 +18,7 @@ from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.tune import gain, registry
-from specchat.tune.trial import HeldOutSpeed
+from specchat.tune.gain import HeldOutSpeed
 from tests.chat.conftest import answer, flush
 from tests.cli.conftest import WORDS, Rising, Run, Tiny
 from tests.cli.tune_ends import assert_kills_lose_nothing
