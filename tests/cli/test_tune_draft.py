@@ -82,18 +82,6 @@ def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
     assert run("tune", "list").stdout.startswith("Nothing that was trained is kept.")
 
 
-def test_a_draft_that_is_not_surely_faster_changes_nothing(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
-) -> None:
-    rising(1.2, 0.99)
-    before = pair.read_bytes()
-    result = run(*command)
-    assert result.exit_code == 0
-    assert f"That is no sure gain, so {pair} stays as it is." in result.stdout
-    assert pair.read_bytes() == before
-    assert not (home / "data" / "tuned").exists()
-
-
 def test_the_prompts_of_saved_chats_are_learnt_from_and_named(
     run: Run, home: Path, command: tuple[str, ...], rising: Rising
 ) -> None:
