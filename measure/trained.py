@@ -15,7 +15,7 @@ from specchat.bench.prompts import read_prompts
 from specchat.config.catalog import read_catalog
 from specchat.config.paths import user_paths
 from specchat.engine.options import Sampling, Speculation
-from specchat.tune import trial
+from specchat.tune import gain
 from specchat.tune.gain import Side, compared
 from specchat.tune.replies import questions
 
@@ -31,7 +31,7 @@ def main(pair: str, folder: Path, prompts: Path, lengths: str, limit: int) -> No
     spec = read_catalog(user_paths(), None).find(pair).spec
     own = spec.draft
     assert own is not None
-    trial.PROMPTS = limit
+    gain.PROMPTS = limit
     _, held_out = questions([one.messages for one in read_prompts(prompts)], Sampling(), 1)
     spec = replace(spec, heads={})
     trained = replace(spec, draft=replace(own, path=str(folder), repo=None, revision=None))
@@ -39,9 +39,9 @@ def main(pair: str, folder: Path, prompts: Path, lengths: str, limit: int) -> No
     for length in map(int, lengths.split(",")):
         by_draft = [Speculation.of("draft", length)]
         found = compared(Side(spec, by_draft), Side(trained, by_draft), held_out, lambda _: None, lambda _: None)
-        gain = found.gain
+        made = found.gain
         click.echo(
-            f"{prompts.stem}, {length} tokens: {gain.times:.2f} ({gain.low:.2f}-{gain.high:.2f}) times as fast; "
+            f"{prompts.stem}, {length} tokens: {made.times:.2f} ({made.low:.2f}-{made.high:.2f}) times as fast; "
             f"{found.before.tokens_per_second:,.0f} tokens/s before, {found.after.tokens_per_second:,.0f} after"
         )
 

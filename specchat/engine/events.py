@@ -7,7 +7,7 @@ from specchat.engine.errors import ErrorKind
 from specchat.engine.options import CallDelta, Ranges, Speculation, ToolCall, Written
 from specchat.engine.pair import PairInfo
 from specchat.engine.requests import Generate
-from specchat.engine.stats import Stats
+from specchat.engine.stats import Stats, StepTimes
 
 FinishReason = Literal["stop", "length", "context", "cancelled"]
 
@@ -106,7 +106,7 @@ class PlainKnown:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(StepTimes):
     """One verify step. Times are milliseconds measured in the engine.
 
     Attributes:
@@ -153,14 +153,6 @@ class Step:
     tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     call_deltas: tuple[CallDelta, ...] = ()
-
-    @property
-    def ran_ms(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
-
-    @property
-    def milliseconds(self) -> float:
-        return self.ran_ms + self.waited_ms
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Memory layouts of quantised weights: those of bitsandbytes, so that its checkpoints load unchanged."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -59,3 +60,32 @@ class EightBit:
 
 Weight = Tensor | FourBit | EightBit
 """Matrix [outputs, inputs] in any of the formats; a plain tensor is dense."""
+
+
+def values_of(weight: Weight) -> Tensor:
+    """The values of a weight, without their scales."""
+    return weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
+
+
+def mapped(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
+    """A weight of what `of` makes of each tensor of `weight`."""
+    match weight:
+        case FourBit(packed, scales, code, block, nested, zeros):
+            inner = nested and Nested(of(nested.code), of(nested.absmax), of(nested.offset))
+            return FourBit(of(packed), of(scales), of(code), block, inner, None if zeros is None else of(zeros))
+        case EightBit(values, scales):
+            return EightBit(of(values), of(scales))
+        case _:
+            return of(weight)
+
+
+def tensors_of(weight: Weight) -> list[Tensor]:
+    """All tensors of a weight."""
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    mapped(weight, note)
+    return found

@@ -12,11 +12,29 @@ class Speedup:
     high: float
 
 
+class StepTimes:
+    """Times of one or several steps, in milliseconds."""
+
+    draft_ms: float
+    verify_ms: float
+    other_ms: float
+    waited_ms: float
+
+    @property
+    def ran_ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
+
+    @property
+    def milliseconds(self) -> float:
+        return self.ran_ms + self.waited_ms
+
+
 @dataclass(frozen=True)
-class Stats:
+class Stats(StepTimes):
     """A reply's figures, named as in vLLM where it has them.
 
     Attributes:
+        milliseconds: of all steps, with the draft model's reading of the prompt but without the target's.
         mean_acceptance_length: 1 + accepted tokens per verify step, with or without a draft. The target's own token of
             each step counts, even if the reply ended before it.
         draft_acceptance_rate: accepted share of the draft tokens.
@@ -56,12 +74,3 @@ class Stats:
     def length(self) -> int:
         """Tokens of prompt and reply."""
         return self.prompt_tokens + self.completion_tokens
-
-    @property
-    def ran_ms(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
-
-    @property
-    def milliseconds(self) -> float:
-        """Time of all steps, with the draft model's reading of the prompt but without the target's."""
-        return self.ran_ms + self.waited_ms

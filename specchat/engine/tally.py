@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from specchat.engine.comparison import Comparison
 from specchat.engine.events import Step
-from specchat.engine.stats import Stats
+from specchat.engine.stats import Stats, StepTimes
 from specchat.engine.strategies import STRATEGIES, delegates
 
 COPYING = {name for name, info in STRATEGIES.items() if info.group == "copied" or delegates(name)}
@@ -19,7 +19,7 @@ def mean_acceptance_length(accepted: int, steps: int) -> float | None:
 
 
 @dataclass
-class Tally:
+class Tally(StepTimes):
     """Sums over verify steps, updated at constant cost per step. Times in milliseconds."""
 
     steps: int = 0
@@ -75,14 +75,6 @@ class Tally:
             missing = step.accepted + 1 - len(self.histogram)
             self.histogram += [0] * missing
             self.histogram[step.accepted] += 1
-
-    @property
-    def ran_ms(self) -> float:
-        return self.draft_ms + self.verify_ms + self.other_ms
-
-    @property
-    def milliseconds(self) -> float:
-        return self.ran_ms + self.waited_ms
 
     @property
     def waiting_factor(self) -> float:

@@ -110,7 +110,7 @@ def words_file(tmp_path: Path) -> str:
 @pytest.fixture
 def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
     """Writes the user's models.toml with the pair "tiny", for tunes on short replies, and gives the file."""
-    from specchat.tune import replies, trial
+    from specchat.tune import gain, replies
 
     def write(target: Path, draft: Path | None = None, more: str = "") -> Path:
         drafting = f'draft = {{ path = "{draft}", device = "cpu" }} # the small one\n' if draft else ""
@@ -119,7 +119,7 @@ def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
         return own(home)
 
     monkeypatch.setattr(replies, "LONGEST_REPLY", 12)
-    monkeypatch.setattr(trial, "TOKENS", 12)
+    monkeypatch.setattr(gain, "TOKENS", 12)
     return write
 
 
@@ -127,7 +127,7 @@ def tiny(home: Path, monkeypatch: pytest.MonkeyPatch) -> Tiny:
 def rising(monkeypatch: pytest.MonkeyPatch) -> Rising:
     """Make what was tuned seem `times` as fast as what was before, the lower end of its interval at `low`."""
     from specchat.tune import gain
-    from specchat.tune.trial import HeldOutSpeed
+    from specchat.tune.gain import HeldOutSpeed
 
     def rise(times: float, low: float) -> None:
         def measured(before: HeldOutSpeed, after: HeldOutSpeed) -> gain.Gain:

@@ -18,7 +18,7 @@ from specchat.config.errors import ConfigError
 from specchat.engine.loading import load
 from specchat.engine.options import Limits, Sampling, Speculation
 from specchat.tune import gain, registry
-from specchat.tune.trial import HeldOutSpeed
+from specchat.tune.gain import HeldOutSpeed
 from tests.chat.conftest import answer, flush
 from tests.cli.conftest import WORDS, Rising, Run, Tiny
 from tests.cli.tune_ends import assert_kills_lose_nothing
@@ -80,18 +80,6 @@ def test_a_draft_that_is_faster_is_registered_listed_and_taken_back(
     assert run("tune", "remove", "tiny-draft").exit_code == 0
     assert load_catalog(pair).find("tiny").spec == before
     assert run("tune", "list").stdout.startswith("Nothing that was trained is kept.")
-
-
-def test_a_draft_that_is_not_surely_faster_changes_nothing(
-    run: Run, pair: Path, home: Path, command: tuple[str, ...], rising: Rising
-) -> None:
-    rising(1.2, 0.99)
-    before = pair.read_bytes()
-    result = run(*command)
-    assert result.exit_code == 0
-    assert f"That is no sure gain, so {pair} stays as it is." in result.stdout
-    assert pair.read_bytes() == before
-    assert not (home / "data" / "tuned").exists()
 
 
 def test_the_prompts_of_saved_chats_are_learnt_from_and_named(

@@ -20,7 +20,7 @@ from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.pair import PairSpec
 from specchat.engine.runners.device import device_runner
 from specchat.engine.session import Session
-from specchat.tune import gain, replies, trial
+from specchat.tune import gain, replies
 from specchat.tune.device_target import DeviceTarget
 from specchat.tune.training import Training
 from tests.cli.conftest import Rising, Run, Tiny
@@ -41,7 +41,7 @@ def pair(tmp_path: Path, tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> Path:
     pair = tiny(target, perturbed(tmp_path / "draft", target, 0.05))
     # An interpreted step takes as long as a hundred others.
     monkeypatch.setattr(replies, "LONGEST_REPLY", 7)
-    monkeypatch.setattr(trial, "TOKENS", 6)
+    monkeypatch.setattr(gain, "TOKENS", 6)
     return pair
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from specchat.engine.device.waiting import SPIN_S, SpinWait
+from specchat.engine.device.clock import SPIN_S, SpinWait
 
 STEP_S = 10e-6
 

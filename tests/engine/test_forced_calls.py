@@ -9,8 +9,8 @@ import pytest
 
 from specchat.engine.errors import EngineError
 from specchat.engine.events import Finished
+from specchat.engine.grammar.compiler import vocabulary
 from specchat.engine.grammar.source import compiled
-from specchat.engine.grammar.vocabulary import vocabulary
 from specchat.engine.options import Grammar, Limits, Message, Sampling, Tool, ToolCall
 from specchat.engine.session import Session
 from specchat.engine.tool_calls.forced import forced_calls

@@ -12,7 +12,7 @@ import torch
 
 from specchat.engine import gpu_record
 from specchat.engine.errors import EngineError, ModelError
-from specchat.engine.gpu_checks import card, quick, remembered
+from specchat.engine.gpu_checks import card, remembered
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.gpu_failure import REPORT, GpuLost, without_gpu
 from specchat.engine.gpu_record import UNENDED, VARIABLE, GpuRecord
@@ -209,7 +209,7 @@ def gpus(transformers: Transformers, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for name in ("synchronize", "empty_cache"):
         monkeypatch.setattr(torch.cuda, name, lambda: None)
-    monkeypatch.setattr(quick, "quick", made.quick)
+    monkeypatch.setattr(remembered, "quick", made.quick)
     monkeypatch.setattr(remembered, "current", lambda _: nullcontext())
     return made
 

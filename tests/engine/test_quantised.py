@@ -448,7 +448,8 @@ def test_weights_are_kept_in_the_bytes_they_are_stored_in(
     layers, recipe = sum(one.parameters for one in opened.config.recipe.matrices), opened.config.recipe
     norms = 4 * (recipe.parameters - layers - recipe.embed.parameters)
     rows = 4 * sum(sum(one.outputs) for one in recipe.matrices) if quant == "int8" else 0
-    expected = bytes_each * layers + rows + norms + dtype.itemsize * recipe.embed.parameters
+    codes = 4 * 16 * len([*recipe.matrices]) if quant in ("nf4", "fp4") else 0
+    expected = bytes_each * layers + rows + codes + norms + dtype.itemsize * recipe.embed.parameters
     kept = CheckpointTensors(opened, quant)
     assert kept.memory() == expected
     x = matrix(1, 128, torch.float32, seed=1)

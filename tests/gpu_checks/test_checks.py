@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from specchat.engine.gpu_checks import card, drafts, environment, experts, kernels, quick, rows, short_convs, states
+from specchat.engine.gpu_checks import (
+    card,
+    drafts,
+    environment,
+    experts,
+    kernels,
+    remembered,
+    rows,
+    short_convs,
+    states,
+)
 from specchat.engine.gpu_checks.notes import Notes
 from specchat.engine.kernels import expert_products, products
 from specchat.engine.kernels.processors import as_with
@@ -34,7 +44,7 @@ def test_all_is_right_under_the_interpreter(dtype: torch.dtype, monkeypatch: pyt
     assert notes.wrong == []
     assert {row["what"] for row in notes.rows} >= {"embed", "norm", "product nf4", "tree attention", "verdict filters"}
     assert {row["what"] for row in notes.rows} >= {"activation gelu_tanh", "tree attention in a window"}
-    notes = run(quick.quick)
+    notes = run(remembered.quick)
     assert notes.wrong == []
     assert {row["what"] for row in notes.rows} >= {"product dense", "attention", "tree", "captured product"}
 

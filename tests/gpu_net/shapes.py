@@ -10,7 +10,6 @@ from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.model import DeviceModel
 from specchat.engine.device.page_locked import PORTABLE_AND_MAPPED
-from specchat.engine.device.prepare import prepare
 from specchat.engine.device.weights import ModelWeights, Product
 from specchat.engine.formats import EightBit, FourBit, Nested, Weight
 from specchat.engine.gpu_shapes import VERIFY_ROWS, joined_scores
@@ -18,7 +17,7 @@ from specchat.engine.model.blocks import BLOCK, NESTED_BLOCK
 from specchat.engine.model.config import ModelConfig
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
-from specchat.engine.runners.device import device_runner
+from specchat.engine.runners.device import device_runner, prepare
 from specchat.engine.runners.runner import Runner
 
 DTYPE = torch.bfloat16

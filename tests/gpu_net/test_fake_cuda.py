@@ -14,11 +14,10 @@ from torch import Tensor
 from specchat.bench.published import PUBLISHED
 from specchat.engine.device import clock as clock_module
 from specchat.engine.device import drafting
-from specchat.engine.device.clock import Clock
+from specchat.engine.device.clock import SPIN_S, Clock, PassEnd, SpinWait
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs
-from specchat.engine.device.waiting import SPIN_S, PassEnd, SpinWait
 from specchat.engine.device.weights import load
 from specchat.engine.errors import ModelError
 from specchat.engine.gpu_failure import is_gpu_failure

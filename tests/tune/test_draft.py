@@ -19,9 +19,9 @@ from specchat.tune import learner as learner_module
 from specchat.tune import training as training_module
 from specchat.tune.distilling import Distilling
 from specchat.tune.draft import DIVERGENCES, LOSSES, Divergence, DraftLearner, HeldOut, activations, held_out, stepped
-from specchat.tune.draft_files import put_draft
 from specchat.tune.replies import collect, questions
 from specchat.tune.rows import Batch, TrainingText
+from specchat.tune.runs.draft import put_draft
 from specchat.tune.target import FrozenTarget
 from specchat.tune.training import Training
 from tests.engine.tiny import checkpoint

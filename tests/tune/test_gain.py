@@ -4,8 +4,7 @@ import pytest
 
 from specchat.bench.ratios import ratio_interval
 from specchat.engine.pair import ModelSource, PairSpec
-from specchat.tune.gain import _placed, gain
-from specchat.tune.trial import HeldOutSpeed
+from specchat.tune.gain import HeldOutSpeed, _placed, gain
 
 
 def speed(*times: float) -> HeldOutSpeed:

@@ -22,10 +22,10 @@ from specchat.tune import draft as draft_module
 from specchat.tune import learner as learner_module
 from specchat.tune.distilling import Distilled, Distilling
 from specchat.tune.draft import DraftLearner
-from specchat.tune.draft_files import put_draft
 from specchat.tune.families import untrained
 from specchat.tune.learner import Learner
 from specchat.tune.rows import TrainingText
+from specchat.tune.runs.draft import put_draft
 from specchat.tune.target import FrozenTarget
 from specchat.tune.trainee import accepted_length
 from specchat.tune.training import Training

@@ -14,12 +14,11 @@ from specchat.engine.options import Sampling, Speculation
 from specchat.engine.pair import ModelSource, PairSpec
 from specchat.engine.session import Session
 from specchat.engine.stats import Stats
-from specchat.tune import gain, trial
+from specchat.tune import gain
 from specchat.tune.families import untrained
-from specchat.tune.gain import Side, TuneComparison, compared
+from specchat.tune.gain import HeldOutSpeed, Side, TuneComparison, compared, held_out_speeds
 from specchat.tune.replies import Question
 from specchat.tune.target import FrozenTarget
-from specchat.tune.trial import HeldOutSpeed, held_out_speeds
 from specchat.tune.workshop import put_heads
 from tests.tune.conftest import CHATS, chats
 
@@ -31,7 +30,7 @@ MS = {"plain": 40.0, "one": 20.0, "two": 10.0}
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("TOKENS", 8), ("PROMPTS", 3), ("REPEATS", 2)):
-        monkeypatch.setattr(trial, name, value)
+        monkeypatch.setattr(gain, name, value)
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def given(session: Session, monkeypatch: pytest.MonkeyPatch, **texts: tuple[int,
                     stats = Stats(draft_ms=0.0, verify_ms=MS[one.name] + late, other_ms=0.0, waited_ms=500.0)
                     yield Sample(one.name, prompt, repeat, Run(texts.get(one.name, (1, 2)), 9.0, 0.1, 1, stats))
 
-    monkeypatch.setattr(trial, "measure", samples)
+    monkeypatch.setattr(gain, "measure", samples)
     plain, *others = (Ours(session, Speculation.of("lookup"), Sampling(), name=name) for name in MS)
     return held_out_speeds(plain, others, [BenchPrompt(str(n), "", (), ()) for n in range(3)], lambda _: None)
 

@@ -8,10 +8,22 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from specchat.engine.cpu.simd import I32, I64, at, constant, inner, instruction, load, primitive
+from specchat.engine.cpu.simd import (
+    I32,
+    I64,
+    Address,
+    Count,
+    at,
+    constant,
+    inner,
+    instruction,
+    load,
+    primitive,
+    typed_primitive,
+)
 
 
-@primitive
+@typed_primitive
 def address(typing: Any, array: Any) -> Any:
     """Address of the first element of a contiguous array."""
 
@@ -23,36 +35,24 @@ def address(typing: Any, array: Any) -> Any:
 
 
 @primitive
-def word(typing: Any, address: Any, index: Any) -> Any:
+def word(builder: Any, address: Address, index: Count) -> Count:
     """Return the int64 at `address`, `index` words further."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return load(builder, arguments[0], arguments[1], I64, 8)
-
-    return types.int64(types.int64, types.int64), code
+    return load(builder, address, index, I64, 8)
 
 
 @primitive
-def put_word(typing: Any, address: Any, index: Any, value: Any) -> Any:
+def put_word(builder: Any, address: Address, index: Count, value: Count) -> None:
     """Put an int64 at `address`, `index` words further."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[2], at(builder, arguments[0], arguments[1], I64, 8), align=8)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3), code
+    builder.store(value, at(builder, address, index, I64, 8), align=8)
 
 
 @primitive
-def call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any) -> Any:
+def call(
+    builder: Any, function: Address, a: Count, b: Count, c: Count, d: Count, e: Count, f: Count, g: Count, h: Count
+) -> None:
     """Call the compiled function at an address with eight int64."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64] * 8)
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 9), code
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 8)
+    builder.call(builder.inttoptr(function, kind.as_pointer()), [a, b, c, d, e, f, g, h])
 
 
 def code_address(function: Any) -> int:
@@ -68,7 +68,7 @@ def caller_of(wanted: tuple[Any, ...]) -> Any:
     A call by name would compile the function and all it calls once more, which takes as long as the first time.
     """
 
-    @primitive
+    @typed_primitive
     def python_callable(typing: Any, begins: Any, arguments: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
             given = cgutils.unpack_tuple(builder, values[1])
@@ -84,34 +84,21 @@ def caller_of(wanted: tuple[Any, ...]) -> Any:
 
 
 @primitive
-def fetch_add(typing: Any, address: Any, index: Any) -> Any:
+def fetch_add(builder: Any, address: Address, index: Count) -> Count:
     """Add one to the int64 at `address`, `index` words further, atomically; return its former value."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw("add", at(builder, arguments[0], arguments[1], I64, 8), constant(1), "seq_cst")
-
-    return types.int64(types.int64, types.int64), code
+    return builder.atomic_rmw("add", at(builder, address, index, I64, 8), constant(1), "seq_cst")
 
 
 @primitive
-def exchange(typing: Any, address: Any, value: Any) -> Any:
+def exchange(builder: Any, address: Address, value: Count) -> Count:
     """Put `value` at `address` atomically; return the former int64."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.atomic_rmw("xchg", builder.inttoptr(arguments[0], I64.as_pointer()), arguments[1], "seq_cst")
-
-    return types.int64(types.int64, types.int64), code
+    return builder.atomic_rmw("xchg", builder.inttoptr(address, I64.as_pointer()), value, "seq_cst")
 
 
 @primitive
-def atomic_load(typing: Any, address: Any) -> Any:
+def atomic_load(builder: Any, address: Address) -> Count:
     """Load the int64 at `address` atomically: the latest value of any thread."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], I64.as_pointer())
-        return builder.load_atomic(pointer, "seq_cst", 8)
-
-    return types.int64(types.int64), code
+    return builder.load_atomic(builder.inttoptr(address, I64.as_pointer()), "seq_cst", 8)
 
 
 PAUSES = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}
@@ -120,16 +107,11 @@ _KIND = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), 
 
 
 @primitive
-def pause(typing: Any) -> Any:
+def pause(builder: Any) -> None:
     """Pause briefly, which leaves the core to its other hardware thread."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if _KIND in PAUSES:
-            name, given = PAUSES[_KIND]
-            instruction(builder, name, ir.VoidType(), [ir.Constant(I32, one) for one in given])
-        return context.get_dummy_value()
-
-    return types.void(), code
+    if _KIND in PAUSES:
+        name, given = PAUSES[_KIND]
+        instruction(builder, name, ir.VoidType(), [ir.Constant(I32, one) for one in given])
 
 
 if sys.platform == "win32":

@@ -16,15 +16,16 @@ from specchat.engine.cpu.simd import (
     I32,
     VECTOR,
     WORDS,
+    Address,
+    Count,
     constant,
-    constants_primitive,
     each_vector,
     fma,
     inner,
     load,
+    primitive,
     splat,
     store,
-    void_primitive,
     wide_vectors,
 )
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, put_sink, total
@@ -214,40 +215,37 @@ def _attend(
         multiply_by(outs + 4 * j * size, size, 1.0 / summed)
 
 
-@constants_primitive
-def _dots(typing: Any, rows: Any, queries: Any, keys: Any, size: Any, count: Any, out: Any, row: Any) -> Any:
+@primitive
+def _dots(
+    builder: Any, rows: int, queries: Address, keys: Address, size: Count, count: Count, out: Address, row: Count
+) -> None:
     """out[r, i] = the sum of queries[r, j] keys[i, j] over `size` j, for `count` keys.
 
     `size` is a multiple of LANES, `count` one of KEYS. out is float32, its rows `row` elements apart; `rows` is a
     constant.
     """
-    most = rows.literal_value if wide_vectors() else 1
+    most = rows if wide_vectors() else 1
+    with cgutils.for_range(builder, builder.sdiv(count, constant(KEYS))) as loop:
+        first = builder.mul(loop.index, constant(KEYS))
+        for begun in range(0, rows, most):
+            sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(KEYS)] for _ in range(most)]
+            for slot in (slot for slots in sums for slot in slots):
+                builder.store(splat(0.0), slot)
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        queries, keys, size, count, out, row = arguments[1:]
-        with cgutils.for_range(builder, builder.sdiv(count, constant(KEYS))) as loop:
-            first = builder.mul(loop.index, constant(KEYS))
-            for begun in range(0, rows.literal_value, most):
-                sums = [[cgutils.alloca_once(builder, VECTOR) for _ in range(KEYS)] for _ in range(most)]
-                for slot in (slot for slots in sums for slot in slots):
-                    builder.store(splat(0.0), slot)
+            def add(at: Any, begun: int = begun, sums: Any = sums) -> None:
+                places = [builder.mul(builder.add(first, constant(i)), size) for i in range(KEYS)]
+                seen = [load(builder, keys, builder.add(place, at)) for place in places]
+                for r, slots in enumerate(sums, begun):
+                    query = load(builder, queries, builder.add(builder.mul(constant(r), size), at))
+                    for slot, key in zip(slots, seen, strict=True):
+                        builder.store(fma(builder, query, key, builder.load(slot)), slot)
 
-                def add(at: Any, first: Any = first, begun: int = begun, sums: Any = sums) -> None:
-                    places = [builder.mul(builder.add(first, constant(i)), size) for i in range(KEYS)]
-                    seen = [load(builder, keys, builder.add(place, at)) for place in places]
-                    for r, slots in enumerate(sums, begun):
-                        query = load(builder, queries, builder.add(builder.mul(constant(r), size), at))
-                        for slot, key in zip(slots, seen, strict=True):
-                            builder.store(fma(builder, query, key, builder.load(slot)), slot)
-
-                each_vector(builder, size, add)
-                summed = _sums(builder, [builder.load(slot) for slots in sums for slot in slots])
-                for r in range(most):
-                    place = builder.add(builder.mul(constant(begun + r), row), first)
-                    lanes = ir.Constant(ir.VectorType(I32, KEYS), [KEYS * r + i for i in range(KEYS)])
-                    store(builder, builder.shuffle_vector(summed, summed, lanes), out, place)
-
-    return void_primitive([rows], 6, emit)
+            each_vector(builder, size, add)
+            summed = _sums(builder, [builder.load(slot) for slots in sums for slot in slots])
+            for r in range(most):
+                place = builder.add(builder.mul(constant(begun + r), row), first)
+                lanes = ir.Constant(ir.VectorType(I32, KEYS), [KEYS * r + i for i in range(KEYS)])
+                store(builder, builder.shuffle_vector(summed, summed, lanes), out, place)
 
 
 def _sums(builder: Any, vectors: list[Any]) -> Any:

@@ -17,7 +17,7 @@ from specchat.engine.cpu.nested_speculation import initial_acceptance, propose, 
 from specchat.engine.cpu.rowwise import copy_vector, multiply_by, norm
 from specchat.engine.cpu.scoring import run_head, run_layers
 from specchat.engine.cpu.signatures import HEAD_ARGS, LAYER_ARGS
-from specchat.engine.cpu.simd import constant, constants_primitive, inner, python_callable, store, void_primitive
+from specchat.engine.cpu.simd import Address, Count, constant, inner, primitive, python_callable, store
 from specchat.engine.cpu.tiles import BFLOAT16, FLOAT16, FLOAT32, load_widened
 from specchat.engine.model.chain_parameters import ChainParameters
 from specchat.engine.model.vectors import LANES
@@ -29,19 +29,14 @@ _COUNTERS = -1
 _LOGITS = 6
 
 
-@constants_primitive
-def _read_row(typing: Any, form: Any, packed: Any, token: Any, inputs: Any, out: Any) -> Any:
+@primitive
+def _read_row(builder: Any, form: int, packed: Address, token: Count, inputs: Count, out: Address) -> None:
     """Write row `token` of a packed dense matrix as float32 [inputs] to `out`."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        _, packed, token, inputs, out = arguments
-        panel = builder.mul(builder.sdiv(token, constant(LANES)), inputs)
-        first = builder.add(builder.mul(panel, constant(LANES)), builder.srem(token, constant(LANES)))
-        with cgutils.for_range(builder, inputs) as loop:
-            place = builder.add(first, builder.mul(loop.index, constant(LANES)))
-            store(builder, load_widened(builder, form.literal_value, packed, place, 1), out, loop.index)
-
-    return void_primitive([form], 4, emit)
+    panel = builder.mul(builder.sdiv(token, constant(LANES)), inputs)
+    first = builder.add(builder.mul(panel, constant(LANES)), builder.srem(token, constant(LANES)))
+    with cgutils.for_range(builder, inputs) as loop:
+        place = builder.add(first, builder.mul(loop.index, constant(LANES)))
+        store(builder, load_widened(builder, form, packed, place, 1), out, loop.index)
 
 
 @inner

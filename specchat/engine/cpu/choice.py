@@ -17,6 +17,9 @@ from specchat.engine.cpu.simd import (
     F32,
     I32,
     VECTOR,
+    Address,
+    Count,
+    Number,
     broadcast,
     constant,
     each_vector,
@@ -26,6 +29,7 @@ from specchat.engine.cpu.simd import (
     python_callable,
     reduce_lanes,
     splat,
+    typed_primitive,
 )
 from specchat.engine.model.vectors import LANES
 from specchat.engine.streams import FIRST, GOLDEN, SECOND, TOKEN
@@ -50,7 +54,7 @@ def _below(key: np.uint64, token: int) -> float:
     return (float(np.int64(bits >> np.uint64(12))) + 0.5) * 2.0**-52
 
 
-@primitive
+@typed_primitive
 def _any_above(typing: Any, scores: Any, first: Any, bound: Any) -> Any:
     """Return True if one of LANES scores is above the bound, which is rounded to their type."""
     kind = {types.float32: F32, types.float64: F64}[scores.dtype]
@@ -119,22 +123,17 @@ def draw_each(logits: Any, temperature: np.float32, seed: np.uint64, positions: 
 
 
 @primitive
-def _weights(typing: Any, x: Any, vectors: Any, peak: Any) -> Any:
+def _weights(builder: Any, x: Address, vectors: Count, peak: Number) -> Number:
     """Sum of e**(x - peak) over `vectors` vectors."""
+    slot, less = cgutils.alloca_once(builder, VECTOR), broadcast(builder, peak)
+    builder.store(splat(0.0), slot)
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, vectors, peak = arguments
-        slot, less = cgutils.alloca_once(builder, VECTOR), broadcast(builder, peak)
-        builder.store(splat(0.0), slot)
+    def one(at: Any) -> None:
+        power = exponential(builder, builder.fsub(load(builder, x, at), less))
+        builder.store(builder.fadd(builder.load(slot), power), slot)
 
-        def one(at: Any) -> None:
-            power = exponential(builder, builder.fsub(load(builder, x, at), less))
-            builder.store(builder.fadd(builder.load(slot), power), slot)
-
-        each_vector(builder, builder.mul(vectors, constant(LANES)), one)
-        return reduce_lanes(builder, builder.load(slot), builder.fadd)
-
-    return types.float32(types.int64, types.int64, types.float32), code
+    each_vector(builder, builder.mul(vectors, constant(LANES)), one)
+    return reduce_lanes(builder, builder.load(slot), builder.fadd)
 
 
 @python_callable("f8(f4[::1], i8)")

@@ -125,7 +125,7 @@ def reporting(notify: Callable[[float], None]) -> Iterator[None]:
 def discard_cache(why: str) -> None:
     """Compile from here on without the cached files: in an empty folder, or without a cache."""
     logging.getLogger(__name__).warning(why, exc_info=sys.exc_info()[0] is not None)
-    now = Path(_cache_folder())
+    now = Path(importlib.import_module("numba").config.CACHE_DIR)
     if now.name == _digest():
         shutil.rmtree(now, ignore_errors=True)
         if _writable(now):
@@ -147,7 +147,7 @@ def use_folder() -> None:
     """Keep compiled code in a subfolder of these sources."""
     own = _folder()
     if _writable(own):
-        _set_cache_folder(str(own))
+        importlib.import_module("numba").config.CACHE_DIR = str(own)
     else:
         discard_cache("the cache folder cannot be written")
 
@@ -166,16 +166,6 @@ def _writable(folder: Path) -> bool:
 def _folder() -> Path:
     folder = os.environ.get("NUMBA_CACHE_DIR")
     return (Path(folder) if folder else user_cache_path("specchat") / "compiled") / _digest()
-
-
-def _cache_folder() -> str:
-    config: Any = importlib.import_module("numba").config
-    return str(config.CACHE_DIR)
-
-
-def _set_cache_folder(folder: str) -> None:
-    config: Any = importlib.import_module("numba").config
-    config.CACHE_DIR = folder
 
 
 def _digest() -> str:

@@ -74,14 +74,12 @@ class CpuDecoder(CachedDecoder):
         self._entries = [(k.numpy(), v.numpy()) for k, v in zip(self.cache.keys, self.cache.values, strict=True)]
         self._space = PassBuffers(c, weights.table, many, self.cache.capacity)
         mixtures = self._space.mixtures.use(weights.norms, weights.vectors)
-        deltas = Deltas(c.recipe.layers, weights.table, weights.norms, weights.vectors, self.cache.logs, _code_of_delta)
+        deltas = Deltas(c.recipe.layers, weights.table, weights.norms, weights.vectors, self.cache.logs)
         self._inputs = None
         if c.recipe.per_layer is not None and weights.layer_rows is not None:
-            from specchat.engine.cpu.per_layer import ADDRESSES  # compiles
-
             product, norm = weights.table[-2:].ctypes.data, weights.norms[c.recipe.per_layer.norm]
-            self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm, ADDRESSES)
-        convs = ShortConvs(c.recipe.layers, weights.vectors, _code_of_short_conv)
+            self._inputs = LayerInputs(c.recipe.per_layer, whole.hidden, weights.layer_rows, product, norm)
+        convs = ShortConvs(c.recipe.layers, weights.vectors)
         turns = turned(c.recipe, self.cache.capacity)
         described = weights.table, weights.norms, self._entries, turns, weights.vectors
         self._layers = Descriptors(c.recipe.layers, *described, mixtures, self._inputs, deltas, convs)
@@ -286,15 +284,3 @@ class CpuDecoder(CachedDecoder):
         if rows not in self._layouts:
             self._layouts[rows] = pass_spans(chain(rows))
         return self._layouts[rows]
-
-
-def _code_of_short_conv() -> int:
-    from specchat.engine.cpu.short_conv import ADDRESS  # compiles
-
-    return ADDRESS
-
-
-def _code_of_delta() -> int:
-    from specchat.engine.cpu.delta import ADDRESS  # compiles
-
-    return ADDRESS

@@ -1,6 +1,6 @@
 """Layers of Gated DeltaNet described to the compiled pass: a row of numbers each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from specchat.engine.model.state_need import SLOTS, width
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import LENGTH_EPS as ADDED
 from specchat.engine.recipe import Delta, Layer, Norm
+from specchat.engine.strategy import resolved
 
 (
     KEY_HEADS, SHARING, KEY_DIM, VALUE_DIM, TAPS, CHANNELS, MIXED, GATES, STATES, ENTRIES, ENTRY, HELD, POSITIONS,
@@ -40,12 +41,8 @@ class Deltas:
         norms: Mapping[Norm, Floats],
         vectors: Mapping[str, Floats],
         logs: Sequence[StateLog | None],
-        code: Callable[[], int],
     ) -> None:
-        """Describe `layers`, whose products have the first rows of `table`.
-
-        `code` compiles `delta.delta_layer` and returns its address; it is called where there are such layers.
-        """
+        """Describe `layers`, whose products have the first rows of `table`; compile `delta.py` if any is recurrent."""
         self._rows = np.zeros((len(layers), FIELDS), np.int64)
         self._kept: list[NDArray[Any]] = [table]
         self.addresses: list[int] = []
@@ -54,7 +51,7 @@ class Deltas:
             last += len(layer.products)
             if isinstance(layer.mixer, Delta) and log is not None:
                 self._describe(row, layer.mixer, norms, vectors, log)
-                row[GATES], row[CODE] = table[last - 1].ctypes.data, code()
+                row[GATES], row[CODE] = table[last - 1].ctypes.data, resolved("specchat.engine.cpu.delta:ADDRESS")
             self.addresses.append(row.ctypes.data if row[KEY_HEADS] else 0)
 
     def _describe(

@@ -7,7 +7,6 @@ level-1 cache. Every sum adds its terms in the order of `tiles.four_bit_tile`.
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.simd import (
@@ -15,17 +14,18 @@ from specchat.engine.cpu.simd import (
     I32,
     I64,
     VECTOR,
+    Address,
+    Count,
     broadcast,
     constant,
-    constants_primitive,
     each_vector,
     fma,
     instruction,
     load,
+    map_vectors,
     primitive,
     splat,
     store,
-    void_primitive,
 )
 from specchat.engine.cpu.tiles import NIBBLES, fetch, less_zeros, load_zeros
 from specchat.engine.model.vectors import LANES
@@ -40,100 +40,86 @@ TABLES = 64
 """Bytes of a code as float32; the byte tables of `packed.code_tables` follow."""
 
 
-@constants_primitive
-def stack_room(typing: Any, vectors: Any) -> Any:
+@primitive
+def stack_room(builder: Any, vectors: int) -> Address:
     """Address of memory for `vectors` vectors, a constant, on the caller's stack."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ptrtoint(cgutils.alloca_once(builder, VECTOR, vectors.literal_value), I64)
-
-    return types.int64(vectors), code
+    return builder.ptrtoint(cgutils.alloca_once(builder, VECTOR, vectors), I64)
 
 
 @primitive
-def clear(typing: Any, out: Any, size: Any) -> Any:
+def clear(builder: Any, out: Address, size: Count) -> None:
     """out = 0; float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        out, size = arguments
-        each_vector(builder, size, lambda at: store(builder, splat(0.0), out, at))
-
-    return void_primitive([], 2, emit)
+    map_vectors(builder, size, lambda: splat(0.0), out)
 
 
-@constants_primitive
-def add_group(typing: Any, few: Any, rows: Any, x: Any, x_row: Any, w: Any, further: Any, code: Any, sums: Any) -> Any:
+@primitive
+def add_group(
+    builder: Any,
+    few: int,
+    rows: Count,
+    x: Address,
+    x_row: Count,
+    w: Address,
+    further: Count,
+    code: Address,
+    sums: Address,
+) -> None:
     """sums[r] += the sum over NIBBLES k of x[r, k] code[w[k]], for `rows` rows and LANES outputs.
 
     `few` is the number of rows if that is a constant, else 0. x is float32, its rows `x_row` elements apart. `sums` is
     float32 [rows, LANES], w int32 [LANES] as in `four_bit_tile`, `code` from `packed.code_tables`. The weights
     `further` bytes after w are prefetched.
     """
+    fetch(builder, w, [further], 1)
+    for lane in range(0, LANES, HALF):
+        weights = _unpacked(builder, code, load(builder, w, constant(lane), ir.VectorType(I32, HALF)))
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        rows, x, x_row, w, further, code, sums = arguments[1:]
-        fetch(builder, w, [further], 1)
-        for lane in range(0, LANES, HALF):
-            weights = _unpacked(builder, code, load(builder, w, constant(lane), ir.VectorType(I32, HALF)))
+        def add(first: Any, count: int, lane: int = lane, weights: list[Any] = weights) -> None:
+            at = [builder.add(first, constant(r)) for r in range(count)]
+            places = [builder.add(builder.mul(r, constant(LANES)), constant(lane)) for r in at]
+            totals = [load(builder, sums, place, ir.VectorType(F32, HALF)) for place in places]
+            for k, weight in enumerate(weights):
+                for i, r in enumerate(at):
+                    value = load(builder, x, builder.add(builder.mul(x_row, r), constant(k)), F32, 4)
+                    totals[i] = fma(builder, broadcast(builder, value, HALF), weight, totals[i])
+            for place, total in zip(places, totals, strict=True):
+                store(builder, total, sums, place)
 
-            def add(first: Any, count: int, lane: int = lane, weights: list[Any] = weights) -> None:
-                at = [builder.add(first, constant(r)) for r in range(count)]
-                places = [builder.add(builder.mul(r, constant(LANES)), constant(lane)) for r in at]
-                totals = [load(builder, sums, place, ir.VectorType(F32, HALF)) for place in places]
-                for k, weight in enumerate(weights):
-                    for i, r in enumerate(at):
-                        value = load(builder, x, builder.add(builder.mul(x_row, r), constant(k)), F32, 4)
-                        totals[i] = fma(builder, broadcast(builder, value, HALF), weight, totals[i])
-                for place, total in zip(places, totals, strict=True):
-                    store(builder, total, sums, place)
-
-            if few.literal_value:
-                add(constant(0), few.literal_value)
-                continue
-            tiles = builder.sdiv(rows, constant(TOGETHER))
-            with cgutils.for_range(builder, tiles) as loop:
-                add(builder.mul(loop.index, constant(TOGETHER)), TOGETHER)
-            done = builder.mul(tiles, constant(TOGETHER))
-            with cgutils.for_range(builder, builder.sub(rows, done)) as loop:
-                add(builder.add(done, loop.index), 1)
-
-    return void_primitive([few], 7, emit)
+        if few:
+            add(constant(0), few)
+            continue
+        tiles = builder.sdiv(rows, constant(TOGETHER))
+        with cgutils.for_range(builder, tiles) as loop:
+            add(builder.mul(loop.index, constant(TOGETHER)), TOGETHER)
+        done = builder.mul(tiles, constant(TOGETHER))
+        with cgutils.for_range(builder, builder.sub(rows, done)) as loop:
+            add(builder.add(done, loop.index), 1)
 
 
 @primitive
-def shift_sums(typing: Any, rows: Any, sums: Any, totals: Any, blocks: Any, zeros: Any) -> Any:
+def shift_sums(builder: Any, rows: Count, sums: Address, totals: Address, blocks: Count, zeros: Address) -> None:
     """sums[r] -= zeros * totals[r, 0]; zeros int8 [LANES], totals float32 [rows, blocks], sums [rows, LANES]."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        rows, sums, totals, blocks, zeros = arguments
-        own = load_zeros(builder, zeros, constant(0))
-        with cgutils.for_range(builder, rows) as loop:
-            place = builder.mul(loop.index, constant(LANES))
-            total = load(builder, totals, builder.mul(blocks, loop.index), F32)
-            store(builder, less_zeros(builder, load(builder, sums, place), own, total), sums, place)
-
-    return void_primitive([], 5, emit)
+    own = load_zeros(builder, zeros, constant(0))
+    with cgutils.for_range(builder, rows) as loop:
+        place = builder.mul(loop.index, constant(LANES))
+        total = load(builder, totals, builder.mul(blocks, loop.index), F32)
+        store(builder, less_zeros(builder, load(builder, sums, place), own, total), sums, place)
 
 
 @primitive
-def end_block(typing: Any, rows: Any, sums: Any, scales: Any, further: Any, out: Any) -> Any:
+def end_block(builder: Any, rows: Count, sums: Address, scales: Address, further: Count, out: Address) -> None:
     """out[r] += sums[r] * scales, then sums = 0; scales float32 [LANES], the others [rows, LANES].
 
     The scales `further` bytes later are prefetched.
     """
+    fetch(builder, scales, [further], 1)
+    factors = load(builder, scales, constant(0))
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        rows, sums, scales, further, out = arguments
-        fetch(builder, scales, [further], 1)
-        factors = load(builder, scales, constant(0))
+    def one(at: Any) -> None:
+        store(builder, fma(builder, load(builder, sums, at), factors, load(builder, out, at)), out, at)
+        store(builder, splat(0.0), sums, at)
 
-        def one(at: Any) -> None:
-            store(builder, fma(builder, load(builder, sums, at), factors, load(builder, out, at)), out, at)
-            store(builder, splat(0.0), sums, at)
-
-        each_vector(builder, builder.mul(rows, constant(LANES)), one)
-
-    return void_primitive([], 5, emit)
+    each_vector(builder, builder.mul(rows, constant(LANES)), one)
 
 
 def _unpacked(builder: Any, code: Any, packed: Any) -> list[Any]:

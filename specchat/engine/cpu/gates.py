@@ -1,10 +1,9 @@
 """The gates of MLPs between their products, by activation."""
 
-from collections.abc import Callable
 from typing import Any
 
-from specchat.engine.cpu.rowwise import exponential
-from specchat.engine.cpu.simd import each_vector, fma, inner, load, primitive, splat, store, void_primitive
+from specchat.engine.cpu.rowwise import exponential, sigmoid_divisor
+from specchat.engine.cpu.simd import Address, Count, fma, inner, map_vectors, primitive, splat
 from specchat.engine.recipe import Activation
 
 SILU, GELU, CLAMPED = range(3)
@@ -23,72 +22,46 @@ def gate_by(activation: int, gate: int, up: int, size: int) -> None:
 
 
 @primitive
-def gate_silu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
+def gate_silu(builder: Any, gate: Address, up: Address, size: Count) -> None:
     """gate = silu(gate) * up; float32 [size], a multiple of LANES."""
-    return _gate(lambda _, x: x)
+    map_vectors(builder, size, lambda x, up: _gated(builder, x, x, up), gate, gate, up)
 
 
 @primitive
-def gate_gelu(typing: Any, gate: Any, up: Any, size: Any) -> Any:
+def gate_gelu(builder: Any, gate: Address, up: Address, size: Count) -> None:
     """gate = gelu(gate) * up, by tanh (Hendrycks and Gimpel 2016); float32 [size], a multiple of LANES."""
 
-    def twice(builder: Any, x: Any) -> Any:
+    def gelu(x: Any, up: Any) -> Any:
         # (1 + tanh(u)) / 2 is the sigmoid of 2u; u = sqrt(2 / pi) (x + 0.044715 x^3).
         cubic = fma(builder, builder.fmul(x, x), splat(0.0713548162726), splat(1.59576912161))
-        return builder.fmul(x, cubic)
+        return _gated(builder, x, builder.fmul(x, cubic), up)
 
-    return _gate(twice)
+    map_vectors(builder, size, gelu, gate, gate, up)
 
 
 @primitive
-def gate_clamped(typing: Any, gate: Any, up: Any, size: Any) -> Any:
+def gate_clamped(builder: Any, gate: Address, up: Address, size: Count) -> None:
     """gate = g sigmoid(1.702 g) (u + 1) with g = min(gate, 7) and u = up between -7 and 7 (gpt-oss, OpenAI 2025)."""
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        gate, up, size = arguments
+    def bounded(x: Any, least: bool, bound: float) -> Any:
+        outside = builder.fcmp_ordered("<" if least else ">", x, splat(bound))
+        return builder.select(outside, splat(bound), x)
 
-        def bounded(x: Any, least: bool, bound: float) -> Any:
-            outside = builder.fcmp_ordered("<" if least else ">", x, splat(bound))
-            return builder.select(outside, splat(bound), x)
+    def clamped(g: Any, u: Any) -> Any:
+        g = bounded(g, False, 7.0)
+        u = builder.fadd(bounded(bounded(u, False, 7.0), True, -7.0), splat(1.0))
+        below = builder.fadd(exponential(builder, builder.fmul(splat(-1.702), g)), splat(1.0))
+        return builder.fmul(builder.fdiv(g, below), u)
 
-        def one(at: Any) -> None:
-            g, u = bounded(load(builder, gate, at), False, 7.0), load(builder, up, at)
-            u = builder.fadd(bounded(bounded(u, False, 7.0), True, -7.0), splat(1.0))
-            below = builder.fadd(exponential(builder, builder.fmul(splat(-1.702), g)), splat(1.0))
-            store(builder, builder.fmul(builder.fdiv(g, below), u), gate, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 3, emit)
+    map_vectors(builder, size, clamped, gate, gate, up)
 
 
 @primitive
-def close_gate(typing: Any, x: Any, gate: Any, out: Any, size: Any) -> Any:
+def close_gate(builder: Any, x: Address, gate: Address, out: Address, size: Count) -> None:
     """out = x * sigmoid(gate); float32 [size], a multiple of LANES. What is written may lie before x."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, gate, out, size = arguments
-
-        def one(at: Any) -> None:
-            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), load(builder, gate, at))), splat(1.0))
-            store(builder, builder.fdiv(load(builder, x, at), below), out, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 4, emit)
+    map_vectors(builder, size, lambda gate, x: builder.fdiv(x, sigmoid_divisor(builder, gate)), out, gate, x)
 
 
-def _gate(argument: Callable[[Any, Any], Any]) -> Any:
-    """Make a gate: gate = gate * sigmoid(argument(gate)) * up."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        gate, up, size = arguments
-
-        def one(at: Any) -> None:
-            x = load(builder, gate, at)
-            below = builder.fadd(exponential(builder, builder.fsub(splat(0.0), argument(builder, x))), splat(1.0))
-            store(builder, builder.fmul(builder.fdiv(x, below), load(builder, up, at)), gate, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 3, emit)
+def _gated(builder: Any, x: Any, argument: Any, up: Any) -> Any:
+    """x * sigmoid(argument) * up."""
+    return builder.fmul(builder.fdiv(x, sigmoid_divisor(builder, argument)), up)

@@ -11,6 +11,7 @@ from torch.nn.functional import embedding
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import PerLayer
+from specchat.engine.strategy import resolved
 
 MAKE, ADD, PRODUCT, NORM, EPS, SIZE, WIDTH, EMBEDDED, ROWS, MADE, MADE_ROW, FIELDS = range(12)
 """Columns: addresses of the code, of a row of the table of products, of weights and of buffers, and sizes."""
@@ -23,13 +24,10 @@ class LayerInputs:
         address: of the description, int64 [FIELDS].
     """
 
-    def __init__(
-        self, own: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32], code: tuple[int, int]
-    ) -> None:
-        """Describe `own`, for hidden states of `hidden` values.
+    def __init__(self, own: PerLayer, hidden: int, table: Tensor, product: int, norm: NDArray[np.float32]) -> None:
+        """Describe `own`, for hidden states of `hidden` values; compile `per_layer.py`.
 
-        `table` [tokens, width] is as stored, `product` the address of a row of the table of products; `code` are the
-        addresses of the functions of `per_layer.py`.
+        `table` [tokens, width] is as stored, `product` the address of a row of the table of products.
         """
         self._table, self._scale = table, own.scale
         self._norm, self._eps = norm, np.array([own.norm.eps], np.float32)
@@ -37,6 +35,7 @@ class LayerInputs:
         self._rows = np.zeros((PREFILL_ROWS, own.width), np.float32)
         self._made = np.zeros((PREFILL_ROWS, LANES * panels_for(own.width)), np.float32)
         addresses = [one.ctypes.data for one in (self._embedded, self._rows, self._made)]
+        code = resolved("specchat.engine.cpu.per_layer:ADDRESSES")
         described = [*code, product, norm.ctypes.data, self._eps.ctypes.data, own.norm.size]
         self._description = np.array([*described, own.width, *addresses, self._made.shape[1]], np.int64)
         self.address = self._description.ctypes.data

@@ -1,14 +1,15 @@
 """Mixtures of experts described to the compiled pass: a row of numbers each, and the buffers that they share."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specchat.engine.model.mixture_need import APART, mixture_need
+from specchat.engine.model.host_need import APART, mixture_need
 from specchat.engine.model.rows import PREFILL_ROWS
 from specchat.engine.model.vectors import LANES, panels_for
 from specchat.engine.recipe import Experts, Norm, Recipe
+from specchat.engine.strategy import resolved
 
 (
     COUNT, TOP, RENORMALISED, SIGMOID, GROUPS, KEPT_GROUPS, SHARED_ROW, SHARED_GATE,
@@ -29,11 +30,8 @@ class Mixtures:
         addresses: of each layer's description, int64 [FIELDS]; 0 for a layer without experts.
     """
 
-    def __init__(self, recipe: Recipe, threads: int, code: Callable[[], int]) -> None:
-        """Describe the mixtures of `recipe`, for passes of up to `threads` threads.
-
-        `code` compiles `experts.experts` and returns its address; it is called where there are experts.
-        """
+    def __init__(self, recipe: Recipe, threads: int) -> None:
+        """Describe the mixtures of `recipe`, for passes of up to `threads` threads; compile `experts.py` if any."""
         need = mixture_need(recipe, PREFILL_ROWS)
         self._between, self._beside = np.zeros(need.between, np.float32), np.zeros(need.beside, np.float32)
         self._gates, self._shares = np.zeros(need.gates, np.float32), np.zeros(need.pairs, np.float32)
@@ -53,7 +51,7 @@ class Mixtures:
                 row[SHARED_ROW] = 2 * LANES * panels_for(mixture.shared.width) if mixture.shared else 0
                 row[SHARED_GATE] = mixture.shared_gate is not None
                 row[BETWEEN : ORDER + 1] = [buffer.ctypes.data for buffer in buffers]
-                row[ORDER_ROW], row[CODE] = need.order, code()
+                row[ORDER_ROW], row[CODE] = need.order, resolved("specchat.engine.cpu.experts:ADDRESS")
                 # Without norms of its own the shared MLP adds to the same sums.
                 places = range(len(APART)) if mixture.apart else (0, 0)
                 row[SUMS : SUMS + len(places)] = [self._wide[place].ctypes.data for place in places]

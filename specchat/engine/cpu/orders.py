@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from specchat.engine.cpu.atomics import address, atomic_load, caller_of, code_address, exchange, fetch_add
 from specchat.engine.cpu.scoring import run_pass
-from specchat.engine.cpu.simd import primitive, python_callable
+from specchat.engine.cpu.simd import python_callable, typed_primitive
 from specchat.engine.cpu.together import LINE, spin
 
 ORDER, ANNOUNCED, ENDED, ASLEEP = (LINE * line for line in range(4))
@@ -46,7 +46,7 @@ def _args_at(context: Any, builder: Any, where: Any) -> Any:
     return builder.inttoptr(where, kind.as_pointer())
 
 
-@primitive
+@typed_primitive
 def _write_args(typing: Any, where: Any, arguments: Any) -> Any:
     """Write the arguments of a pass to an address."""
 
@@ -60,7 +60,7 @@ def _write_args(typing: Any, where: Any, arguments: Any) -> Any:
     return types.void(types.int64, arguments), code
 
 
-@primitive
+@typed_primitive
 def _run_order(typing: Any, begins: Any, where: Any, thread: Any, threads: Any) -> Any:
     """Call `run_pass` at address `begins` with the arguments that `_write_args` wrote."""
 

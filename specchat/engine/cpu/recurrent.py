@@ -4,6 +4,7 @@ Columns of a state do not depend on each other, so how many go together changes 
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from numba.core import cgutils
@@ -12,16 +13,17 @@ from specchat.engine.cpu.rowwise import exponential
 from specchat.engine.cpu.simd import (
     F32,
     VECTOR,
+    Address,
+    Count,
     broadcast,
     constant,
-    constants_primitive,
     each_vector,
     fma,
     load,
+    map_vectors,
     primitive,
     splat,
     store,
-    void_primitive,
     wide_vectors,
 )
 from specchat.engine.cpu.softmax import sigmoid
@@ -35,68 +37,57 @@ TERMS = 7
 """Terms of the series of the logarithm: the rest is below 2e-8."""
 
 
-@constants_primitive
-def advance(typing: Any, vectors: Any, state: Any, rows: Any, key: Any, update: Any, decay: Any) -> Any:
+@primitive
+def advance(
+    builder: Any, vectors: int, state: Address, rows: Count, key: Address, update: Address, decay: Address
+) -> None:
     """state = decay state + key update^T for `vectors` vectors of columns, a constant.
 
     The state is float32 [rows, columns]; key [rows], update [columns], decay [1].
     """
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        count = vectors.literal_value
-        _, state, rows, key, update, decay = arguments
-        factor = broadcast(builder, load(builder, decay, constant(0), F32))
-        updates = [load(builder, update, constant(LANES * v)) for v in range(count)]
-        with cgutils.for_range(builder, rows) as loop:
-            place = builder.mul(loop.index, constant(LANES * count))
-            _changed(builder, state, place, factor, _number(builder, key, loop.index), updates)
-
-    return void_primitive([vectors], 5, emit)
+    factor = broadcast(builder, load(builder, decay, constant(0), F32))
+    updates = [load(builder, update, constant(LANES * v)) for v in range(vectors)]
+    with cgutils.for_range(builder, rows) as loop:
+        place = builder.mul(loop.index, constant(LANES * vectors))
+        _changed(builder, state, place, factor, _number(builder, key, loop.index), updates)
 
 
-@constants_primitive
+@primitive
 def step(
-    typing: Any,
-    vectors: Any,
-    state: Any,
-    rows: Any,
-    key: Any,
-    query: Any,
-    write: Any,
-    decay: Any,
-    value: Any,
-    update: Any,
-) -> Any:
+    builder: Any,
+    vectors: int,
+    state: Address,
+    rows: Count,
+    key: Address,
+    query: Address,
+    write: Address,
+    decay: Address,
+    value: Address,
+    update: Address,
+) -> None:
     """One token of the delta rule: `advance` by update = write (value - decay state^T key); value = state^T query.
 
     Arguments are as in `advance`; query [rows], write [1], value [columns].
     """
+    factor, writes = (broadcast(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        count = vectors.literal_value
-        _, state, rows, key, query, write, decay, value, update = arguments
-        factor, writes = (broadcast(builder, load(builder, one, constant(0), F32)) for one in (decay, write))
+    def found(place: Any, index: Any) -> tuple[Any, list[Any]]:
+        return _number(builder, key, index), [
+            builder.fmul(load(builder, state, builder.add(place, constant(LANES * v))), factor) for v in range(vectors)
+        ]
 
-        def found(place: Any, index: Any) -> tuple[Any, list[Any]]:
-            return _number(builder, key, index), [
-                builder.fmul(load(builder, state, builder.add(place, constant(LANES * v))), factor)
-                for v in range(count)
-            ]
+    known, updates = _sums(builder, vectors, rows, found), []
+    for v, one in enumerate(known):
+        missing = builder.fsub(load(builder, value, constant(LANES * v)), one)
+        updates.append(builder.fmul(missing, writes))
+        store(builder, updates[-1], update, constant(LANES * v))
 
-        known, updates = _sums(builder, count, rows, found), []
-        for v, one in enumerate(known):
-            missing = builder.fsub(load(builder, value, constant(LANES * v)), one)
-            updates.append(builder.fmul(missing, writes))
-            store(builder, updates[-1], update, constant(LANES * v))
+    def changed(place: Any, index: Any) -> tuple[Any, list[Any]]:
+        made = _changed(builder, state, place, factor, _number(builder, key, index), updates)
+        return _number(builder, query, index), made
 
-        def changed(place: Any, index: Any) -> tuple[Any, list[Any]]:
-            made = _changed(builder, state, place, factor, _number(builder, key, index), updates)
-            return _number(builder, query, index), made
-
-        for v, one in enumerate(_sums(builder, count, rows, changed)):
-            store(builder, one, value, constant(LANES * v))
-
-    return void_primitive([vectors], 8, emit)
+    for v, one in enumerate(_sums(builder, vectors, rows, changed)):
+        store(builder, one, value, constant(LANES * v))
 
 
 def _number(builder: Any, numbers: Any, index: Any) -> Any:
@@ -129,21 +120,16 @@ def _sums(builder: Any, count: int, rows: Any, of: Callable[[Any, Any], tuple[An
 
 
 @primitive
-def open_gates(typing: Any, write: Any, decay: Any, rates: Any, shifts: Any, size: Any) -> Any:
+def open_gates(builder: Any, write: Address, decay: Address, rates: Address, shifts: Address, size: Count) -> None:
     """write = sigmoid(write); decay = e**(-rates softplus(decay + shifts)); float32 [size], a multiple of LANES."""
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        write, decay, rates, shifts, size = arguments
+    def one(at: Any) -> None:
+        store(builder, sigmoid(builder, load(builder, write, at)), write, at)
+        grown = _softplus(builder, builder.fadd(load(builder, decay, at), load(builder, shifts, at)))
+        less = builder.fsub(splat(0.0), builder.fmul(load(builder, rates, at), grown))
+        store(builder, exponential(builder, less), decay, at)
 
-        def one(at: Any) -> None:
-            store(builder, sigmoid(builder, load(builder, write, at)), write, at)
-            grown = _softplus(builder, builder.fadd(load(builder, decay, at), load(builder, shifts, at)))
-            less = builder.fsub(splat(0.0), builder.fmul(load(builder, rates, at), grown))
-            store(builder, exponential(builder, less), decay, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 5, emit)
+    each_vector(builder, size, one)
 
 
 def _softplus(builder: Any, x: Any) -> Any:
@@ -159,44 +145,19 @@ def _softplus(builder: Any, x: Any) -> Any:
 
 
 @primitive
-def add_products(typing: Any, x: Any, weights: Any, out: Any, size: Any) -> Any:
+def add_products(builder: Any, x: Address, weights: Address, out: Address, size: Count) -> None:
     """out = out + x * weights; float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, weights, out, size = arguments
-
-        def one(at: Any) -> None:
-            made = fma(builder, load(builder, x, at), load(builder, weights, at), load(builder, out, at))
-            store(builder, made, out, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 4, emit)
+    map_vectors(builder, size, partial(fma, builder), out, x, weights, out)
 
 
 @primitive
-def activate(typing: Any, x: Any, size: Any) -> Any:
+def activate(builder: Any, x: Address, size: Count) -> None:
     """x = silu(x); float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, size = arguments
-
-        def one(at: Any) -> None:
-            value = load(builder, x, at)
-            store(builder, builder.fmul(value, sigmoid(builder, value)), x, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 2, emit)
+    map_vectors(builder, size, lambda x: builder.fmul(x, sigmoid(builder, x)), x, x)
 
 
 @primitive
-def copy_numbers(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def copy_numbers(builder: Any, x: Address, out: Address, size: Count) -> None:
     """out = x; float32 [size] of any size."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, out, size = arguments
-        with cgutils.for_range(builder, size) as loop:
-            store(builder, load(builder, x, loop.index, F32), out, loop.index)
-
-    return void_primitive([], 3, emit)
+    with cgutils.for_range(builder, size) as loop:
+        store(builder, load(builder, x, loop.index, F32), out, loop.index)

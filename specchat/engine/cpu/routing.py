@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from specchat.engine.cpu.atomics import put_word, word
 from specchat.engine.cpu.mixtures import (
@@ -30,7 +29,7 @@ from specchat.engine.cpu.mixtures import (
 )
 from specchat.engine.cpu.products import COLUMNS, PANELS, multiply
 from specchat.engine.cpu.rowwise import norm
-from specchat.engine.cpu.simd import inner, primitive, store
+from specchat.engine.cpu.simd import Address, Count, Number, inner, primitive, store
 from specchat.engine.cpu.softmax import entry, exponentials, fill, peak, sigmoids, total
 from specchat.engine.model.vectors import LANES
 
@@ -39,14 +38,9 @@ NEVER = np.float32(-np.inf)
 
 
 @primitive
-def put_number(typing: Any, address: Any, index: Any, value: Any) -> Any:
+def put_number(builder: Any, address: Address, index: Count, value: Number) -> None:
     """Put a float32 at `address`, `index` elements further."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        store(builder, arguments[2], arguments[0], arguments[1])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), code
+    store(builder, value, address, index)
 
 
 @inner

@@ -1,26 +1,27 @@
 """Operations on one row between the products: norms, rotary embeddings, the gate."""
 
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 
 from specchat.engine.cpu.simd import (
     F32,
     VECTOR,
     WORDS,
+    Address,
+    Count,
+    Number,
     broadcast,
     constant,
     each_vector,
     fma,
     load,
+    map_vectors,
     primitive,
     reduce_lanes,
     splat,
     store,
-    void_primitive,
 )
 from specchat.engine.model.vectors import LANES
 
@@ -29,142 +30,79 @@ HALF = 8
 
 
 @primitive
-def norm(typing: Any, x: Any, weight: Any, out: Any, size: Any, eps: Any) -> Any:
+def norm(builder: Any, x: Address, weight: Address, out: Address, size: Count, eps: Number) -> None:
     """out = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019); float32 [size], a multiple of LANES."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, weight, out, size, eps = arguments
-        mean = builder.fdiv(_dot(builder, x, x, size), builder.sitofp(size, F32))
-        root = builder.call(builder.module.declare_intrinsic("llvm.sqrt", [F32]), [builder.fadd(mean, eps)])
-        scale = broadcast(builder, builder.fdiv(ir.Constant(F32, 1.0), root))
-
-        def one(at: Any) -> None:
-            scaled = builder.fmul(load(builder, x, at), scale)
-            store(builder, builder.fmul(scaled, load(builder, weight, at)), out, at)
-
-        each_vector(builder, size, one)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 4, types.float32), code
+    mean = builder.fdiv(_dot(builder, x, x, size), builder.sitofp(size, F32))
+    root = builder.call(builder.module.declare_intrinsic("llvm.sqrt", [F32]), [builder.fadd(mean, eps)])
+    scale = broadcast(builder, builder.fdiv(ir.Constant(F32, 1.0), root))
+    map_vectors(builder, size, lambda x, w: builder.fmul(builder.fmul(x, scale), w), out, x, weight)
 
 
 @primitive
-def rotate(typing: Any, x: Any, cos: Any, sin: Any, out: Any, size: Any) -> Any:
+def rotate(builder: Any, x: Address, cos: Address, sin: Address, out: Address, size: Count) -> None:
     """out = x rotated by a row of `rope.tables`, cos and sin (Su 2021); float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, cos, sin, out, size = arguments
-        kind, half = ir.VectorType(F32, HALF), builder.sdiv(size, constant(2))
-        with cgutils.for_range(builder, builder.sdiv(half, constant(HALF))) as loop:
-            first = builder.mul(loop.index, constant(HALF))
-            second = builder.add(first, half)
-            values = {place: load(builder, x, place, kind) for place in (first, second)}
-            for own, other in ((first, second), (second, first)):
-                straight = builder.fmul(values[own], load(builder, cos, own, kind))
-                crossed = builder.fmul(values[other], load(builder, sin, own, kind))
-                store(builder, builder.fadd(straight, crossed), out, own)
-
-    return void_primitive([], 5, emit)
+    kind, half = ir.VectorType(F32, HALF), builder.sdiv(size, constant(2))
+    with cgutils.for_range(builder, builder.sdiv(half, constant(HALF))) as loop:
+        first = builder.mul(loop.index, constant(HALF))
+        second = builder.add(first, half)
+        values = {place: load(builder, x, place, kind) for place in (first, second)}
+        for own, other in ((first, second), (second, first)):
+            straight = builder.fmul(values[own], load(builder, cos, own, kind))
+            crossed = builder.fmul(values[other], load(builder, sin, own, kind))
+            store(builder, builder.fadd(straight, crossed), out, own)
 
 
 @primitive
-def copy_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def copy_vector(builder: Any, x: Address, out: Address, size: Count) -> None:
     """out = x; float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, out, size = arguments
-        each_vector(builder, size, lambda at: store(builder, load(builder, x, at), out, at))
-
-    return void_primitive([], 3, emit)
+    map_vectors(builder, size, lambda x: x, out, x)
 
 
 @primitive
-def multiply_by(typing: Any, x: Any, size: Any, factor: Any) -> Any:
+def multiply_by(builder: Any, x: Address, size: Count, factor: Number) -> None:
     """x = x * factor; float32 [size], a multiple of LANES."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, size, factor = arguments
-        times = broadcast(builder, factor)
-        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), code
+    times = broadcast(builder, factor)
+    map_vectors(builder, size, lambda x: builder.fmul(x, times), x, x)
 
 
 @primitive
-def multiply_by_entry(typing: Any, x: Any, size: Any, factors: Any, index: Any) -> Any:
+def multiply_by_entry(builder: Any, x: Address, size: Count, factors: Address, index: Count) -> None:
     """x = x * factors[index]; float32 [size], a multiple of LANES."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, size, factors, index = arguments
-        times = broadcast(builder, load(builder, factors, index, F32))
-        each_vector(builder, size, lambda at: store(builder, builder.fmul(load(builder, x, at), times), x, at))
-
-    return void_primitive([], 4, emit)
+    times = broadcast(builder, load(builder, factors, index, F32))
+    map_vectors(builder, size, lambda x: builder.fmul(x, times), x, x)
 
 
 @primitive
-def add_scaled(typing: Any, x: Any, out: Any, size: Any, factor: Any) -> Any:
+def add_scaled(builder: Any, x: Address, out: Address, size: Count, factor: Number) -> None:
     """out = out + factor * x; float32 [size], a multiple of LANES."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, out, size, factor = arguments
-        times = broadcast(builder, factor)
-
-        def one(at: Any) -> None:
-            more = builder.fmul(load(builder, x, at), times)
-            store(builder, builder.fadd(load(builder, out, at), more), out, at)
-
-        each_vector(builder, size, one)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 3, types.float32), code
+    times = broadcast(builder, factor)
+    map_vectors(builder, size, lambda x, sums: builder.fadd(sums, builder.fmul(x, times)), out, x, out)
 
 
 @primitive
-def add_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def add_vector(builder: Any, x: Address, out: Address, size: Count) -> None:
     """out = out + x; float32 [size], a multiple of LANES."""
-    return _elementwise(lambda builder, a, b: builder.fadd(a, b))
+    map_vectors(builder, size, builder.fadd, out, out, x)
 
 
 @primitive
-def multiply_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
+def multiply_vector(builder: Any, x: Address, out: Address, size: Count) -> None:
     """out = out * x; float32 [size], a multiple of LANES."""
-    return _elementwise(lambda builder, a, b: builder.fmul(a, b))
-
-
-def _elementwise(join: Callable[[Any, Any, Any], Any]) -> Any:
-    """Make an elementwise operation: out = join(out, x)."""
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, out, size = arguments
-
-        def one(at: Any) -> None:
-            store(builder, join(builder, load(builder, out, at), load(builder, x, at)), out, at)
-
-        each_vector(builder, size, one)
-
-    return void_primitive([], 3, emit)
+    map_vectors(builder, size, builder.fmul, out, out, x)
 
 
 @primitive
-def cap_vector(typing: Any, x: Any, size: Any, cap: Any) -> Any:
+def cap_vector(builder: Any, x: Address, size: Count, cap: Number) -> None:
     """x = cap * tanh(x / cap); float32 [size], a multiple of LANES."""
+    most = broadcast(builder, cap)
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, size, cap = arguments
-        most = broadcast(builder, cap)
+    def capped(x: Any) -> Any:
+        # tanh(u) = 1 - 2 / (exp(2u) + 1)
+        twice = builder.fdiv(builder.fmul(x, splat(2.0)), most)
+        below = builder.fadd(exponential(builder, twice), splat(1.0))
+        return builder.fmul(most, builder.fsub(splat(1.0), builder.fdiv(splat(2.0), below)))
 
-        def one(at: Any) -> None:
-            # tanh(u) = 1 - 2 / (exp(2u) + 1)
-            twice = builder.fdiv(builder.fmul(load(builder, x, at), splat(2.0)), most)
-            below = builder.fadd(exponential(builder, twice), splat(1.0))
-            store(builder, builder.fmul(most, builder.fsub(splat(1.0), builder.fdiv(splat(2.0), below))), x, at)
-
-        each_vector(builder, size, one)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.float32), code
+    map_vectors(builder, size, capped, x, x)
 
 
 def _dot(builder: Any, a: Any, b: Any, size: Any) -> Any:
@@ -195,3 +133,8 @@ def exponential(builder: Any, x: Any) -> Any:
     exponent = builder.add(builder.fptosi(whole, WORDS), ir.Constant(WORDS, [127] * LANES))
     bits = builder.shl(exponent, ir.Constant(WORDS, [23] * LANES))
     return builder.fmul(power, builder.bitcast(bits, VECTOR))
+
+
+def sigmoid_divisor(builder: Any, x: Any) -> Any:
+    """1 + e**-x, by which 1 is divided for the sigmoid."""
+    return builder.fadd(exponential(builder, builder.fsub(splat(0.0), x)), splat(1.0))

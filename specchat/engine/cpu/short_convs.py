@@ -1,12 +1,13 @@
 """Short convolutions described to the compiled pass: a row of numbers each."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specchat.engine.recipe import Layer, ShortConv
+from specchat.engine.strategy import resolved
 
 TAPS, HALF, WEIGHTS, CODE, FIELDS = range(5)
 """Columns: sizes, HALF of them the channels of a key, and addresses. WEIGHTS are float32 [taps, channels]."""
@@ -19,19 +20,15 @@ class ShortConvs:
         addresses: of each layer's description, int64 [FIELDS]; 0 for a layer without.
     """
 
-    def __init__(
-        self, layers: Sequence[Layer], vectors: Mapping[str, NDArray[np.float32]], code: Callable[[], int]
-    ) -> None:
-        """Describe `layers`; `vectors` are their tensors by name.
-
-        `code` compiles `short_conv.convolve` and returns its address; it is called where there are such layers.
-        """
+    def __init__(self, layers: Sequence[Layer], vectors: Mapping[str, NDArray[np.float32]]) -> None:
+        """Describe `layers`; `vectors` are their tensors by name. Compile `short_conv.py` if any is such a layer."""
         self._kept: list[NDArray[Any]] = []
         self.addresses: list[int] = []
         for mixer in (layer.mixer for layer in layers):
             if isinstance(mixer, ShortConv):
                 weights = np.ascontiguousarray(vectors[mixer.convolution][:, 0].T)
-                row = np.array([mixer.taps, mixer.head_dim, weights.ctypes.data, code()])
+                code = resolved("specchat.engine.cpu.short_conv:ADDRESS")
+                row = np.array([mixer.taps, mixer.head_dim, weights.ctypes.data, code])
                 self._kept += weights, row
                 self.addresses.append(row.ctypes.data)
             else:

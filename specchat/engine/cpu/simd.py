@@ -9,7 +9,9 @@ Arguments of primitives are addresses (int64) and counts, in elements unless sta
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import Annotated, Any, TypeVar
 
 from llvmlite import ir
 from numba import njit, types
@@ -102,23 +104,37 @@ def _features() -> str:
     return str(features)
 
 
-Primitive = Callable[[Callable[..., Any]], Callable[..., Any]]
-primitive: Primitive = intrinsic
-"""Decorator of a function that writes LLVM IR; compiled functions call it without its first parameter."""
-constants_primitive: Primitive = intrinsic(prefer_literal=True)
-"""The same for primitives with constant arguments."""
+Address = Annotated[Any, types.int64]
+Count = Annotated[Any, types.int64]
+Number = Annotated[Any, types.float32]
+"""Types of a primitive's values."""
+typed_primitive: Callable[[Callable[..., Any]], Callable[..., Any]] = intrinsic
+"""Decorator of a primitive of other types: a function that maps types to a signature and the code for them."""
 
-Emitter = Callable[[Any, Any, list[Any]], None]
 
+def primitive(emit: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function that writes LLVM IR; compiled functions call it without its first parameter, the builder.
 
-def void_primitive(constants: list[Any], count: int, emit: Emitter) -> Any:
-    """Result of a primitive of constants and `count` int64, whose body `emit(builder, context, arguments)` writes."""
+    Annotations give the types: `Address`, `Count`, `Number`, or `int` for a constant, which arrives as its value. It
+    returns None or a value of one of these.
+    """
+    annotations = [one.annotation for one in signature(emit).parameters.values()][1:]
+    returned = signature(emit).return_annotation
+    result = types.void if returned is None else returned.__metadata__[0]
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit(builder, context, list(arguments))
-        return context.get_dummy_value()
+    @wraps(emit)
+    def typed(_: object, *given: Any) -> Any:
+        kinds = [one if of is int else of.__metadata__[0] for one, of in zip(given, annotations, strict=True)]
 
-    return types.void(*constants, *[types.int64] * count), code
+        def code(context: Any, builder: Any, _: object, arguments: Any) -> Any:
+            pairs = zip(kinds, arguments, strict=True)
+            made = emit(builder, *(getattr(kind, "literal_value", value) for kind, value in pairs))
+            return context.get_dummy_value() if returned is None else made
+
+        return result(*kinds), code
+
+    made: Callable[..., Any] = intrinsic(prefer_literal=int in annotations)(typed)
+    return made
 
 
 def constant(value: int) -> Any:
@@ -177,3 +193,8 @@ def each_vector(builder: Any, size: Any, body: Callable[[Any], None]) -> None:
     """Emit a loop of `body(at)` over the vectors of `size` elements, a multiple of LANES."""
     with cgutils.for_range(builder, builder.sdiv(size, constant(LANES))) as loop:
         body(builder.mul(loop.index, constant(LANES)))
+
+
+def map_vectors(builder: Any, size: Any, of: Callable[..., Any], out: Any, *inputs: Any) -> None:
+    """Emit out = of(inputs[0], inputs[1], ...) vector by vector; `size` elements each, a multiple of LANES."""
+    each_vector(builder, size, lambda at: store(builder, of(*(load(builder, x, at) for x in inputs)), out, at))

@@ -11,10 +11,11 @@ from specchat.engine.cpu.simd import (
     I64,
     VECTOR,
     WORDS,
+    Address,
+    Count,
     at,
     broadcast,
     constant,
-    constants_primitive,
     each_vector,
     fma,
     instruction,
@@ -23,7 +24,6 @@ from specchat.engine.cpu.simd import (
     reduce_lanes,
     splat,
     store,
-    void_primitive,
     wide_vectors,
 )
 from specchat.engine.model.vectors import LANES
@@ -60,67 +60,58 @@ def load_widened(builder: Any, form: int, address: Any, offset: Any, lanes: int)
     return builder.sitofp(stored(ir.IntType(8), 1), wide)
 
 
-@constants_primitive
+@primitive
 def tile(
-    typing: Any,
-    form: Any,
-    rows: Any,
-    panels: Any,
-    lanes: Any,
-    x: Any,
-    x_row: Any,
-    w: Any,
-    step: Any,
-    panel: Any,
-    inputs: Any,
-    y: Any,
-    y_row: Any,
-) -> Any:
+    builder: Any,
+    form: int,
+    rows: int,
+    panels: int,
+    lanes: int,
+    x: Address,
+    x_row: Count,
+    w: Address,
+    step: Count,
+    panel: Count,
+    inputs: Count,
+    y: Address,
+    y_row: Count,
+) -> None:
     """y[r, 16 p ...] = the sum over k of x[r, k] w[p, k] for `rows` rows and `panels` panels of LANES outputs.
 
     x and y are float32, their rows `x_row` and `y_row` elements apart. In w the next k is `step` elements
     further, the next panel `panel` further. `form`, `rows`, `panels` and `lanes` are constants; vectors have `lanes`.
     """
-    count, wide, of_vector = rows.literal_value, panels.literal_value, lanes.literal_value
-    parts = [(p, lane) for p in range(wide) for lane in range(0, LANES, of_vector)]
-    fetching = (count <= FETCHING or not wide_vectors()) and form.literal_value != FLOAT32
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, step, panel, inputs, y, y_row = arguments[4:]
-        sums = zeros(builder, count, len(parts), of_vector)
-        with cgutils.for_range(builder, inputs) as loop:
-            at = builder.mul(loop.index, step)
-            places = [
-                builder.add(at, builder.add(builder.mul(panel, constant(p)), constant(lane))) for p, lane in parts
-            ]
-            weights = [load_widened(builder, form.literal_value, w, place, of_vector) for place in places]
-            if fetching:
-                further = builder.mul(panel, constant(wide))
-                fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form.literal_value])
-            add_products(builder, sums, x, x_row, loop.index, weights)
-        _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
-
-    return void_primitive([form, rows, panels, lanes], 8, emit)
+    parts = [(p, lane) for p in range(panels) for lane in range(0, LANES, lanes)]
+    sums = zeros(builder, rows, len(parts), lanes)
+    with cgutils.for_range(builder, inputs) as loop:
+        at = builder.mul(loop.index, step)
+        places = [builder.add(at, builder.add(builder.mul(panel, constant(p)), constant(lane))) for p, lane in parts]
+        weights = [load_widened(builder, form, w, place, lanes) for place in places]
+        if (rows <= FETCHING or not wide_vectors()) and form != FLOAT32:
+            further = builder.mul(panel, constant(panels))
+            fetch(builder, w, [builder.add(place, further) for place in places], WIDTHS[form])
+        add_products(builder, sums, x, x_row, loop.index, weights)
+    _put(builder, [[builder.load(slot) for slot in row] for row in sums], y, y_row)
 
 
-@constants_primitive
+@primitive
 def four_bit_tile(
-    typing: Any,
-    form: Any,
-    rows: Any,
-    panels: Any,
-    x: Any,
-    x_row: Any,
-    w: Any,
-    code: Any,
-    scales: Any,
-    zero_points: Any,
-    totals: Any,
-    block: Any,
-    inputs: Any,
-    y: Any,
-    y_row: Any,
-) -> Any:
+    builder: Any,
+    form: int,
+    rows: int,
+    panels: int,
+    x: Address,
+    x_row: Count,
+    w: Address,
+    code: Address,
+    scales: Address,
+    zero_points: Address,
+    totals: Address,
+    block: Count,
+    inputs: Count,
+    y: Address,
+    y_row: Count,
+) -> None:
     """Compute a `tile` with weights (code[nibble] - zero) * scale.
 
     `form`, a constant, is SHIFTED, or FOUR_BIT, which has no zeros. A panel's int32 hold NIBBLES inputs each, the first
@@ -128,55 +119,46 @@ def four_bit_tile(
     `code` float32 [16]; `totals` are of `sum_blocks`. The scale multiplies a block's sum, not each weight, which halves
     the multiplications; the zero multiplies the sum of the block's inputs.
     """
-    count, wide, shifted = rows.literal_value, panels.literal_value, form.literal_value == SHIFTED
-
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        x, x_row, w, code, scales, zero_points, totals, block, inputs, y, y_row = arguments[3:]
-        table = load(builder, code, constant(0))
-        blocks, groups = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(NIBBLES))
-        of_block = builder.sdiv(block, constant(NIBBLES))
-        _put(builder, [[splat(0.0)] * wide] * count, y, y_row)
-        with cgutils.for_range(builder, blocks) as outer:
-            sums = zeros(builder, count, wide, LANES)
-            with cgutils.for_range(builder, of_block) as loop:
-                group = builder.add(builder.mul(outer.index, of_block), loop.index)
-                places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(wide)]
-                words = [load(builder, w, builder.mul(place, constant(LANES)), WORDS) for place in places]
-                further = builder.mul(groups, constant(wide))
-                fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
-                first = builder.mul(group, constant(NIBBLES))
-                for nibble in range(NIBBLES):
-                    weights = [look_up(builder, code, table, shift_to(builder, one, nibble)) for one in words]
-                    add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
-            of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(wide)]
-            if shifted:
-                own = [load_zeros(builder, zero_points, builder.mul(at, constant(LANES))) for at in of_panel]
-                subtract_zeros(builder, sums, own, totals, blocks, outer.index)
-            scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
-            add_scaled_sums(builder, sums, scaled, y, y_row)
-
-    return void_primitive([form, rows, panels], 11, emit)
+    table = load(builder, code, constant(0))
+    blocks, groups = builder.sdiv(inputs, block), builder.sdiv(inputs, constant(NIBBLES))
+    of_block = builder.sdiv(block, constant(NIBBLES))
+    _put(builder, [[splat(0.0)] * panels] * rows, y, y_row)
+    with cgutils.for_range(builder, blocks) as outer:
+        sums = zeros(builder, rows, panels, LANES)
+        with cgutils.for_range(builder, of_block) as loop:
+            group = builder.add(builder.mul(outer.index, of_block), loop.index)
+            places = [builder.add(builder.mul(groups, constant(p)), group) for p in range(panels)]
+            words = [load(builder, w, builder.mul(place, constant(LANES)), WORDS) for place in places]
+            further = builder.mul(groups, constant(panels))
+            fetch(builder, w, [builder.mul(builder.add(at, further), constant(LANES)) for at in places], 4)
+            first = builder.mul(group, constant(NIBBLES))
+            for nibble in range(NIBBLES):
+                weights = [look_up(builder, code, table, shift_to(builder, one, nibble)) for one in words]
+                add_products(builder, sums, x, x_row, builder.add(first, constant(nibble)), weights)
+        of_panel = [builder.add(builder.mul(blocks, constant(p)), outer.index) for p in range(panels)]
+        if form == SHIFTED:
+            own = [load_zeros(builder, zero_points, builder.mul(at, constant(LANES))) for at in of_panel]
+            subtract_zeros(builder, sums, own, totals, blocks, outer.index)
+        scaled = [load(builder, scales, builder.mul(at, constant(LANES))) for at in of_panel]
+        add_scaled_sums(builder, sums, scaled, y, y_row)
 
 
 @primitive
-def sum_blocks(typing: Any, rows: Any, x: Any, x_row: Any, blocks: Any, block: Any, totals: Any) -> Any:
+def sum_blocks(
+    builder: Any, rows: Count, x: Address, x_row: Count, blocks: Count, block: Count, totals: Address
+) -> None:
     """totals[r, b] = the sum of x[r, k] over the `block` inputs k of block b; float32 [rows, blocks]."""
+    with cgutils.for_range(builder, rows) as row, cgutils.for_range(builder, blocks) as one:
+        first = builder.add(builder.mul(x_row, row.index), builder.mul(block, one.index))
+        total = cgutils.alloca_once(builder, VECTOR)
+        builder.store(splat(0.0), total)
 
-    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
-        rows, x, x_row, blocks, block, totals = arguments
-        with cgutils.for_range(builder, rows) as row, cgutils.for_range(builder, blocks) as one:
-            first = builder.add(builder.mul(x_row, row.index), builder.mul(block, one.index))
-            total = cgutils.alloca_once(builder, VECTOR)
-            builder.store(splat(0.0), total)
+        def add(place: Any) -> None:
+            builder.store(builder.fadd(builder.load(total), load(builder, x, builder.add(first, place))), total)
 
-            def add(place: Any, first: Any = first, total: Any = total) -> None:
-                builder.store(builder.fadd(builder.load(total), load(builder, x, builder.add(first, place))), total)
-
-            each_vector(builder, block, add)
-            found = reduce_lanes(builder, builder.load(total), builder.fadd)
-            store(builder, found, totals, builder.add(builder.mul(blocks, row.index), one.index))
-
-    return void_primitive([], 6, emit)
+        each_vector(builder, block, add)
+        found = reduce_lanes(builder, builder.load(total), builder.fadd)
+        store(builder, found, totals, builder.add(builder.mul(blocks, row.index), one.index))
 
 
 def load_zeros(builder: Any, address: Any, offset: Any) -> Any:

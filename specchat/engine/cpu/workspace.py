@@ -49,7 +49,7 @@ class PassBuffers:
         self.token_ids = np.zeros(capacity + 1, np.int64)
         self.logits: Floats = np.zeros((0, LANES * int(table[-1, PANELS])), np.float32)
         self.tree_scratch: list[Floats] = []
-        self.mixtures = Mixtures(recipe, threads, _code_of_experts)
+        self.mixtures = Mixtures(recipe, threads)
         of_inputs = 1 + 2 * config.layers if recipe.per_layer else 0
         self.counters = np.zeros(LINE * (1 + 5 * config.layers + of_inputs), np.int64)
         self.head_counters = np.zeros(2 * LINE, np.int64)
@@ -80,9 +80,3 @@ def _of_tree(layer: Layer) -> tuple[int, ...]:
     if isinstance(mixer, Delta):
         return MAX_TREE_NODES, mixer.key_heads, width(mixer)
     return 2, MAX_TREE_NODES, mixer.kv_heads, mixer.head_dim
-
-
-def _code_of_experts() -> int:
-    from specchat.engine.cpu.experts import ADDRESS  # compiles
-
-    return ADDRESS

@@ -1,7 +1,4 @@
-"""Attention of a model's layers on a GPU: KV entries, tables by position, and the launches between two norms.
-
-Layers with short convolutions hold entries here too.
-"""
+"""Attention and short convolutions of layers on a GPU: entries, tables, and the launches between two norms."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -17,6 +14,7 @@ from specchat.engine.kernels.attention import attend
 from specchat.engine.kernels.keep import keep
 from specchat.engine.kernels.products import multiply
 from specchat.engine.kernels.rope import NormOf, rope_and_write
+from specchat.engine.kernels.short_conv import short_conv
 from specchat.engine.kernels.verify_state import VerifyState
 from specchat.engine.model.rope import tables, tempers
 from specchat.engine.recipe import Attention, Delta, Norm, Recipe, Rope, ShortConv
@@ -44,7 +42,7 @@ class Placed(NamedTuple):
 
 
 class Attentions:
-    """The attention of all layers, with their caches."""
+    """The attention and short convolutions of all layers, with their caches."""
 
     def __init__(
         self,
@@ -104,6 +102,18 @@ class Attentions:
             sinks=sinks, gates=own.qkv if mixer.gated else None, positions=self._capacity,
         )  # fmt: skip
         multiply(own.mixed, *out, own.out, rows, skip)
+
+    def convolve(
+        self, index: int, mixer: ShortConv, buffers: Buffers, own: Between[Tensor], at: Placed, skip: Tensor | None
+    ) -> None:
+        """Write the rows' entries of layer `index`, and its output to `own.out`, as `mix`."""
+        weights, rows = self._weights, at.rows
+        multiply(buffers.x, *weights.products[mixer.mix], own.qkv, rows, skip)
+        short_conv(
+            own.qkv, weights.vectors[mixer.convolution], at.start, at.length, at.path, *self.entries[index], own.mixed,
+            rows, skip, self._capacity,
+        )  # fmt: skip
+        multiply(own.mixed, *weights.products[mixer.out], own.out, rows, skip)
 
     def reusable(self, length: int, furthest: int) -> int:
         """Return the most tokens, up to `length`, after which a text may go on; `furthest` positions have been written.

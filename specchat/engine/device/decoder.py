@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specchat.engine.device import short_conv
 from specchat.engine.device.attention import Attentions, Placed
 from specchat.engine.device.buffers import Buffers
 from specchat.engine.device.feeds import Feeds, first_norm, first_weight
@@ -169,8 +168,7 @@ class DeviceDecoder:
                 assert self.recurrent is not None
                 self.recurrent.mix(index, layer.mixer, b, own, at, no_mixer)
             elif isinstance(layer.mixer, ShortConv):
-                entries, capacity = self.attention.entries[index], self.capacity
-                short_conv.mix(layer.mixer, self.weights, entries, capacity, b, own, at, no_mixer)
+                self.attention.convolve(index, layer.mixer, b, own, at, no_mixer)
             else:
                 self.attention.mix(index, layer.mixer, b, own, at, no_mixer)
             mixed = PendingSum(own.out, layer.post_mixer, layer.residual, no_mixer)

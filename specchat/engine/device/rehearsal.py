@@ -9,7 +9,7 @@ from torch import Tensor
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.graphs import Graphs
 from specchat.engine.device.weights import ModelWeights, Product
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit, FourBit, Weight, mapped
 from specchat.engine.recipe import Attention, Layer
 from specchat.engine.strategies import STRATEGIES
 
@@ -33,12 +33,13 @@ def blank(decoder: DeviceDecoder) -> DeviceDecoder:
     The system allocates memory at the first write, so this decoder needs hardly any.
     """
     weights, recipe = decoder.weights, decoder.config.recipe
+    products = weights.products
     kept = replace(recipe, layers=_sharing(list(_distinct(recipe.layers, weights))))
-    head = _like(weights.head)
+    head = mapped(weights.head, empty)
     made = ModelWeights.of(
         kept,
         head if isinstance(head, Tensor) and weights.embed is weights.head else empty(weights.embed),
-        lambda matrix, *_: Product(_like(weights.products[matrix].weight), _or_none(weights.products[matrix].bias)),
+        lambda matrix, *_: Product(mapped(products[matrix].weight, empty), _or_none(products[matrix].bias)),
         lambda norm: empty(weights.norms[norm]),
         lambda name, *_: empty(weights.vectors[name]),
         head,
@@ -56,17 +57,6 @@ def empty(tensor: Tensor) -> Tensor:
 
 def _or_none(tensor: Tensor | None) -> Tensor | None:
     return None if tensor is None else empty(tensor)
-
-
-def _like(weight: Weight) -> Weight:
-    match weight:
-        case FourBit(packed, scales, code, block, nested, zeros):
-            inner = nested and Nested(empty(nested.code), empty(nested.absmax), empty(nested.offset))
-            return FourBit(empty(packed), empty(scales), empty(code), block, inner, _or_none(zeros))
-        case EightBit(values, scales):
-            return EightBit(empty(values), empty(scales))
-        case _:
-            return empty(weight)
 
 
 def _distinct(layers: Sequence[Layer], weights: ModelWeights) -> Iterator[Layer]:

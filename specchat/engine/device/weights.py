@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specchat.engine.device.page_locked import page_locked, values_in_main
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import FourBit, Weight, mapped, tensors_of
 from specchat.engine.gpu_shapes import joined_scores
 from specchat.engine.model.blocks import MXFP4_BLOCK
 from specchat.engine.model.checkpoint import Checkpoint
@@ -178,7 +178,7 @@ def _assemble(
     def part(matrix: Matrix, place: int, name: str, outputs: int) -> Weight:
         weight = reordered(read(name, outputs, matrix.inputs), matrix.order(place))
         if not isinstance(weight, Tensor):
-            return moved(weight, device)
+            return mapped(weight, lambda tensor: tensor.to(device))
         dense = weight.to(device, dtype)
         return dense if quant is None or matrix.dense else quantise(dense, quant)
 
@@ -219,33 +219,11 @@ def _assemble(
     )
 
 
-def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBit:
-    """Return the same weight on `device`."""
-    match weight:
-        case FourBit(packed, scales, code, block, nested, zeros):
-            inner = nested and Nested(nested.code.to(device), nested.absmax.to(device), nested.offset.to(device))
-            shifts = None if zeros is None else zeros.to(device)
-            return FourBit(packed.to(device), scales.to(device), code.to(device), block, inner, shifts)
-        case EightBit(values, scales):
-            return EightBit(values.to(device), scales.to(device))
-
-
 def held_bytes(weights: ModelWeights) -> int:
     """Bytes on the device, a tied table counted once, and nothing that lies in main memory."""
     tensors: list[Tensor | None] = [weights.embed, weights.tokens, *weights.norms.values(), *weights.vectors.values()]
     if weights.head is not weights.embed:
-        tensors += _tensors(weights.head)
+        tensors += tensors_of(weights.head)
     for product in weights.products.values():
-        tensors += [*_tensors(product.weight), product.bias]
+        tensors += [*tensors_of(product.weight), product.bias]
     return sum(t.numel() * t.element_size() for t in tensors if t is not None and t.device == weights.embed.device)
-
-
-def _tensors(weight: Weight) -> list[Tensor]:
-    match weight:
-        case FourBit(packed, scales, code, _, nested, zeros):
-            inner = [nested.code, nested.absmax, nested.offset] if nested else []
-            return [packed, scales, code, *inner, *([] if zeros is None else [zeros])]
-        case EightBit(values, scales):
-            return [values, scales]
-        case _:
-            return [weight]

@@ -65,8 +65,6 @@ class AnswerConstraint(SteppedConstraint):
         self._undo: list[_Undo] = []
         self._trouble = ""
         """llguidance's words on the last token that did not fit, if it failed there."""
-        self._mask: Allowed | None = None
-        """The allowed tokens, while they are known."""
         lines = (tokens.tokenize_str("\n" * n) for n in range(1, MAX_GAP))
         self._newlines = frozenset(ids[0] for ids in lines if len(ids) == 1)
         self.fits = True
@@ -85,36 +83,20 @@ class AnswerConstraint(SteppedConstraint):
             return f"The grammar became too complex in this reply: {one_line(why, 200).rstrip('. ')}."
         return "The model has no token with which the answer could go on by the grammar."
 
-    def push(self, token: int) -> None:
-        self._mask = None
-        if self._after:
-            self._after += 1
-            return
+    def _goes_on(self, token: int) -> bool:
         before = _Undo(self._spans, self._gap, len(self._consumed))
-        if self._goes_on(token):
-            self._undo.append(before)
-            if len(self._undo) > 2 * MAX_UNDONE:
-                del self._undo[:-MAX_UNDONE]
-        else:
-            self._after, self._wrong = 1, not self._ends(token)
+        if not self._moved(token):
+            return False
+        self._undo.append(before)
+        if len(self._undo) > 2 * MAX_UNDONE:
+            del self._undo[:-MAX_UNDONE]
+        return True
 
-    def pop(self) -> None:
-        self._mask = None
-        if self._after:
-            self._after -= 1
-            self._wrong = self._wrong and self._after > 0
-            return
+    def _go_back(self) -> None:
         self._spans, self._gap, consumed = self._undo.pop()
         undone = len(self._consumed) - consumed
         del self._consumed[consumed:]
         self._back(undone)
-
-    def allowed(self, columns: int) -> Allowed | None:
-        if self._after:
-            return None
-        if self._mask is None or len(self._mask) != -(-columns // 32):
-            self._mask = self._allowed(columns)
-        return self._mask
 
     def forced(self, limit: int) -> list[int]:
         if self._after or (self._spans is not None and (self._spans.place != "start" or self._others())):
@@ -138,7 +120,7 @@ class AnswerConstraint(SteppedConstraint):
         """True if the grammar alone says whether `tokens` are allowed."""
         return self._never.isdisjoint(tokens) and max(tokens, default=0) < self._tokens.vocab_size
 
-    def _goes_on(self, token: int) -> bool:
+    def _moved(self, token: int) -> bool:
         """Move behind `token`; False if it is not allowed, or ends the reply."""
         spans = self._spans
         if token in self._eos:
@@ -161,12 +143,8 @@ class AnswerConstraint(SteppedConstraint):
         return True
 
     def _ends(self, token: int) -> bool:
-        """True if `token` may end the reply here."""
-        return token in self._eos and self._spans_allow_answer and bool(self._matcher.is_accepting())
-
-    @property
-    def _spans_allow_answer(self) -> bool:
-        return self._spans is None or self._spans.place == "start"
+        answering = self._spans is None or self._spans.place == "start"
+        return token in self._eos and answering and bool(self._matcher.is_accepting())
 
     def _others(self) -> bool:
         """True if something else than the answer may come next, at the start of a part."""
@@ -193,8 +171,8 @@ class AnswerConstraint(SteppedConstraint):
             self._matcher = self._first.deep_copy()
             self._matcher.try_consume_tokens(self._consumed)
 
-    def _allowed(self, columns: int) -> Allowed:
-        spans, words, masks = self._spans, -(-columns // 32), self._masks
+    def _found(self, words: int) -> Allowed:
+        spans, masks = self._spans, self._masks
         if spans is None:
             return masks.by(self._matcher, words)
         if spans.place == "start":

@@ -39,7 +39,6 @@ class CallConstraint(SteppedConstraint):
         """Places after calls that are complete."""
         self._matcher: Any = None
         """In a call: after its tokens so far."""
-        self._mask: Allowed | None = None
 
     @property
     def error(self) -> str:
@@ -51,29 +50,27 @@ class CallConstraint(SteppedConstraint):
         """True within a call."""
         return len(self._starts) > len(self._ended)
 
-    def push(self, token: int) -> None:
-        self._mask = None
-        if self._after:
-            self._after += 1
-        elif self._inside and not self._takes(token):
-            self._after, self._wrong = 1, True
-        elif not self._inside and token in self._eos:
-            self._after = 1
-        else:
-            if not self._inside and token == self._opener and (self._special or not self._thinking()):
-                self._starts.append(len(self._tokens))
-                self._matcher = self._first.deep_copy()
-                self._takes(token)
-            self._tokens.append(token)
-            if self._inside and self._matcher.is_stopped():
-                self._ended.append(len(self._tokens))
+    @property
+    def _free(self) -> bool:
+        return not self._inside
 
-    def pop(self) -> None:
-        self._mask = None
-        if self._after:
-            self._after -= 1
-            self._wrong = self._wrong and self._after > 0
-            return
+    def _goes_on(self, token: int) -> bool:
+        stops = not self._takes(token) if self._inside else token in self._eos
+        if stops:
+            return False
+        if not self._inside and token == self._opener and (self._special or not self._thinking()):
+            self._starts.append(len(self._tokens))
+            self._matcher = self._first.deep_copy()
+            self._takes(token)
+        self._tokens.append(token)
+        if self._inside and self._matcher.is_stopped():
+            self._ended.append(len(self._tokens))
+        return True
+
+    def _ends(self, _: int) -> bool:
+        return not self._inside
+
+    def _go_back(self) -> None:
         if self._ended and self._ended[-1] == len(self._tokens):
             self._ended.pop()
             self._put_back()
@@ -83,13 +80,8 @@ class CallConstraint(SteppedConstraint):
         elif self._inside and not self._matcher.rollback(1):
             self._put_back()
 
-    def allowed(self, columns: int) -> Allowed | None:
-        if self._after or not self._inside:
-            return None
-        words = -(-columns // 32)
-        if self._mask is None or len(self._mask) != words:
-            self._mask = self._masks.by(self._matcher, words)
-        return self._mask
+    def _found(self, words: int) -> Allowed:
+        return self._masks.by(self._matcher, words)
 
     def forced(self, limit: int) -> list[int]:
         if self._after or not self._inside:

@@ -1,7 +1,9 @@
-"""A constraint that finds how many tokens it allows by going behind each, for where a grammar cannot say it at once."""
+"""Steps of a constraint over a reply: forward by tokens until its end, and back."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+
+from specchat.engine.decoding.constraint import Allowed
 
 
 class SteppedConstraint(ABC):
@@ -12,14 +14,52 @@ class SteppedConstraint(ABC):
         """Tokens since the end of the reply, or since one that is not allowed; 0 before it."""
         self._wrong = False
         """True after a token that is not allowed."""
+        self._mask: Allowed | None = None
+        """The allowed tokens, while they are known."""
 
     @abstractmethod
+    def _goes_on(self, token: int) -> bool:
+        """Move behind `token`; False if it is not allowed, or ends the reply."""
+
+    @abstractmethod
+    def _ends(self, token: int) -> bool:
+        """True if `token`, behind which the reply does not go on, may end it here."""
+
+    @abstractmethod
+    def _go_back(self) -> None:
+        """Move before the last token."""
+
+    @property
+    def _free(self) -> bool:
+        """True where all tokens are allowed."""
+        return False
+
+    @abstractmethod
+    def _found(self, words: int) -> Allowed:
+        """The allowed tokens, in so many words."""
+
     def push(self, token: int) -> None:
-        """Go on after `token`."""
+        self._mask = None
+        if self._after:
+            self._after += 1
+        elif not self._goes_on(token):
+            self._after, self._wrong = 1, not self._ends(token)
 
-    @abstractmethod
     def pop(self) -> None:
-        """Go back before the last token."""
+        self._mask = None
+        if self._after:
+            self._after -= 1
+            self._wrong = self._wrong and self._after > 0
+        else:
+            self._go_back()
+
+    def allowed(self, columns: int) -> Allowed | None:
+        if self._after or self._free:
+            return None
+        words = -(-columns // 32)
+        if self._mask is None or len(self._mask) != words:
+            self._mask = self._found(words)
+        return self._mask
 
     def prefix(self, tokens: Sequence[int]) -> int:
         """Return how many of `tokens` are allowed, up to the end of the reply."""

@@ -6,7 +6,7 @@ Chains of small heads use a compiled function instead.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +30,9 @@ from specchat.engine.reference.layer import (
     keys_and_values,
     norm,
 )
+
+if TYPE_CHECKING:
+    from specchat.engine.cpu.head_layer import CompiledLayer
 
 AttendAfter = Callable[[Tensor, int, bool, int], Attend]
 """(known, rows, causal, window) -> attention of a block of rows after `known` int64 [1] KV entries of text."""
@@ -121,16 +124,6 @@ def fused(of: Attention, query: Tensor, keys: Tensor, values: Tensor, seen: Tens
     return scaled_dot_product_attention(query, keys, values, seen, scale=of.scale, enable_gqa=True).squeeze(0)
 
 
-class ChainLayer(Protocol):
-    """A layer over consecutive rows from a position on: `cpu.head_layer.CompiledLayer`."""
-
-    def __call__(self, inputs: Tensor, residual: Tensor, start: int) -> Tensor: ...
-
-    def layer_args(self, given: int) -> tuple[Any, ...]: ...
-
-    def memory(self) -> int: ...
-
-
 class HeadLayer:
     """A layer whose attention input may differ from its residual. Positions after the text hold the nodes of a tree."""
 
@@ -144,15 +137,15 @@ class HeadLayer:
         self._tensors = tensors
         slots = -(-(context + MAX_TREE_NODES) // LANES) * LANES
         self._cache = HeadCache(of.attention, slots, tensors, weights.device)
-        self.compiled: ChainLayer | None = None
+        self.compiled: CompiledLayer | None = None
         if compiled:
-            from specchat.engine.cpu.head_layer import CompiledLayer
+            from specchat.engine.cpu import head_layer
 
             of = replace(of, pre_mixer=None)  # its input is already normed
             products = [read_linear(weights, matrix) for matrix in of.products]
             norms = {one: read_norm(weights, one) for one in of.norms}
             cache = self._cache.keys, self._cache.values
-            self.compiled = CompiledLayer(of, products, norms, cache, self._cache.rotations)
+            self.compiled = head_layer.CompiledLayer(of, products, norms, cache, self._cache.rotations)
 
     def __call__(self, x: Tensor, at: Places, inputs: Tensor | None = None, wanted: int = 0) -> Tensor:
         """Run the layer on rows x float32 [rows, hidden], with attention input `inputs` float32 [rows, its inputs].

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 from triton import knobs
 
-from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.formats import Weight, values_of
 from specchat.engine.gpu_shapes import AHEAD_PART, MOST_RATE, ahead_parts
 from specchat.engine.kernels.processors import processors
 
@@ -66,11 +66,7 @@ def of_weight(weight: Weight, launches: int) -> Ahead | None:
 
     Its scales, 3 % of it, are left out.
     """
-    match weight:
-        case FourBit(packed=values) | EightBit(values=values):
-            pass
-        case _:
-            values = weight
+    values = values_of(weight)
     parts = ahead_parts(values.nbytes, launches, *memory_of(values.device))
     return Ahead(values.view(torch.uint8).view(-1), parts) if parts else None
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specchat.engine import gpu_shapes
 from specchat.engine.errors import ModelError
-from specchat.engine.formats import EightBit, FourBit, Nested, Weight
+from specchat.engine.formats import EightBit, FourBit, Nested, Weight, values_of
 from specchat.engine.gpu_shapes import MATRIX, PASS_ROWS, TILE_ROWS, Tiling, stages, tiling, widened
 from specchat.engine.kernels import row_tiles, unpack
 from specchat.engine.kernels.activation import Activation
@@ -141,7 +141,7 @@ def splits(weight: Weight) -> int:
 def activates(weight: Weight) -> bool:
     """Return true if `multiply` applies the activation of gates itself, by shape, format and GPU."""
     outputs, inputs = weight.shape
-    return gpu_shapes.activates(outputs, inputs, bits_of(weight), processors(place_of(weight)))
+    return gpu_shapes.activates(outputs, inputs, bits_of(weight), processors(values_of(weight).device))
 
 
 def multiply(
@@ -182,7 +182,7 @@ def multiply(
         raise ModelError(
             f"a matrix of {outputs}x{inputs} has more values than the GPU kernels count: run the model on the CPU"
         )
-    cut = widened(cut, outputs, bits_of(weight), rows, processors(place_of(weight)))
+    cut = widened(cut, outputs, bits_of(weight), rows, processors(values_of(weight).device))
     launch(x, weight, bias, out, rows, skip, activation, cut, outputs, rows)
 
 
@@ -273,12 +273,6 @@ def bits_of(weight: Weight) -> int:
     return 4 if isinstance(weight, FourBit) else 8 if isinstance(weight, EightBit) else 8 * weight.element_size()
 
 
-def place_of(weight: Weight) -> torch.device:
-    """The device of a weight."""
-    of = weight.packed if isinstance(weight, FourBit) else weight.values if isinstance(weight, EightBit) else weight
-    return of.device
-
-
 def _tiling(weight: Weight) -> Tiling:
     outputs, inputs = weight.shape
-    return tiling(outputs, inputs, bits_of(weight), processors(place_of(weight)))
+    return tiling(outputs, inputs, bits_of(weight), processors(values_of(weight).device))

@@ -5,8 +5,8 @@ from typing import overload
 import torch
 from torch import Tensor
 
-from specchat.engine.formats import EightBit, FourBit, Weight
-from specchat.engine.model.quantise import block_scales, dequantised, fused, quantise
+from specchat.engine.formats import Weight
+from specchat.engine.model.quantise import by_rows, dequantised, fused, quantise
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Layer, Matrix, Norm
@@ -48,18 +48,11 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     """
     if not order:
         return weight
-    match weight:
-        case FourBit(packed, _, code, block, _, zeros):
-            shifts = None if zeros is None else _chosen(zeros, order)
-            return FourBit(_chosen(packed, order), _chosen(block_scales(weight), order), code, block, None, shifts)
-        case EightBit(values, scales):
-            return EightBit(_chosen(values, order), _chosen(scales, order))
-        case _:
-            return _chosen(weight, order)
 
+    def chosen(rows: Tensor) -> Tensor:
+        return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])[order] if -1 in order else rows[order]
 
-def _chosen(rows: Tensor, order: list[int]) -> Tensor:
-    return torch.cat([rows, rows.new_zeros(1, *rows.shape[1:])])[order] if -1 in order else rows[order]
+    return by_rows(weight, chosen)
 
 
 def read_table(weights: Weights, matrix: Matrix) -> Tensor:

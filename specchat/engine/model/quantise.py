@@ -1,7 +1,7 @@
 """Quantisation of matrices as by bitsandbytes, their concatenation and dequantisation."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import torch
@@ -121,6 +121,18 @@ def block_scales(weight: FourBit) -> Tensor:
     read = nested.code[weight.scales.flatten().int()]
     read *= nested.absmax.repeat_interleave(NESTED_BLOCK)[: read.numel()]
     return read.view(weight.scales.shape) + nested.offset[:, None]
+
+
+def by_rows(weight: Weight, of: Callable[[Tensor], Tensor]) -> Weight:
+    """A weight of what `of` makes of each tensor that has a row for each output; nested scales are dequantised."""
+    match weight:
+        case FourBit(packed, _, code, block, _, zeros):
+            shifts = None if zeros is None else of(zeros)
+            return FourBit(of(packed), of(block_scales(weight)), code, block, None, shifts)
+        case EightBit(values, scales):
+            return EightBit(of(values), of(scales))
+        case _:
+            return of(weight)
 
 
 def dequantised(weight: Weight, dtype: torch.dtype) -> Tensor:

@@ -5,9 +5,8 @@ recipes. Torch is not imported here, since the app imports this.
 """
 
 from specchat.engine.recipe.feeds import MOST_EXPERTS, Activation, Apart, Experts, Gated
-from specchat.engine.recipe.inputs import LayerInput, PerLayer
 from specchat.engine.recipe.mixers import LENGTH_EPS, Attention, Delta, ShortConv
-from specchat.engine.recipe.model import Layer, Recipe
+from specchat.engine.recipe.model import Layer, LayerInput, PerLayer, Recipe
 from specchat.engine.recipe.parts import Matrix, Norm, Rope, Unsupported
 
 __all__ = [

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from operator import itemgetter
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear
 
-from specchat.engine.formats import EightBit, FourBit, Weight
+from specchat.engine.formats import Weight, mapped, tensors_of
 from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.matrices import read_matrix, read_norm, read_table, read_vectors
 from specchat.engine.model.norm import RMSNorm
-from specchat.engine.model.quantise import block_scales, dequantised
+from specchat.engine.model.quantise import by_rows, dequantised
 from specchat.engine.model.weights import Weights
 from specchat.engine.pair import Quant
 from specchat.engine.recipe import Matrix, Norm
@@ -102,7 +103,7 @@ class CheckpointTensors:
 
     def memory(self) -> int:
         """Bytes held."""
-        of_matrices = (part for weight, bias in self._matrices.values() for part in (*parts(weight), bias))
+        of_matrices = (part for weight, bias in self._matrices.values() for part in (*tensors_of(weight), bias))
         return sum(
             part.nbytes for part in (*(norm.weight for norm in self._norms.values()), *of_matrices) if part is not None
         )
@@ -115,25 +116,7 @@ class CheckpointTensors:
 
 def owned(weight: Weight) -> Weight:
     """Copy a matrix from the file's memory, with nested scales dequantised."""
-    match weight:
-        case FourBit(packed, _, code, block, _, zeros):
-            shifts = None if zeros is None else zeros.clone()
-            return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block, None, shifts)
-        case EightBit(values, scales):
-            return EightBit(values.clone(), scales.clone())
-        case _:
-            return weight.clone()
-
-
-def parts(weight: Weight) -> tuple[Tensor, ...]:
-    """The tensors of a matrix."""
-    match weight:
-        case FourBit(packed, scales, _, _, _, zeros):
-            return (packed, scales) if zeros is None else (packed, scales, zeros)
-        case EightBit(values, scales):
-            return values, scales
-        case _:
-            return (weight,)
+    return mapped(by_rows(weight, lambda rows: rows), torch.clone)
 
 
 def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:
@@ -144,13 +127,4 @@ def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:
         return
     step = max(1, most // inputs)
     for first in range(0, outputs, step):
-        some = slice(first, first + step)
-        match weight:
-            case FourBit(packed, scales, _, _, _, zeros):
-                shifts = None if zeros is None else zeros[some]
-                part = replace(weight, packed=packed[some], scales=scales[some], zeros=shifts)
-                yield dequantised(part, torch.float32)
-            case EightBit(values, scales):
-                yield dequantised(EightBit(values[some], scales[some]), torch.float32)
-            case _:
-                yield weight[some].float()
+        yield dequantised(by_rows(weight, itemgetter(slice(first, first + step))), torch.float32)

@@ -1,7 +1,7 @@
 """The runner of a pair on a GPU: Triton kernels, captured graphs, one copy to the host a step."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,20 +9,23 @@ import torch
 
 from specchat.engine.cross_tokenizer.model import missing_features
 from specchat.engine.decoding.cached import CachedModel, HostModel
-from specchat.engine.decoding.draft import Role
+from specchat.engine.decoding.draft import Drafter, Role
+from specchat.engine.decoding.reply_rules import ReplyRules
+from specchat.engine.decoding.step import Decoding
 from specchat.engine.device.beside import LoopsAhead, LoopsBeside
 from specchat.engine.device.compile import compile_all, rehearsed
 from specchat.engine.device.decoder import DeviceDecoder
 from specchat.engine.device.executor import DeviceExecutor
 from specchat.engine.device.graphs import Graphs, current
 from specchat.engine.device.model import DeviceModel
-from specchat.engine.device.prepare import prepare
 from specchat.engine.device.rehearsal import HOST, Rehearsed, blank
 from specchat.engine.device.stepwise import StepwiseExecutor
 from specchat.engine.drafters.parts import Parts
+from specchat.engine.drafters.skip_search import WINDOW
 from specchat.engine.heads.families import FoundHeads, read
 from specchat.engine.kernels.ahead import as_of, memory_of
 from specchat.engine.kernels.processors import as_with, processors
+from specchat.engine.options import Sampling
 from specchat.engine.runners.host import NO_HEADS
 from specchat.engine.runners.registry import drafters_for
 from specchat.engine.runners.runner import Runner
@@ -131,3 +134,40 @@ def rehearse(target: DeviceDecoder, draft: DeviceDecoder | HostModel | None, voc
     assert isinstance(runner.executor, DeviceExecutor)
     runner.executor.pretend()
     runner.prepare(lambda _: None)
+
+
+PROMPT = WINDOW + 2
+DRAFTED = 3
+"""Tokens of a draft with a first pass and later ones, unless passes of a head differ."""
+
+
+def prepare(
+    executor: DeviceExecutor,
+    target: CachedModel[DeviceModel],
+    drafters: Mapping[str, Drafter],
+    notify: Callable[[str], None],
+) -> None:
+    """Launch each part of a step once, then reset caches and drafters.
+
+    `notify` receives each part in words. Compiled kernels stay on disk; graphs are captured at each load.
+    """
+    prompt = [0] * max(1, min(PROMPT, target.model.context // 2))
+    notify("the prompt's passes")
+    target.begin(prompt)
+    decoding = Decoding(executor, target, ReplyRules(Sampling()), prompt)
+    notify("verifying")
+    executor.capture_verify()
+    executor.rewind(prompt)
+    executor.drafts.whole = True
+    for name, drafter in drafters.items():
+        notify(f"drafting by {name}")
+        drafter.begin(prompt)
+        decoding.step(drafter, max(DRAFTED, executor.drafts.longest), "coupled")
+        decoding.close()
+        drafter.warm(prompt)
+    executor.drafts.whole = False
+    target.keep(0)
+    for drafter in drafters.values():
+        drafter.forget()
+    executor.costs.forget()
+    executor.policies.forget()

@@ -36,6 +36,15 @@ def load_runner(
     Raises:
         EngineError: weights that cannot be used, or a draft on the GPU for a target on the CPU.
     """
+    drafting = plan.draft if draft is not None else None
+
+    def on_host(vocab: int) -> HostModel | None:
+        """The draft on the host, for a target of `vocab` tokens."""
+        if draft is None or drafting is None:
+            return None
+        about_draft()
+        return wrap_draft(host_model(draft, plan.context, drafting.quant), vocabulary_map, vocab)
+
     if plan.target.place == "cpu":
         if plan.draft is not None and plan.draft.place == "cuda":
             raise EngineError(
@@ -43,39 +52,10 @@ def load_runner(
                 f"{pair.id}: the draft is to run on the GPU and the target on the CPU. Give the target device = "
                 '"cuda" too, or the draft device = "cpu".',
             )
-        return _on_host(pair, target, draft, plan, about_draft, vocabulary_map, heads, shared)
-    return _on_gpu(pair, target, draft, plan, about_draft, vocabulary_map, heads)
+        fits = shared is not None and shared.context == plan.context
+        big = shared if shared is not None and fits else host_model(target, plan.context, plan.target.quant)
+        return host_runner(big, on_host(big.vocab), pair.exit_layer, heads, pair.skip, pair.exit)
 
-
-def _on_host(
-    pair: PairSpec,
-    target: Checkpoint,
-    draft: Checkpoint | None,
-    plan: Plan,
-    about_draft: Callable[[], None],
-    vocabulary_map: VocabularyMap | None,
-    heads: FoundHeads,
-    shared: NativeModel | None,
-) -> Runner:
-    fits = shared is not None and shared.context == plan.context
-    big = shared if shared is not None and fits else host_model(target, plan.context, plan.target.quant)
-    small: HostModel | None = None
-    if draft is not None and plan.draft is not None:
-        about_draft()
-        drafting = host_model(draft, plan.context, plan.draft.quant)
-        small = wrap_draft(drafting, vocabulary_map, big.vocab)
-    return host_runner(big, small, pair.exit_layer, heads, pair.skip, pair.exit)
-
-
-def _on_gpu(
-    pair: PairSpec,
-    target: Checkpoint,
-    draft: Checkpoint | None,
-    plan: Plan,
-    about_draft: Callable[[], None],
-    vocabulary_map: VocabularyMap | None,
-    heads: FoundHeads,
-) -> Runner:
     # Imported here: Triton and the kernels are slow to import, and missing on some systems.
     from specchat.engine.device.decoder import DeviceDecoder
     from specchat.engine.device.weights import load
@@ -88,16 +68,15 @@ def _on_gpu(
         weights = load(checkpoint, chosen.quant, device, dtype, chosen.head, chosen.experts_in_main)
         return DeviceDecoder(chosen.config, weights, plan.context, device, dtype)
 
-    big = model(target, plan.target)
-    small: DeviceDecoder | HostModel | None = None
-    if draft is not None and plan.draft is not None:
+    on_gpu = model(target, plan.target)
+    vocab = on_gpu.config.vocab
+    small: DeviceDecoder | HostModel | None
+    if draft is not None and drafting is not None and drafting.place == "cuda":
         about_draft()
-        if plan.draft.place == "cuda":
-            small = model(draft, plan.draft)
-        else:
-            drafting = host_model(draft, plan.context, plan.draft.quant)
-            small = wrap_draft(drafting, vocabulary_map, big.config.vocab)
-    return device_runner(big, small, big.config.vocab, device, found=heads, skip=pair.skip)
+        small = model(draft, drafting)
+    else:
+        small = on_host(vocab)
+    return device_runner(on_gpu, small, vocab, device, found=heads, skip=pair.skip)
 
 
 def compute_dtype(checkpoint: Checkpoint) -> torch.dtype:

@@ -1,14 +1,19 @@
 """The tune of a draft model: distilled on the target's replies, and measured before and after."""
 
 import gc
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
-from specchat.engine.errors import EngineError
+import torch
+
+from specchat.engine.errors import EngineError, ModelError
+from specchat.engine.model.checkpoint import Checkpoint
 from specchat.engine.model.tokenizer import same_tokens
 from specchat.engine.options import Speculation
 from specchat.tune.distilling import Distilled, Distilling
-from specchat.tune.draft import untrainable
-from specchat.tune.draft_files import put_draft
+from specchat.tune.draft import DraftLearner, untrainable
+from specchat.tune.files import put_tensors
 from specchat.tune.gain import Side
 from specchat.tune.order import TuneOrder
 from specchat.tune.outcome import TuneResult, measured, registered
@@ -82,3 +87,27 @@ def _distilled(order: TuneOrder, adapted: bool | None, length: int) -> Distilled
     order.report.know(accepted=result.after.rate)
     put_draft(shop.finished, result.learner, draft)
     return result
+
+
+BESIDE = (".json", ".jinja", ".model", ".txt")
+"""Endings of the files beside the weights: settings, tokenizer, chat template."""
+INDEX = ".index.json"
+WEIGHTS = "model.safetensors"
+
+
+def put_draft(folder: Path, learner: DraftLearner, draft: Checkpoint) -> None:
+    """Write a trained draft with the files beside the weights of `draft`, whose dtype it keeps.
+
+    Raises:
+        ModelError: weights that the dtype has no numbers for.
+        OSError: a file cannot be written.
+    """
+    dtype = draft.dtype or torch.bfloat16
+    tensors = {name: weight.detach().to(dtype) for name, weight in learner.weights().items()}
+    for name, weight in tensors.items():
+        if not bool(weight.isfinite().all()):
+            raise ModelError(f"The training went astray: {name} holds values that are no numbers. Begin anew.")
+    for file in draft.folder.iterdir():
+        if file.suffix in BESIDE and not file.name.endswith(INDEX) and file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    put_tensors(folder / WEIGHTS, tensors, {"format": "pt"})
