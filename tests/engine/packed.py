@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -123,8 +124,19 @@ def packed(
     folder: Path, pack: Pack, settings: dict[str, Any], left: tuple[str, ...] = (), head: bool = False, **changes: Any
 ) -> tuple[Path, Path]:
     """A checkpoint whose layers' matrices, and the head, are packed but for those `left`, and one of what they mean."""
-    truth = checkpoint(folder / "truth", **changes)
-    stored = checkpoint(folder / "stored", **changes)
+    return repacked(folder, partial(checkpoint, **changes), pack, settings, left, head)
+
+
+def repacked(
+    folder: Path,
+    write: Callable[[Path], Path],
+    pack: Pack,
+    settings: dict[str, Any],
+    left: tuple[str, ...] = (),
+    head: bool = False,
+) -> tuple[Path, Path]:
+    """The same of the checkpoints that `write` makes."""
+    truth, stored = write(folder / "truth"), write(folder / "stored")
     tensors = load_file(truth / "model.safetensors")
     kept, made = dict(tensors), dict(tensors)
     for key, matrix in tensors.items():
