@@ -26,7 +26,7 @@ from tests.engine.test_packed import BOTH, INT4
 from tests.engine.tiny import VOCAB
 
 
-@pytest.mark.parametrize("method", ["gptq", "compressed-tensors, 32", "awq", "fp8"])
+@pytest.mark.parametrize("method", ["gptq, act order", "compressed-tensors, 32", "awq", "fp8"])
 def test_a_packed_checkpoint_has_the_host_s_logits_and_is_planned(method: str, tmp_path: Path) -> None:
     changes = SHAPE | {"hidden_size": 128, "intermediate_size": 192, "head_dim": 64}
     stored, truth = packed(tmp_path, *BOTH[method], **changes)

@@ -1,4 +1,4 @@
-"""Heads on checkpoints of other packages' quantised weights: plain's text, and the drafts on the values they stand for."""
+"""Heads on packed checkpoints of other packages: plain's text, and the drafts on the values that they stand for."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -43,7 +43,7 @@ def four(quant: str, nested: bool, block: int) -> Callable[[int, int, torch.dtyp
     return make
 
 
-def shifted(block: int) -> Callable[[int, int, torch.dtype], Made]:
+def shifted(block: int, ordered: bool = False) -> Callable[[int, int, torch.dtype], Made]:
     """Whole numbers with zero points, in scales of the 16 bits that files have."""
 
     def make(outputs: int, inputs: int, dtype: torch.dtype) -> Made:
@@ -54,7 +54,11 @@ def shifted(block: int) -> Callable[[int, int, torch.dtype], Made]:
         weight = replace(plain, scales=plain.scales.half().float(), code=code_table("int4").to(DEVICE), zeros=zeros)
         numbers = plain.packed[:, :, None].div(torch.tensor([16, 1], device=DEVICE), rounding_mode="floor") % 16 - 8.0
         blocks = numbers.flatten(1).unflatten(1, (-1, block))
-        return weight, ((blocks - zeros[..., None]).double() * weight.scales[..., None]).flatten(1).to(dtype).double()
+        truth = ((blocks - zeros[..., None]).double() * weight.scales[..., None]).flatten(1).to(dtype).double()
+        if not ordered:
+            return weight, truth
+        order = torch.randperm(inputs, generator=of_blocks[0]).to(DEVICE)
+        return replace(weight, order=order.to(torch.int32)), truth[:, order.argsort()]
 
     return make
 
@@ -78,7 +82,7 @@ FORMATS = {
         for block in (64, 32)
     },
     "int4 with zeros 64": shifted(64),
-    "int4 with zeros 32": shifted(32),
+    "int4 with zeros 32 in an order": shifted(32, ordered=True),
     "int8": eight,
     "dense": dense,
 }

@@ -33,14 +33,14 @@ from specchat.engine.cpu.unpacked import FOR_MANY, add_block, unpack_block
 from specchat.engine.model import blocks
 from specchat.engine.model.vectors import LANES
 
-ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS = range(9)
+ADDRESS, FORM, PANELS, INPUTS, SCALES, BIAS, CODE, BLOCK, ZEROS, ORDER = range(10)
 """Columns of a table of products, int64.
 
 Address of the packed weights; storage format; vectors of outputs; inputs; scales: an index into `extras` for INT8, an
 address for 4 bits; index of the bias in `extras`, -1 for none; address of a 4-bit code from `packed.code_tables`,
-and its block; address of the zeros for SHIFTED.
+and its block; address of the zeros for SHIFTED; address of the order of the inputs, 0 for their own.
 """
-COLUMNS = 9
+COLUMNS = 10
 
 MOST_BLOCKS = 1024
 """Most blocks of a row with zeros, the sums of whose inputs lie on the stack."""

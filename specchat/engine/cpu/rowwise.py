@@ -9,6 +9,8 @@ from numba.core import cgutils
 
 from specchat.engine.cpu.simd import (
     F32,
+    I32,
+    I64,
     VECTOR,
     WORDS,
     broadcast,
@@ -76,6 +78,19 @@ def copy_vector(typing: Any, x: Any, out: Any, size: Any) -> Any:
         each_vector(builder, size, lambda at: store(builder, load(builder, x, at), out, at))
 
     return void_primitive([], 3, emit)
+
+
+@primitive
+def gather(typing: Any, x: Any, order: Any, out: Any, size: Any) -> Any:
+    """out[k] = x[order[k]]; float32 and int32 [size]."""
+
+    def emit(builder: Any, context: Any, arguments: list[Any]) -> None:
+        x, order, out, size = arguments
+        with cgutils.for_range(builder, size) as loop:
+            place = builder.sext(load(builder, order, loop.index, I32), I64)
+            store(builder, load(builder, x, place, F32), out, loop.index)
+
+    return void_primitive([], 4, emit)
 
 
 @primitive

@@ -60,9 +60,10 @@ def _or_none(tensor: Tensor | None) -> Tensor | None:
 
 def _like(weight: Weight) -> Weight:
     match weight:
-        case FourBit(packed, scales, code, block, nested, zeros):
+        case FourBit(packed, scales, code, block, nested, zeros, order):
             inner = nested and Nested(empty(nested.code), empty(nested.absmax), empty(nested.offset))
-            return FourBit(empty(packed), empty(scales), empty(code), block, inner, _or_none(zeros))
+            others = _or_none(zeros), _or_none(order)
+            return FourBit(empty(packed), empty(scales), empty(code), block, inner, *others)
         case EightBit(values, scales):
             return EightBit(empty(values), empty(scales))
         case _:
@@ -106,8 +107,8 @@ def _unnamed(part: object) -> object:
 
 def _form(weight: Weight) -> tuple[object, ...]:
     match weight:
-        case FourBit(_, scales, _, block, nested, zeros):
-            return "4 bits", scales.dtype, block, nested is None, zeros is None
+        case FourBit(_, scales, _, block, nested, zeros, order):
+            return "4 bits", scales.dtype, block, nested is None, zeros is None, order is None
         case EightBit():
             return ("8 bits",)
         case _:

@@ -222,10 +222,10 @@ def _assemble(
 def moved(weight: FourBit | EightBit, device: torch.device) -> FourBit | EightBit:
     """Return the same weight on `device`."""
     match weight:
-        case FourBit(packed, scales, code, block, nested, zeros):
+        case FourBit(packed, scales, code, block, nested, zeros, order):
             inner = nested and Nested(nested.code.to(device), nested.absmax.to(device), nested.offset.to(device))
-            shifts = None if zeros is None else zeros.to(device)
-            return FourBit(packed.to(device), scales.to(device), code.to(device), block, inner, shifts)
+            shifts, places = (None if one is None else one.to(device) for one in (zeros, order))
+            return FourBit(packed.to(device), scales.to(device), code.to(device), block, inner, shifts, places)
         case EightBit(values, scales):
             return EightBit(values.to(device), scales.to(device))
 
@@ -242,9 +242,9 @@ def held_bytes(weights: ModelWeights) -> int:
 
 def _tensors(weight: Weight) -> list[Tensor]:
     match weight:
-        case FourBit(packed, scales, code, _, nested, zeros):
+        case FourBit(packed, scales, code, _, nested, zeros, order):
             inner = [nested.code, nested.absmax, nested.offset] if nested else []
-            return [packed, scales, code, *inner, *([] if zeros is None else [zeros])]
+            return [packed, scales, code, *inner, *(one for one in (zeros, order) if one is not None)]
         case EightBit(values, scales):
             return [values, scales]
         case _:

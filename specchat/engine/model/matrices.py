@@ -1,5 +1,6 @@
 """The tensors of a recipe, read from a checkpoint."""
 
+from dataclasses import replace
 from typing import overload
 
 import torch
@@ -49,9 +50,9 @@ def reordered(weight: Weight, order: list[int]) -> Weight:
     if not order:
         return weight
     match weight:
-        case FourBit(packed, _, code, block, _, zeros):
-            shifts = None if zeros is None else _chosen(zeros, order)
-            return FourBit(_chosen(packed, order), _chosen(block_scales(weight), order), code, block, None, shifts)
+        case FourBit(packed, zeros=zeros):
+            shifts, scales = None if zeros is None else _chosen(zeros, order), _chosen(block_scales(weight), order)
+            return replace(weight, packed=_chosen(packed, order), scales=scales, nested=None, zeros=shifts)
         case EightBit(values, scales):
             return EightBit(_chosen(values, order), _chosen(scales, order))
         case _:

@@ -116,9 +116,9 @@ class CheckpointTensors:
 def owned(weight: Weight) -> Weight:
     """Copy a matrix from the file's memory, with nested scales dequantised."""
     match weight:
-        case FourBit(packed, _, code, block, _, zeros):
-            shifts = None if zeros is None else zeros.clone()
-            return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block, None, shifts)
+        case FourBit(packed, _, code, block, _, zeros, order):
+            shifts, places = (None if one is None else one.clone() for one in (zeros, order))
+            return FourBit(packed.clone(), block_scales(weight).clone(), code.clone(), block, None, shifts, places)
         case EightBit(values, scales):
             return EightBit(values.clone(), scales.clone())
         case _:
@@ -128,8 +128,8 @@ def owned(weight: Weight) -> Weight:
 def parts(weight: Weight) -> tuple[Tensor, ...]:
     """The tensors of a matrix."""
     match weight:
-        case FourBit(packed, scales, _, _, _, zeros):
-            return (packed, scales) if zeros is None else (packed, scales, zeros)
+        case FourBit(packed, scales, _, _, _, zeros, order):
+            return packed, scales, *(one for one in (zeros, order) if one is not None)
         case EightBit(values, scales):
             return values, scales
         case _:
@@ -146,7 +146,7 @@ def slabs(weight: Weight, most: int = SLAB) -> Iterator[Tensor]:
     for first in range(0, outputs, step):
         some = slice(first, first + step)
         match weight:
-            case FourBit(packed, scales, _, _, _, zeros):
+            case FourBit(packed, scales, zeros=zeros):
                 shifts = None if zeros is None else zeros[some]
                 part = replace(weight, packed=packed[some], scales=scales[some], zeros=shifts)
                 yield dequantised(part, torch.float32)
