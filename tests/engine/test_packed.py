@@ -31,6 +31,8 @@ from specchat.engine.reference.decoder import ReferenceDecoder
 from specchat.engine.reference.tensors import owned, slabs
 from specchat.engine.runners.host import host_model
 from specchat.models.about import about_folder
+from specchat.models.fit import _model
+from specchat.models.machine import FreeMemory
 from tests.engine.packed import (
     Pack,
     act_ordered,
@@ -151,6 +153,8 @@ def test_matrices_that_awq_left_dense_and_biases_are_read(tmp_path: Path) -> Non
     spec = PairSpec("p", "P", on_cpu(stored))
     need = place(spec, Checkpoint.open(stored), None, 64, Machine("no GPU", None), 1).plan.need("cpu")
     assert need.weights + need.cache == pytest.approx(models[0].memory(), rel=0.001)
+    listed = about_folder(stored, "m")
+    assert plan(_model(spec.target, listed, FreeMemory(None, None, threads=1)), None, 64).need("cpu") == need
 
 
 def test_zero_points_follow_their_rows() -> None:
@@ -228,6 +232,8 @@ def test_orders_of_inputs_beside_experts_and_later_norms_go_by_transformers(tmp_
         stored, _ = packed(tmp_path / family, *INT4["gptq, act order"], ("proj",), **FAMILIES[family])
         with pytest.raises(ForeignModel, match="its gptq weights have inputs in another order"):
             Checkpoint.open(stored)
+        about = about_folder(stored, "m")
+        assert (about.config, about.integers, about.foreign) == (None, None, True)
 
 
 def test_matrices_of_unlike_orders_become_dense() -> None:
