@@ -139,7 +139,7 @@ def _dense(form: int, rows: int, panels: int, lanes: int = LANES) -> Any:
 
 
 def _four_bit(form: int, rows: int, panels: int) -> Any:
-    shifted, of_totals = form == SHIFTED, rows * MOST_BLOCKS // LANES
+    shifted, of_totals = form == SHIFTED, max(1, rows * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, _: int) -> None:
         inputs, block = word(matrix, INPUTS), word(matrix, BLOCK)
@@ -162,7 +162,7 @@ def _four_bit(form: int, rows: int, panels: int) -> Any:
 def _four_bit_for_many(form: int, panels: int) -> Any:
     """Compile a product for any multiple of ROWS up to FOR_MANY."""
     of_weights, of_out = blocks.BLOCK * panels, FOR_MANY * panels
-    shifted, of_totals = form == SHIFTED, FOR_MANY * MOST_BLOCKS // LANES
+    shifted, of_totals = form == SHIFTED, max(1, FOR_MANY * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
@@ -199,7 +199,7 @@ def _four_bit_unpacked(form: int, few: int, panels: int) -> Any:
     few = few % TOGETHER
     most = few or MANY
     of_x, of_y = most * blocks.BLOCK // LANES, most * panels
-    shifted, of_totals = form == SHIFTED, most * MOST_BLOCKS // LANES
+    shifted, of_totals = form == SHIFTED, max(1, most * MOST_BLOCKS // LANES * (form == SHIFTED))
 
     def columns(x: int, x_row: int, matrix: int, y: int, y_row: int, first: int, last: int, rows: int) -> None:
         inputs, block, code = word(matrix, INPUTS), word(matrix, BLOCK), word(matrix, CODE)
