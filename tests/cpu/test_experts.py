@@ -118,6 +118,18 @@ def test_of_equal_experts_the_lower_ones_are_chosen(tmp_path: Path) -> None:
     assert torch.equal(whole(CpuDecoder(replace(opened, config=replace(opened.config, recipe=few))), ids), found)
 
 
+def test_a_correction_is_added_to_the_share_of_a_softmax_too(tmp_path: Path) -> None:
+    opened, ids = Checkpoint.open(checkpoint(tmp_path / "m", seed=3, **FAMILIES["glm4_moe"])), tokens(20)
+
+    def softmax(layer: Layer) -> Layer:
+        return replace(layer, feed=replace(layer.feed, sigmoid=False)) if isinstance(layer.feed, Experts) else layer
+
+    recipe = replace(opened.config.recipe, layers=tuple(map(softmax, opened.config.recipe.layers)))
+    changed = replace(opened, config=replace(opened.config, recipe=recipe))
+    found = whole(CpuDecoder(changed), ids)
+    torch.testing.assert_close(found, whole(ReferenceDecoder(changed), ids), atol=2e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("scale", [1e4, -1e4])
 def test_scores_far_apart_have_their_shares(scale: float, tmp_path: Path) -> None:
     opened, ids = routed(checkpoint(tmp_path / "m", seed=3, **MANY), scale), tokens(24)

@@ -27,6 +27,7 @@ RULES = {
     "shares of all": (60, 4, Rule(False, False, (1, 1), 1.0)),
     "factors": (5, 2, Rule(True, False, (1, 1), 1.0, factors=random(5))),
     "sigmoids of groups": (24, 3, Rule(True, True, (6, 2), 1.5, correction=random(24))),
+    "a corrected softmax": (16, 4, Rule(True, False, (1, 1), 1.0, correction=0.1 * random(16))),
     "groups of a softmax": (16, 4, Rule(False, False, (4, 3), 1.0)),
     "one of two": (2, 1, SOFTMAX),
     "beside a gated one": (24, 4, replace(SOFTMAX, shared="gated")),

@@ -95,7 +95,7 @@ def choose(scores: int, padded: int, mixture: int, shares: int, chosen: int) -> 
     for i in range(count):
         if not entry(scores, i) >= 0.0:
             put_number(scores, i, np.float32(0.0))
-        put_number(ranks, i, entry(scores, i) + entry(correction, i) if correction else entry(scores, i))
+        put_number(ranks, i, entry(scores, i) / whole + entry(correction, i) if correction else entry(scores, i))
     if word(mixture, KEPT_GROUPS) < word(mixture, GROUPS):
         leave_out(ranks, ranks + 4 * padded, count, word(mixture, GROUPS), word(mixture, KEPT_GROUPS))
     for k in range(top):

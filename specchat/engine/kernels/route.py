@@ -106,10 +106,6 @@ def _route(
     # A score that is no number counts as the least: every pair has a place in any case.
     share = tl.where(there & (share == share), share, 0.0)
     rank = share
-    if correction is not None:
-        rank += tl.load(correction + e, mask=e < count, other=0.0)
-    if KEPT < GROUPS:
-        rank = _in_groups(rank, e, count, there, GROUPS, KEPT)
     if not SIGMOID:
         # By halves, for a reduction's order would depend on the number of rows.
         total = share
@@ -117,6 +113,10 @@ def _route(
             left, right = tl.split(tl.reshape(total, (ROWS, EXPERTS >> (level + 1), 2)))
             total = left + right
         share = share / tl.where(row < rows, tl.reshape(total, (ROWS, 1)), 1.0)
+    if correction is not None:
+        rank = share + tl.load(correction + e, mask=e < count, other=0.0)
+    if KEPT < GROUPS:
+        rank = _in_groups(rank, e, count, there, GROUPS, KEPT)
     order = tl.full((ROWS, EXPERTS), TOP, tl.int32)
     together = tl.zeros((ROWS, 1), tl.float32)
     for k in range(TOP):
