@@ -323,6 +323,7 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         "nf4, 8 rows": (112, 26_624, 4.3, 368, 2, 688, 160),
         "int4 with zeros, 8 rows": (128, 27_136, 4.7, 380, 2, 712, 288),
         "int4 with zeros, 64 rows": (255, 42_240, 8.2, 1500, 2, 842, 512),
+        "int4 in order, 8 rows": (128, 20_480, 4.9, 400, 6, 780, 160),
         "nf4, block 32, 8 rows": (128, 28_672, 4.8, 544, 2, 782, 160),
         "nf4 nested of 896 inputs, 8 rows": (120, 14_848, 5.8, 176, 4, 432, 36),
         "nf4 nested with silu, 8 rows": (122, 29_184, 4.5, 396, 4, 726, 68),
@@ -347,7 +348,8 @@ def test_compiled_for_gpus_that_are_not_here(architectures: tuple[int, ...]) -> 
         compiled.check_loop(report, *of_the_loop)
         assert report.integers <= integers, report
         assert report.lines_ahead <= lines, report
-        assert report.loads == 0, f"{report.name}: something is not copied ahead"
+        # Inputs in an order are loaded by what is loaded before them.
+        assert report.loads == 0 or "in order" in report.name, f"{report.name}: something is not copied ahead"
         assert report.tensor_cores == compiled.BFLOAT16_MMA, report
 
 
